@@ -1,0 +1,45 @@
+# Nothing is needed beforehand but Python 3.11 or later and make.
+PYTHON ?= python3
+BIN := .venv/bin
+ORDERS ?= 200
+# Twice quiet is errors only: a package index that lacks a package is no news when the next one has it.
+INSTALL := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check
+
+.PHONY: demo test test-containers lint bench clean
+
+.venv: .venv/.installed
+.venv/.installed: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit("pybroker needs Python 3.11 or later; run make with PYTHON=/path/to/one") if sys.version_info < (3, 11) else 0'
+	@echo "Installing pybroker into .venv"
+	@$(PYTHON) -m venv .venv
+	@$(INSTALL) --upgrade "pip>=25.1" setuptools
+	@$(INSTALL) --editable ".[embedded]" --group test
+	@for folder in migrations sql workers; do ln -sfn ../$$folder pybroker/$$folder; done
+	@touch $@
+
+.venv/.linters: .venv/.installed
+	@echo "Installing the linters into .venv"
+	@$(INSTALL) --group lint
+	@touch $@
+
+demo: .venv
+	@$(BIN)/pybroker demo --orders $(ORDERS)
+
+test: .venv
+	$(BIN)/python -m pytest
+
+test-containers: .venv
+	$(BIN)/python -m pytest -m containers
+
+lint: .venv/.linters
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m tests.sql_checks
+
+bench: .venv
+	$(BIN)/python -m tests.benchmark
+
+clean:
+	rm -rf .venv pybroker/migrations pybroker/sql pybroker/workers

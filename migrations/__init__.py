@@ -1,0 +1,186 @@
+"""Migrations: tables by Alembic revisions, functions and views from the files of ``pybroker.sql``.
+
+A database is migrated in one transaction under an advisory lock, so two terminals at once are safe. From an application's own
+Alembic, either call :func:`upgrade` in ``env.py``, or add :data:`VERSIONS` to ``version_locations``: the revisions have
+the branch label ``pybroker``.
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from alembic import command, op
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from psycopg import sql
+from sqlalchemy import create_engine
+from sqlalchemy.pool import NullPool
+
+from pybroker.sql import sql_files
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sqlalchemy.engine import Connection
+
+VERSIONS = Path(__file__).parent / "versions"
+VERSION_TABLE = "alembic_version"
+VERSION_TABLE_SCHEMA = "broker_private"
+_LOCK_KEY = 0x70796272  # "pybr"
+
+
+@dataclass(frozen=True)
+class MigrationResult:
+    """What a migration did.
+
+    Attributes:
+        previous: the revision found, None in a database that had none.
+        current: the revision that the database has now.
+        applied_files: how many files of functions and views were applied.
+    """
+
+    previous: str | None
+    current: str
+    applied_files: int
+
+
+def migrate(database_url: str, *, worker_roles: Sequence[str] = ()) -> MigrationResult:
+    """Bring a database to this version of pybroker.
+
+    Args:
+        database_url: a libpq URL or connection string; its role owns the database or may create schemas in it.
+        worker_roles: existing roles that may run ``pybroker worker`` on this database, beside its owner.
+
+    Raises:
+        psycopg.Error: the database can't be reached, or the role lacks a right; nothing was changed.
+    """
+    engine = create_engine(
+        "postgresql+psycopg://", creator=lambda: psycopg.connect(database_url), poolclass=NullPool
+    )
+    with engine.begin() as connection:
+        return upgrade(connection, worker_roles=worker_roles)
+
+
+def upgrade(connection: Connection, *, worker_roles: Sequence[str] = ()) -> MigrationResult:
+    """Migrate over a SQLAlchemy connection, in its transaction; the caller commits.
+
+    Args:
+        connection: a connection with the psycopg 3 driver.
+        worker_roles: as in :func:`migrate`.
+    """
+    _execute(connection, f"select pg_advisory_xact_lock({_LOCK_KEY})")
+    _execute(connection, f"create schema if not exists {VERSION_TABLE_SCHEMA}")
+    context = MigrationContext.configure(
+        connection, opts={"version_table": VERSION_TABLE, "version_table_schema": VERSION_TABLE_SCHEMA}
+    )
+    previous = context.get_current_revision()
+    applied_before = _applied(_driver(connection)) if previous is not None else {}
+    config = _config()
+    config.attributes["connection"] = connection
+    config.attributes["worker_roles"] = tuple(worker_roles)
+    command.upgrade(config, "pybroker@head")
+    current = context.get_current_revision()
+    if current is None:
+        raise RuntimeError("Alembic recorded no revision")
+    _apply_changed_files(connection)
+    _grant(connection, worker_roles)
+    applied = dict(_applied(_driver(connection)).items() - applied_before.items())
+    return MigrationResult(previous, current, len(applied))
+
+
+def offline_sql(*, worker_roles: Sequence[str] = ()) -> str:
+    """Return the whole migration of an empty database as a SQL script, for ``psql -1 -f``."""
+    buffer = io.StringIO()
+    config = _config(output_buffer=buffer)
+    command.upgrade(config, "pybroker@head", sql=True)
+    files = sql_files()
+    parts = [f"create schema if not exists {VERSION_TABLE_SCHEMA};", _without_transaction(buffer.getvalue())]
+    parts += [file.text for file in files if not file.is_always_applied]
+    parts += [_literal(_RECORD_FILE, file.path, file.sha256) + ";" for file in files]
+    parts += [_literal(_ADD_WORKER_ROLE, role) + ";" for role in worker_roles]
+    parts += [file.text for file in files if file.is_always_applied]
+    return "\n".join(parts)
+
+
+def run_revision_sql(file_name: str) -> None:
+    """Run a revision's SQL file, from the revision's ``upgrade()``.
+
+    In an application's own Alembic nobody calls :func:`upgrade`, so the newest revision brings the functions too.
+    """
+    text = (VERSIONS / file_name).read_text(encoding="utf-8")
+    context = op.get_context()
+    if context.as_sql:
+        context.impl.static_output(text)
+        return
+    connection = op.get_bind()
+    _execute(connection, text)
+    _apply_changed_files(connection)
+    _grant(connection, ())
+
+
+_RECORD_FILE = (
+    "insert into broker_private.applied_sql (path, sha256) values ({}, {})"
+    " on conflict (path) do update set sha256 = excluded.sha256"
+)
+_ADD_WORKER_ROLE = (
+    "insert into broker_private.worker_roles (role_name) values ({}) on conflict (role_name) do nothing"
+)
+
+
+def _config(output_buffer: io.StringIO | None = None) -> Config:
+    config = Config(output_buffer=output_buffer) if output_buffer is not None else Config()
+    config.set_main_option("script_location", str(Path(__file__).parent))
+    config.set_main_option("path_separator", "os")
+    config.set_main_option("version_locations", str(VERSIONS))
+    return config
+
+
+def _applied(driver: psycopg.Connection[Any]) -> dict[str, str]:
+    return dict(driver.execute("select path, sha256 from broker_private.applied_sql").fetchall())
+
+
+def _apply_changed_files(connection: Connection) -> None:
+    driver = _driver(connection)
+    known = _applied(driver)
+    for file in sql_files():
+        if known.get(file.path) == file.sha256:
+            continue
+        if not file.is_always_applied:
+            driver.execute(file.text.encode())
+        driver.execute(sql.SQL(_RECORD_FILE).format(file.path, file.sha256))
+
+
+def _grant(connection: Connection, worker_roles: Sequence[str]) -> None:
+    driver = _driver(connection)
+    for role in worker_roles:
+        # PostgreSQL itself says so if there is no such role.
+        driver.execute(sql.SQL("grant usage on schema broker_private to {}").format(sql.Identifier(role)))
+        driver.execute(sql.SQL(_ADD_WORKER_ROLE).format(role))
+    for file in sql_files():
+        if file.is_always_applied:
+            driver.execute(file.text.encode())
+
+
+def _driver(connection: Connection) -> psycopg.Connection[Any]:
+    driver = connection.connection.driver_connection
+    if not isinstance(driver, psycopg.Connection):
+        raise TypeError("pybroker migrates over the psycopg 3 driver: use a postgresql+psycopg:// URL")
+    return driver
+
+
+def _execute(connection: Connection, text: str) -> None:
+    _driver(connection).execute(text.encode())
+
+
+def _literal(template: str, *values: str) -> str:
+    return sql.SQL(template).format(*values).as_string(None)
+
+
+def _without_transaction(script: str) -> str:
+    """Drop Alembic's own BEGIN and COMMIT: the whole script is one transaction, not the revisions alone."""
+    lines = [line for line in script.splitlines() if line.strip() not in {"BEGIN;", "COMMIT;"}]
+    return "\n".join(lines)

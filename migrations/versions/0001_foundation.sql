@@ -1,0 +1,311 @@
+-- The first tables of pybroker. What each holds, and how a message moves through them, is told in sql/README.md.
+--
+-- Tables that messages pass through have no foreign keys: a key check locks the row that it points to, and an arrival
+-- must never wait for the session that works on the conversation.
+
+create schema broker;
+create schema if not exists broker_private;
+
+comment on schema broker is 'pybroker: the functions and views for everybody';
+comment on schema broker_private is 'pybroker: tables and inner functions, nobody''s business';
+
+create type broker.message as (
+  status smallint,
+  priority smallint,
+  queuing_order bigint,
+  conversation_group_id uuid,
+  conversation_handle uuid,
+  message_sequence_number bigint,
+  service_name text,
+  service_id integer,
+  service_contract_name text,
+  service_contract_id integer,
+  message_type_name text,
+  message_type_id integer,
+  validation text,
+  message_body bytea,
+  message_id uuid,
+  message_enqueue_time timestamp with time zone
+);
+
+-- One row: this database as a broker.
+create table broker_private.broker_instance (
+  is_the_only_row boolean primary key default true check (is_the_only_row),
+  service_broker_guid uuid not null default gen_random_uuid(),
+  is_broker_enabled boolean not null default true,
+  is_broker_priority_honored boolean not null default false
+);
+insert into broker_private.broker_instance default values;
+
+-- What sql/ files were applied last, so that only changed ones are applied again.
+create table broker_private.applied_sql (
+  path text primary key,
+  sha256 text not null
+);
+
+-- Roles that run workers; data, so that a change of the functions can grant again.
+create table broker_private.worker_roles (
+  role_name name primary key
+);
+
+-- Identifiers of system objects are Service Broker's own; a user's begin at 65536, as there.
+create sequence broker_private.object_id as integer start with 65536;
+
+create table broker_private.message_types (
+  message_type_id integer primary key default nextval('broker_private.object_id'),
+  name text collate "C" not null unique check (length(name) between 1 and 128),
+  owner name not null default 'pg_database_owner',
+  -- N none, E empty, X well-formed XML
+  validation "char" not null
+);
+insert into broker_private.message_types (message_type_id, name, validation)
+values
+  (1, 'http://schemas.microsoft.com/SQL/ServiceBroker/Error', 'X'),
+  (2, 'http://schemas.microsoft.com/SQL/ServiceBroker/EndDialog', 'E'),
+  (3, 'http://schemas.microsoft.com/SQL/Notifications/QueryNotification', 'X'),
+  (4, 'http://schemas.microsoft.com/SQL/Notifications/EventNotification', 'X'),
+  (5, 'http://schemas.microsoft.com/SQL/ServiceBroker/DialogTimer', 'E'),
+  (6, 'http://schemas.microsoft.com/SQL/ServiceBroker/BrokerConfigurationNotice/MissingRoute', 'X'),
+  (7, 'http://schemas.microsoft.com/SQL/ServiceBroker/BrokerConfigurationNotice/FailedRoute', 'X'),
+  (8, 'http://schemas.microsoft.com/SQL/ServiceBroker/BrokerConfigurationNotice/MissingRemoteServiceBinding', 'X'),
+  (9, 'http://schemas.microsoft.com/SQL/ServiceBroker/BrokerConfigurationNotice/FailedRemoteServiceBinding', 'X'),
+  (10, 'http://schemas.microsoft.com/SQL/ServiceBroker/ServiceEcho/Echo', 'N'),
+  (11, 'http://schemas.microsoft.com/SQL/ServiceBroker/ServiceDiagnostic/Query', 'X'),
+  (12, 'http://schemas.microsoft.com/SQL/ServiceBroker/ServiceDiagnostic/Status', 'X'),
+  (13, 'http://schemas.microsoft.com/SQL/ServiceBroker/ServiceDiagnostic/Description', 'N'),
+  (14, 'DEFAULT', 'N');
+
+create table broker_private.contracts (
+  contract_id integer primary key default nextval('broker_private.object_id'),
+  name text collate "C" not null unique check (length(name) between 1 and 128),
+  owner name not null default 'pg_database_owner'
+);
+insert into broker_private.contracts (contract_id, name)
+values
+  (1, 'http://schemas.microsoft.com/SQL/Notifications/PostQueryNotification'),
+  (2, 'http://schemas.microsoft.com/SQL/Notifications/PostEventNotification'),
+  (3, 'http://schemas.microsoft.com/SQL/ServiceBroker/BrokerConfigurationNotice'),
+  (4, 'http://schemas.microsoft.com/SQL/ServiceBroker/ServiceEcho'),
+  (5, 'http://schemas.microsoft.com/SQL/ServiceBroker/ServiceDiagnostic'),
+  (6, 'DEFAULT');
+
+-- Name and validation of the type are repeated here, so that SEND learns all that it needs of a type from one row.
+-- A type's name never changes; ALTER MESSAGE TYPE changes the validation in both places.
+create table broker_private.contract_messages (
+  contract_id integer not null references broker_private.contracts on delete cascade,
+  message_type_name text collate "C" not null,
+  message_type_id integer not null references broker_private.message_types,
+  validation "char" not null,
+  is_sent_by_initiator boolean not null,
+  is_sent_by_target boolean not null,
+  primary key (contract_id, message_type_name)
+);
+create index contract_messages_type on broker_private.contract_messages (message_type_id);
+insert into broker_private.contract_messages
+select c.contract_id, t.name, t.message_type_id, t.validation, c.by_initiator, c.by_target
+from (values
+  (1, 3, true, false), (2, 4, true, false), (3, 6, true, false), (3, 7, true, false), (3, 8, true, false),
+  (3, 9, true, false), (4, 10, true, true), (5, 11, true, false), (5, 12, false, true), (5, 13, false, true),
+  (6, 14, true, true)
+) as c (contract_id, message_type_id, by_initiator, by_target)
+join broker_private.message_types t on t.message_type_id = c.message_type_id;
+
+create table broker_private.queues (
+  queue_id integer primary key default nextval('broker_private.object_id'),
+  name text collate "C" not null unique check (octet_length(name) between 1 and 63),
+  view_schema name not null,
+  owner name not null,
+  is_receive_enabled boolean not null default true,
+  is_enqueue_enabled boolean not null default true,
+  is_retention_enabled boolean not null default false,
+  is_poison_message_handling_enabled boolean not null default true,
+  poison_action text not null default 'DISABLE_QUEUE' check (poison_action in ('DISABLE_QUEUE', 'QUARANTINE')),
+  activation_procedure text,
+  max_readers integer check (max_readers between 0 and 32767),
+  is_activation_enabled boolean not null default false,
+  -- null: the queue's owner
+  execute_as name,
+  scaling text not null default 'SERVICE_BROKER' check (scaling in ('SERVICE_BROKER', 'BACKLOG')),
+  watchdog interval not null default '60 s',
+  create_date timestamp with time zone not null,
+  modify_date timestamp with time zone not null
+);
+
+create table broker_private.services (
+  service_id integer primary key default nextval('broker_private.object_id'),
+  name text collate "C" not null unique check (length(name) between 1 and 128),
+  owner name not null,
+  queue_id integer not null references broker_private.queues
+);
+create index services_queue on broker_private.services (queue_id);
+
+create table broker_private.service_contracts (
+  service_id integer not null references broker_private.services on delete cascade,
+  contract_id integer not null references broker_private.contracts,
+  primary key (service_id, contract_id)
+);
+create index service_contracts_contract on broker_private.service_contracts (contract_id);
+
+create table broker_private.routes (
+  route_id integer primary key default nextval('broker_private.object_id'),
+  name text collate "C" not null unique check (length(name) between 1 and 128),
+  owner name not null default 'pg_database_owner',
+  remote_service_name text collate "C",
+  broker_instance uuid,
+  expires_at timestamp with time zone,
+  address text not null,
+  mirror_address text,
+  scope text not null default 'DATABASE' check (scope in ('DATABASE', 'WORKER'))
+);
+insert into broker_private.routes (name, address) values ('AutoCreatedLocal', 'LOCAL');
+
+-- Class: Q queue, S service, C contract, P TCP endpoint. A grantee may be a principal that is no database role.
+create table broker_private.permissions (
+  class "char" not null,
+  securable_id integer not null,
+  permission text not null check (permission in ('SEND', 'RECEIVE', 'REFERENCES', 'CONNECT')),
+  grantee name not null,
+  primary key (class, securable_id, permission, grantee)
+);
+
+create table broker_private.certificates (
+  certificate_id integer primary key default nextval('broker_private.object_id'),
+  name text collate "C" not null unique check (length(name) between 1 and 128),
+  user_name name not null,
+  certificate_pem text not null
+);
+
+-- At most one row: the TCP endpoint of the worker whose home database this is.
+create table broker_private.tcp_endpoint (
+  is_the_only_row boolean primary key default true check (is_the_only_row),
+  endpoint_id integer not null unique default nextval('broker_private.object_id'),
+  name text collate "C" not null check (length(name) between 1 and 128),
+  owner name not null,
+  state text not null check (state in ('STARTED', 'STOPPED', 'DISABLED')),
+  listener_port integer not null check (listener_port between 1024 and 65535),
+  listener_ip text not null,
+  certificate_id integer references broker_private.certificates,
+  encryption text not null check (encryption in ('DISABLED', 'SUPPORTED', 'REQUIRED')),
+  is_message_forwarding_enabled boolean not null,
+  message_forwarding_size integer not null check (message_forwarding_size > 0)
+);
+
+-- Where messages go: one row for each pair of far service and broker instance that was ever named.
+create table broker_private.destinations (
+  destination_no integer primary key generated always as identity,
+  service_name text collate "C" not null,
+  broker_instance uuid,
+  transmission_status text,
+  unique nulls not distinct (service_name, broker_instance)
+);
+
+-- The group lock is a lock on this row, and the row is never updated: see sql/README.md, "The group lock".
+create table broker_private.groups (
+  group_no bigint primary key generated always as identity,
+  conversation_group_id uuid not null unique,
+  service_id integer not null,
+  queue_id integer not null
+) with (fillfactor = 70);
+
+-- Changed only by the side that owns it, under the lock of its group.
+create table broker_private.endpoints (
+  endpoint_no bigint primary key generated always as identity,
+  conversation_handle uuid not null unique,
+  conversation_id uuid not null,
+  is_initiator boolean not null,
+  group_no bigint not null,
+  service_id integer not null,
+  queue_id integer not null,
+  contract_id integer not null,
+  far_service text collate "C" not null,
+  far_broker_instance uuid,
+  destination_no integer not null,
+  -- U nothing sent yet, L straight into the far queue, B local but by way of the transmission queue, R remote
+  path "char" not null,
+  far_endpoint_no bigint,
+  priority smallint not null,
+  -- null while open; E ended, X ended with an error, C cleaned up
+  local_end "char",
+  -- when this side was closed at once, as no acknowledgement was owed
+  closed_at timestamp with time zone,
+  expires_at timestamp with time zone not null,
+  is_encrypted boolean not null,
+  owner name not null,
+  unique (conversation_id, is_initiator)
+) with (fillfactor = 70);
+create index endpoints_group on broker_private.endpoints (group_no);
+create index endpoints_service on broker_private.endpoints (service_id);
+create index endpoints_closed on broker_private.endpoints (closed_at) where closed_at is not null;
+
+-- What the far side did, by insert only: an arrival locks nothing that this side may hold.
+-- B its broker became known, E its EndDialog and X its (or the broker's) Error arrived, A it acknowledged our end.
+create table broker_private.far_events (
+  endpoint_no bigint not null,
+  event "char" not null,
+  far_broker_instance uuid,
+  primary key (endpoint_no, event)
+);
+
+-- Numbers that move with the messages of an endpoint. Kind: A next to be acknowledged by the far broker, I next expected
+-- from it, R next to be returned by RECEIVE on a dialog within this database. The epoch (number / 128) leads the index from
+-- the newest: under an old snapshot a look-up walks at most one epoch's dead versions, not all.
+create table broker_private.sequence_counters (
+  endpoint_no bigint not null,
+  kind "char" not null,
+  epoch bigint not null,
+  next_number bigint not null
+) with (fillfactor = 50);
+create index sequence_counters_newest on broker_private.sequence_counters (endpoint_no, kind, epoch desc);
+
+create sequence broker_private.queuing_order;
+
+-- Messages that RECEIVE may return. Urgency: 0 DialogTimer, 1 Error, 2 all others. The sequence number is null for
+-- a message sent within this database: RECEIVE numbers it.
+create table broker_private.messages (
+  id bigint not null default nextval('broker_private.queuing_order'),
+  group_no bigint not null,
+  endpoint_no bigint not null,
+  sequence_number bigint,
+  enqueue_time timestamp with time zone not null,
+  queue_id integer not null,
+  message_type_id integer not null,
+  precedence smallint not null,
+  urgency smallint not null,
+  body bytea
+);
+alter table broker_private.messages alter column body set storage external;
+create index messages_head on broker_private.messages (queue_id, precedence, id);
+create index messages_group on broker_private.messages (group_no, precedence, endpoint_no, urgency, id);
+
+-- Messages on their way. Kind: M message, E EndDialog, X Error. A row has no number: the sender's next unacknowledged
+-- number and the row's place among its endpoint's rows say it.
+create table broker_private.transmission_messages (
+  id bigint not null default nextval('broker_private.queuing_order'),
+  endpoint_no bigint not null,
+  enqueue_time timestamp with time zone not null,
+  destination_no integer not null,
+  message_type_id integer not null,
+  precedence smallint not null,
+  kind "char" not null,
+  body bytea
+);
+alter table broker_private.transmission_messages alter column body set storage external;
+create index transmission_messages_destination on broker_private.transmission_messages (destination_no, precedence, id);
+create index transmission_messages_endpoint on broker_private.transmission_messages (endpoint_no, id);
+
+-- Why one dialog's messages wait, where that is not a matter of the whole destination.
+create table broker_private.transmission_status (
+  endpoint_no bigint primary key,
+  status text not null
+);
+
+-- Vacuum by what was removed, at full speed, and never analyze: yesterday's statistics of a queue are wrong today.
+alter table broker_private.messages set (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
+  autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_threshold = 2000000000);
+alter table broker_private.transmission_messages set (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
+  autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_threshold = 2000000000);
+alter table broker_private.sequence_counters set (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
+  autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_threshold = 2000000000);
+
+-- Why a message of a batch was not taken: Service Broker's number, and the message's type.
+create type broker_private.fault as (code integer, message_type_name text);

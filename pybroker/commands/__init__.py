@@ -1,0 +1,129 @@
+"""The `pybroker` command: one subcommand in each module of this package."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
+
+SUBCOMMANDS = {
+    "migrate": "Install Service Broker in a database, or bring it to this version.",
+    "worker": "Serve databases: activation, timers and transport.",
+    "demo": "Run a shop and a warehouse that talk through the broker.",
+    "certificate": "Make keys and certificates for dialogs and transport.",
+    "server": "Run an embedded PostgreSQL.",
+}
+
+MENDABLE_ERRORS = (
+    ("pybroker.errors", "BrokerError"),
+    ("psycopg", "OperationalError"),
+    ("psycopg.errors", "InsufficientPrivilege"),
+)
+
+
+class LazyGroup(TyperGroup):
+    """A group that imports the module of a subcommand when that subcommand is called.
+
+    Help and completion are answered from `SUBCOMMANDS`, so neither pays for the imports of commands
+    that nobody asked for. The module is named like its subcommand and holds, under the same name, a
+    function or a `typer.Typer`.
+    """
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        for name, summary in SUBCOMMANDS.items():
+            self.add_command(TyperCommand(name, help=summary, short_help=summary))
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """Replace the placeholder that the name stands for by the command itself."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, load(name) if name in SUBCOMMANDS else command, rest
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the subcommand, and report an error that its user can mend as one line."""
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            line = None if ctx.params.get("debug") else one_line(error)
+            if line is None:
+                raise
+            typer.echo(f"pybroker: {line}", err=True)
+            raise typer.Exit(1) from None
+
+
+def load(name: str) -> Any:
+    """Import the subcommand `name`, and return it as the command that Typer runs."""
+    found = getattr(import_module(f"{__name__}.{name}"), name)
+    if isinstance(found, typer.Typer):
+        return get_command(found)
+    application = typer.Typer(add_completion=False, rich_markup_mode=None)
+    application.command(name)(found)
+    return get_command(application)
+
+
+def one_line(error: Exception) -> str | None:
+    """Say what went wrong and what to do about it; None for an error that deserves its traceback."""
+    # A module that nobody imported raised nothing: --help and usage errors stay free of the client's import.
+    mendable = tuple(
+        getattr(sys.modules[module], name) for module, name in MENDABLE_ERRORS if module in sys.modules
+    )
+    # Alembic's connections raise an error of SQLAlchemy's from the one of psycopg.
+    found = next((one for one in (error, error.__cause__) if isinstance(one, mendable)), None)
+    if found is None:
+        return None
+    diagnosis = getattr(found, "diag", None)
+    message = getattr(diagnosis, "message_primary", None) or str(found) or type(found).__name__
+    hint = getattr(found, "hint", None) or getattr(diagnosis, "message_hint", None)
+    if hint and hint not in message:
+        message = f"{message} HINT: {hint}"
+    return " ".join(message.split())
+
+
+def print_version(wanted: bool) -> None:
+    """Print the version of the installed package and leave."""
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"pybroker {version('pybroker')}")
+        raise typer.Exit
+
+
+application = typer.Typer(
+    cls=LazyGroup,
+    name="pybroker",
+    no_args_is_help=True,
+    add_completion=False,
+    # Rich takes longer to import than all the rest that the help needs.
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+@application.callback()
+def pybroker(
+    *,
+    debug: Annotated[
+        bool,
+        typer.Option("--debug", envvar="PYBROKER_DEBUG", help="Show the traceback of every error."),
+    ] = False,
+    version: Annotated[
+        bool,
+        typer.Option("--version", is_eager=True, callback=print_version, help="Print the version."),
+    ] = False,
+) -> None:
+    """Service Broker for PostgreSQL.
+
+    \b
+    Example:
+      pybroker migrate --database-url postgresql://localhost/shop
+      pybroker worker  --database-url postgresql://localhost/shop
+    """
+
+
+def main() -> None:
+    """Run the command line."""
+    application()

@@ -1,0 +1,72 @@
+"""`pybroker migrate`: install the broker in a database, or bring it to this version."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from pybroker.commands.options import Json, OptionalDatabaseUrl
+
+
+def migrate(
+    *,
+    database_url: OptionalDatabaseUrl = None,
+    sql: Annotated[
+        bool,
+        typer.Option("--sql", help="Print the SQL of a fresh installation, and touch no database."),
+    ] = False,
+    worker_role: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ROLE",
+            help="A role that `pybroker worker` connects as; may be given more than once.",
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Install Service Broker in a database, or bring it to this version.
+
+    Safe to repeat: a database that is up to date stays as it is.
+
+    \b
+    Example:
+      pybroker migrate --database-url postgresql://localhost/shop --worker-role broker_worker
+      pybroker migrate --sql > install.sql
+    """
+    # Imported when it runs: Alembic takes longer to import than the help to print.
+    from pybroker import migrations
+
+    worker_roles = worker_role or []
+    if sql:
+        if json:
+            raise typer.BadParameter("--sql prints SQL; leave one of the two out", param_hint="--json")
+        typer.echo(migrations.offline_sql(worker_roles=worker_roles))
+        return
+    if database_url is None:
+        raise typer.BadParameter(
+            "give the database, or set PYBROKER_DATABASE_URL", param_hint="--database-url"
+        )
+    result = migrations.migrate(database_url, worker_roles=worker_roles)
+    if json:
+        import msgspec
+
+        typer.echo(
+            msgspec.json.encode(
+                {
+                    "previous": result.previous,
+                    "current": result.current,
+                    "applied_files": result.applied_files,
+                }
+            )
+        )
+    elif result.previous == result.current and not result.applied_files:
+        typer.echo(f"Already at version {result.current}: nothing to do.")
+    elif result.previous is None:
+        typer.echo(f"Installed version {result.current} ({result.applied_files} files).")
+    elif result.previous == result.current:
+        typer.echo(f"Renewed version {result.current} ({result.applied_files} files).")
+    else:
+        typer.echo(
+            f"Upgraded from version {result.previous} to {result.current} ({result.applied_files} files)."
+        )

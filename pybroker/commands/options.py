@@ -1,0 +1,67 @@
+"""The options that several subcommands share, so that each means the same everywhere."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+
+def connection_string(value: str | None) -> str | None:
+    """Refuse what is no connection string while the option that it came from can be named."""
+    if value is None:
+        return None
+    # Imported here: the help of a command needs no client.
+    import psycopg
+    from psycopg.conninfo import conninfo_to_dict
+
+    try:
+        conninfo_to_dict(value)
+    except psycopg.ProgrammingError as error:
+        reason = " ".join(str(error).split())
+        raise typer.BadParameter(f"{reason}; write postgresql://user@host:port/database") from None
+    return value
+
+
+def connection_strings(values: list[str] | None) -> list[str] | None:
+    """Refuse the first that is no connection string."""
+    for value in values or ():
+        connection_string(value)
+    return values
+
+
+DatabaseUrl = Annotated[
+    str,
+    typer.Option(
+        "--database-url",
+        envvar="PYBROKER_DATABASE_URL",
+        metavar="URL",
+        callback=connection_string,
+        help="The database: postgresql://user@host:port/database, or libpq's key=value form.",
+    ),
+]
+
+OptionalDatabaseUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--database-url",
+        envvar="PYBROKER_DATABASE_URL",
+        metavar="URL",
+        callback=connection_string,
+        help="The database: postgresql://user@host:port/database, or libpq's key=value form.",
+    ),
+]
+
+DatabaseUrls = Annotated[
+    list[str],
+    typer.Option(
+        "--database-url",
+        envvar="PYBROKER_DATABASE_URL",
+        metavar="URL",
+        callback=connection_strings,
+        help="A database to serve; may be given more than once, the first is the home database."
+        " In the environment: URLs separated by spaces.",
+    ),
+]
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]

@@ -1,0 +1,106 @@
+"""`pybroker worker`: serve databases until told to stop."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pybroker.commands.options import DatabaseUrls
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from typing import Any
+
+
+class LogFormat(StrEnum):
+    """For a person, or one JSON object a line."""
+
+    CONSOLE = "console"
+    JSON = "json"
+
+
+def worker(
+    *,
+    database_url: DatabaseUrls,
+    key_directory: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="PYBROKER_KEY_DIRECTORY",
+            metavar="DIRECTORY",
+            exists=True,
+            file_okay=False,
+            help="Where the private keys of the databases and of the endpoint are.",
+        ),
+    ] = None,
+    grace: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            min=0,
+            help="How long running procedures may take to end when the worker stops.",
+        ),
+    ] = 30.0,
+    log_format: Annotated[
+        LogFormat, typer.Option(help="How events are written to standard error.")
+    ] = LogFormat.CONSOLE,
+) -> None:
+    """Serve databases: activation, timers and transport.
+
+    The first database is the home database: the endpoint and its rights live there. When all databases
+    are reached, the event worker_ready is written. SIGTERM or Ctrl-C ends the worker in order, a second
+    one at once.
+
+    \b
+    Example:
+      pybroker worker --database-url postgresql://worker@localhost/shop \\
+        --database-url postgresql://worker@localhost/warehouse --key-directory /etc/pybroker/keys
+
+    \b
+    Exit codes:
+      0  stopped in order
+      1  cannot serve: a database is unreachable, not migrated, or the role lacks the rights;
+         or stopped at once
+      2  wrong usage
+    """
+    # Imported when it runs: the client and the event loop take longer to import than the help to print.
+    import asyncio
+
+    import structlog
+
+    from pybroker.workers import journal, supervisor
+    from pybroker.workers.database import ServingError
+
+    journal.set_up(log_format.value)
+
+    async def serve() -> None:
+        stop = asyncio.Event()
+        await _until_signalled(supervisor.run(database_url, key_directory, stop, grace=grace), stop)
+
+    try:
+        asyncio.run(serve())
+    except ServingError as error:
+        structlog.get_logger().error("worker_cannot_serve", error=str(error))
+        raise typer.Exit(1) from None
+    except asyncio.CancelledError:
+        raise typer.Exit(1) from None
+
+
+async def _until_signalled(serving: Coroutine[Any, Any, None], stop: Any) -> None:
+    """Run `serving`; the first SIGTERM or SIGINT sets `stop`, the second cancels."""
+    import asyncio
+    import signal
+
+    task = asyncio.ensure_future(serving)
+
+    def signalled() -> None:
+        if stop.is_set():
+            task.cancel()
+        stop.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, signalled)
+    await task

@@ -1,0 +1,130 @@
+"""Conversations: one side of a dialog, known by its handle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from pybroker import statements
+from pybroker.message import NO_BODY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from uuid import UUID
+
+    from pybroker.message import Body
+    from pybroker.statements import Result, Steps, Validations
+
+
+class _Session(Protocol):
+    @property
+    def validations(self) -> Validations: ...
+
+    def run(self, steps: Steps[Result]) -> Result: ...
+
+
+class _AsyncSession(Protocol):
+    @property
+    def validations(self) -> Validations: ...
+
+    async def run(self, steps: Steps[Result]) -> Result: ...
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """One side of a dialog. Two are equal if their handles are.
+
+    Every method here locks the conversation's group until its transaction ends, and waits for whoever holds
+    it. All need RECEIVE on the queue of this side's service, and raise ConversationNotFound (8426) once the
+    conversation is over.
+
+    Attributes:
+        handle: the conversation handle; each side of a dialog has its own.
+    """
+
+    handle: UUID
+    _session: _Session = field(repr=False, compare=False)
+
+    def send(self, message_type: str, body: Body = NO_BODY) -> None:
+        """Send a message to the far side.
+
+        Args:
+            message_type: a type that the contract lets this side send.
+            body: bytes; a str, which is sent as UTF-8; or what json can hold. Without one the message has no
+                body.
+
+        Raises:
+            ConversationStateError: this side or the far side has ended, or the conversation failed (8429).
+            MessageTypeNotFound, MessageTypeNotInContract, DirectionError: 8428, 8431, 8432 and 8434.
+            MessageValidationError: the body is not what the type demands (8430).
+            NullBodyError: the body is None (8433).
+            TypeError, ValueError: json can't hold the body; nothing was sent to the database.
+        """
+        self._session.run(statements.send(self._session.validations, self.handle, message_type, body))
+
+    def send_batch(self, message_type: str, bodies: Iterable[Body]) -> None:
+        """Send many messages in their order, all or none, in one call: much cheaper than a call for each.
+
+        Raises:
+            BrokerError: as :meth:`send`.
+        """
+        self._session.run(statements.send_batch(self._session.validations, self.handle, message_type, bodies))
+
+    def end(
+        self, *, error_code: int | None = None, error_description: str | None = None, cleanup: bool = False
+    ) -> None:
+        """End this side of the conversation; its messages that nobody received are removed.
+
+        The far side is told after everything that was sent before. With an error it is told at once, and what
+        still waits to be sent is dropped. With cleanup it is never told: for conversations whose far side is
+        gone.
+
+        Args:
+            error_code: above 0; together with ``error_description``.
+            error_description: up to 3,000 characters.
+            cleanup: remove this side, whatever its state.
+
+        Raises:
+            ConversationStateError: this side has ended already (8427).
+            BrokerError: an error without both values, or out of range (8419, 8422, 8424), or with cleanup
+                (153).
+        """
+        self._session.run(statements.end_conversation(self.handle, error_code, error_description, cleanup))
+
+    def transmission_status(self) -> str:
+        """Return the last problem of sending on this conversation; ``""`` if none is known."""
+        return self._session.run(statements.get_transmission_status(self.handle))
+
+
+@dataclass(frozen=True)
+class AsyncConversation:
+    """One side of a dialog; :class:`Conversation` for asyncio. Two are equal if their handles are.
+
+    Attributes:
+        handle: the conversation handle; each side of a dialog has its own.
+    """
+
+    handle: UUID
+    _session: _AsyncSession = field(repr=False, compare=False)
+
+    async def send(self, message_type: str, body: Body = NO_BODY) -> None:
+        """Send a message to the far side; see :meth:`Conversation.send`."""
+        await self._session.run(statements.send(self._session.validations, self.handle, message_type, body))
+
+    async def send_batch(self, message_type: str, bodies: Iterable[Body]) -> None:
+        """Send many messages in their order, all or none; see :meth:`Conversation.send_batch`."""
+        await self._session.run(
+            statements.send_batch(self._session.validations, self.handle, message_type, bodies)
+        )
+
+    async def end(
+        self, *, error_code: int | None = None, error_description: str | None = None, cleanup: bool = False
+    ) -> None:
+        """End this side of the conversation; see :meth:`Conversation.end`."""
+        await self._session.run(
+            statements.end_conversation(self.handle, error_code, error_description, cleanup)
+        )
+
+    async def transmission_status(self) -> str:
+        """Return the last problem of sending; see :meth:`Conversation.transmission_status`."""
+        return await self._session.run(statements.get_transmission_status(self.handle))

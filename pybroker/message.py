@@ -1,0 +1,190 @@
+"""Messages: what RECEIVE returns, and what a body can be."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lxml import etree
+
+from pybroker.xml import is_well_formed
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from uuid import UUID
+
+    from pybroker.conversation import AsyncConversation, Conversation
+
+ERROR_MESSAGE_TYPE = "http://schemas.microsoft.com/SQL/ServiceBroker/Error"
+END_DIALOG_MESSAGE_TYPE = "http://schemas.microsoft.com/SQL/ServiceBroker/EndDialog"
+
+Json = str | int | float | dict[str, Any] | list[Any] | tuple[Any, ...]
+Body = bytes | bytearray | memoryview | Json | None
+"""What can be sent: bytes; a str, as UTF-8; or what else json can hold. The server refuses None (8433)."""
+
+NO_BODY = b""
+
+
+def encoded(body: Body) -> bytes | None:
+    """Return a body as the bytes that are sent.
+
+    Raises:
+        TypeError, ValueError: json can't hold it, NaN and the infinities included, or it is a str with a lone
+            surrogate.
+    """
+    if body is None or isinstance(body, bytes):
+        return body
+    if isinstance(body, bytearray | memoryview):
+        return bytes(body)
+    if not isinstance(body, str):
+        body = json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return body.encode()
+
+
+def is_xml_document(body: bytes | None) -> bool:
+    """Return whether a body passes as XML; so does None, which the server refuses."""
+    return body is None or is_well_formed(body)
+
+
+class ConversationError(NamedTuple):
+    """What an Error message says.
+
+    Attributes:
+        code: above 0 the far program's own; below 0 the broker's, the negated number of the error.
+        description: the text, up to 3,000 characters.
+    """
+
+    code: int
+    description: str
+
+
+def _parsed(body: bytes) -> etree._Element:
+    # The far side may be anybody: no entity is expanded and nothing is fetched. A parser serves one document
+    # at a time.
+    return etree.fromstring(body, etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False))
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """The columns of ``broker.message``, and how to read them.
+
+    Attributes:
+        status: 0, received.
+        priority: 1 to 10, the conversation's; a queue hands out the highest first.
+        queuing_order: the message's place in its queue.
+        conversation_group_id: the group, which this transaction now has locked: the key of a program's own
+            state.
+        conversation_handle: this side's handle of the conversation.
+        message_sequence_number: the message's place in its conversation, from 0.
+        service_name: the service that the conversation is with.
+        service_id: its id.
+        service_contract_name: the conversation's contract.
+        service_contract_id: its id.
+        message_type_name: what the message is; compare this to decide what to do.
+        message_type_id: its id.
+        validation: ``N`` none, ``E`` empty, ``X`` XML.
+        message_body: the body; None if it is empty.
+        message_id: the message's own id, the same on both sides.
+        message_enqueue_time: when it came into the queue.
+    """
+
+    status: int
+    priority: int
+    queuing_order: int
+    conversation_group_id: UUID
+    conversation_handle: UUID
+    message_sequence_number: int
+    service_name: str
+    service_id: int
+    service_contract_name: str
+    service_contract_id: int
+    message_type_name: str
+    message_type_id: int
+    validation: str
+    message_body: bytes | None
+    message_id: UUID
+    message_enqueue_time: datetime
+
+    @property
+    def body(self) -> bytes:
+        """The body; ``b""`` if there is none."""
+        return self.message_body or b""
+
+    @property
+    def text(self) -> str:
+        """The body as text.
+
+        Raises:
+            UnicodeDecodeError: it is not UTF-8.
+        """
+        return self.body.decode()
+
+    def json(self) -> Any:
+        """Return the value that the body holds as JSON.
+
+        Raises:
+            ValueError: it is not JSON in UTF-8; an empty body isn't.
+        """
+        return json.loads(self.text)
+
+    def xml(self) -> etree._Element:
+        """Return the body's root element, as lxml's. Entities stay as they are; nothing else is read.
+
+        Raises:
+            lxml.etree.XMLSyntaxError: it is not XML.
+        """
+        return _parsed(self.body)
+
+    @property
+    def is_error(self) -> bool:
+        """Whether this is an Error message: the conversation failed, and what is left to do is to end it."""
+        return self.message_type_name == ERROR_MESSAGE_TYPE
+
+    @property
+    def is_end_dialog(self) -> bool:
+        """Whether the far side ended the conversation: end it here too."""
+        return self.message_type_name == END_DIALOG_MESSAGE_TYPE
+
+    @property
+    def error(self) -> ConversationError | None:
+        """What an Error message says; None for any other message.
+
+        Raises:
+            ValueError: the body is not that of an Error message.
+        """
+        if not self.is_error:
+            return None
+        try:
+            root = self.xml()
+            # Service Broker's own documents print two namespaces.
+            return ConversationError(int(root.findtext("{*}Code", "")), root.findtext("{*}Description", ""))
+        except (etree.XMLSyntaxError, ValueError) as failure:
+            raise ValueError(
+                f"The Error message {self.message_id} can't be read: {self.body[:200]!r}"
+            ) from failure
+
+
+COLUMNS = tuple(column.name for column in fields(_Columns))
+
+
+@dataclass(frozen=True)
+class Message(_Columns):
+    """A received message: the columns of ``broker.message``, readings of the body, and its conversation."""
+
+    conversation: Conversation = field(repr=False, compare=False)
+
+    def reply(self, message_type: str, body: Body = NO_BODY) -> None:
+        """Send a message back on the conversation; see :meth:`pybroker.Conversation.send`."""
+        self.conversation.send(message_type, body)
+
+
+@dataclass(frozen=True)
+class AsyncMessage(_Columns):
+    """A received message: the columns of ``broker.message``, readings of the body, and its conversation."""
+
+    conversation: AsyncConversation = field(repr=False, compare=False)
+
+    async def reply(self, message_type: str, body: Body = NO_BODY) -> None:
+        """Send a message back on the conversation; see :meth:`pybroker.AsyncConversation.send`."""
+        await self.conversation.send(message_type, body)

@@ -1,0 +1,221 @@
+"""The calls of schema ``broker`` as steps without I/O: the sync and the async client run the same ones.
+
+A function here is a generator: it yields a query, is sent the rows, and returns the call's result. Where it
+waits it yields a pause, and between two queries it holds nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pybroker.errors import error_of
+from pybroker.message import COLUMNS, encoded, is_xml_document
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from uuid import UUID
+
+    from pybroker.message import Body
+
+Result = TypeVar("Result")
+Row = tuple[Any, ...]
+Duration = float | timedelta
+"""A number of seconds, or a timedelta."""
+
+HANDLE = COLUMNS.index("conversation_handle")
+
+_FIRST_PAUSE = 0.005
+_LONGEST_PAUSE = 0.1
+_VALIDATION_LIFE = 60.0
+
+_RECEIVE = (
+    f"select {', '.join(COLUMNS)} "  # noqa: S608 - the names of a dataclass; not *, so that a column added later breaks nobody
+    "from broker.receive(%b::text, %b::integer, %b::uuid, %b::uuid, %b::interval)"
+)
+# No row where there is no group, so that a poll that found nothing looks the same for both.
+_GET_CONVERSATION_GROUP = (
+    "select g from broker.get_conversation_group(%b::text, %b::interval) g where g is not null"
+)
+
+
+@dataclass(frozen=True)
+class Query:
+    """One statement, and its parameters.
+
+    Attributes:
+        sql: the text, with psycopg's binary placeholders.
+        parameters: their values.
+        is_poll: if it returns no row, the transaction that was begun for it is rolled back, as another poll
+            follows after a pause.
+    """
+
+    sql: str
+    parameters: Sequence[Any]
+    is_poll: bool = False
+
+
+@dataclass(frozen=True)
+class Pause:
+    """A wait of some seconds, outside any transaction."""
+
+    seconds: float
+
+
+Steps = Generator[Query | Pause, list[Row], Result]
+
+
+class Validations:
+    """Which message types are XML, as far as this broker has asked.
+
+    A client checks XML before it sends, since PostgreSQL is often built without a parser. What is remembered
+    for a minute may be old, which is safe: the database checks whatever it can, and a body is refused here
+    only after asking again.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[bool, float]] = {}
+
+    def check(self, message_type: str, bodies: Sequence[bytes | None]) -> Steps[None]:
+        """Refuse a body that is no XML where the message type demands it.
+
+        Raises:
+            MessageValidationError: 8430, as the database would.
+        """
+        is_xml, until = self._known.get(message_type, (False, 0.0))
+        is_fresh = time.monotonic() >= until
+        if is_fresh:
+            is_xml = yield from self._ask(message_type)
+        if not is_xml or all(map(is_xml_document, bodies)):
+            return
+        if is_fresh or (yield from self._ask(message_type)):
+            raise error_of(
+                8430,
+                f'The message body failed the validation of message type "{message_type}".',
+                "Send a well-formed XML document, in UTF-8, with one root element.",
+                "S8430",
+            )
+
+    def _ask(self, message_type: str) -> Steps[bool]:
+        rows = yield Query(
+            "select validation::text = 'X' from broker.service_message_types where name = %b::text",
+            (message_type,),
+        )
+        if not rows:
+            return False
+        is_xml: bool = rows[0][0]
+        self._known[message_type] = (is_xml, time.monotonic() + _VALIDATION_LIFE)
+        return is_xml
+
+
+def _interval(duration: Duration | None) -> timedelta | None:
+    if duration is None or isinstance(duration, timedelta):
+        return duration
+    return timedelta(seconds=duration)
+
+
+def begin_dialog(
+    from_service: str,
+    to_service: str,
+    contract: str,
+    *,
+    broker_instance: str | None,
+    related_conversation: UUID | None,
+    related_conversation_group: UUID | None,
+    lifetime: Duration | None,
+    encryption: bool,
+) -> Steps[UUID]:
+    """Begin a dialog and return its handle."""
+    rows = yield Query(
+        "select broker.begin_dialog("
+        "%b::text, %b::text, %b::text, %b::text, %b::uuid, %b::uuid, %b::interval, %b::boolean)",
+        (
+            from_service,
+            to_service,
+            contract,
+            broker_instance,
+            related_conversation,
+            related_conversation_group,
+            _interval(lifetime),
+            encryption,
+        ),
+    )
+    handle: UUID = rows[0][0]
+    return handle
+
+
+def send(validations: Validations, handle: UUID, message_type: str, body: Body) -> Steps[None]:
+    """Send one message."""
+    content = encoded(body)
+    yield from validations.check(message_type, (content,))
+    yield Query("select broker.send(%b::uuid, %b::text, %b::bytea)", (handle, message_type, content))
+
+
+def send_batch(
+    validations: Validations, handle: UUID, message_type: str, bodies: Iterable[Body]
+) -> Steps[None]:
+    """Send many messages."""
+    contents = [encoded(body) for body in bodies]
+    yield from validations.check(message_type, contents)
+    yield Query("select broker.send_batch(%b::uuid, %b::text, %b::bytea[])", (handle, message_type, contents))
+
+
+def end_conversation(
+    handle: UUID, error_code: int | None, error_description: str | None, cleanup: bool
+) -> Steps[None]:
+    """End this side of a conversation."""
+    yield Query(
+        "select broker.end_conversation(%b::uuid, %b::integer, %b::text, %b::boolean)",
+        (handle, error_code, error_description, cleanup),
+    )
+
+
+def get_transmission_status(handle: UUID) -> Steps[str]:
+    """Return why messages of a conversation wait."""
+    rows = yield Query("select broker.get_transmission_status(%b::uuid)", (handle,))
+    status: str = rows[0][0]
+    return status
+
+
+def receive(
+    queue: str,
+    top: int | None,
+    *,
+    conversation_handle: UUID | None,
+    conversation_group_id: UUID | None,
+    timeout: Duration | None,
+    is_in_transaction: bool,
+) -> Steps[list[Row]]:
+    """Receive messages, as rows with the columns of ``broker.message``."""
+    arguments = (queue, top, conversation_handle, conversation_group_id)
+    return (yield from _wait(_RECEIVE, arguments, _interval(timeout), is_in_transaction))
+
+
+def get_conversation_group(
+    queue: str, timeout: Duration | None, is_in_transaction: bool
+) -> Steps[UUID | None]:
+    """Lock the next conversation group that has messages."""
+    rows = yield from _wait(_GET_CONVERSATION_GROUP, (queue,), _interval(timeout), is_in_transaction)
+    return rows[0][0] if rows else None
+
+
+def _wait(sql: str, arguments: Row, timeout: timedelta | None, is_in_transaction: bool) -> Steps[list[Row]]:
+    nothing = timedelta(0)
+    # In a transaction that has done something, nothing can be given up between two polls; and the server
+    # words the refusal of a negative timeout.
+    if is_in_transaction or (timeout is not None and timeout <= nothing):
+        return (yield Query(sql, (*arguments, timeout)))
+    deadline = None if timeout is None else time.monotonic() + timeout.total_seconds()
+    pause = _FIRST_PAUSE
+    while True:
+        remaining = _LONGEST_PAUSE if deadline is None else deadline - time.monotonic()
+        # The last call keeps its transaction even when it is empty: one that named a group has locked it.
+        is_poll = remaining > 0
+        rows = yield Query(sql, (*arguments, nothing), is_poll)
+        if rows or not is_poll:
+            return rows
+        yield Pause(min(pause, remaining))
+        pause = min(pause * 2, _LONGEST_PAUSE)

@@ -1,0 +1,40 @@
+"""The functions and views of pybroker, one file each, in the order in which they are applied."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+# A view, and a function with an SQL-standard body, must come after what it names; PL/pgSQL looks names up when it runs.
+CHAPTERS = ("foundation", "security", "definition", "conversation", "delivery", "activation", "monitoring")
+# Grants are made again at every migration: new functions and new worker roles both need them.
+ALWAYS_APPLIED = "security/rights.sql"
+
+
+@dataclass(frozen=True)
+class SqlFile:
+    """One file below ``sql/``: its path there, its text, and the text's SHA-256 as hex."""
+
+    path: str
+    text: str
+    sha256: str
+
+    @property
+    def is_always_applied(self) -> bool:
+        """Whether the file is applied at every migration, changed or not."""
+        return self.path == ALWAYS_APPLIED
+
+
+@cache
+def sql_files() -> tuple[SqlFile, ...]:
+    """Return every file in the order of its chapter and name."""
+    here = Path(__file__).parent
+    files = []
+    for chapter in CHAPTERS:
+        for path in sorted((here / chapter).glob("*.sql")):
+            text = path.read_text(encoding="utf-8")
+            digest = hashlib.sha256(text.encode()).hexdigest()
+            files.append(SqlFile(f"{chapter}/{path.name}", text, digest))
+    return tuple(files)

@@ -1,0 +1,31 @@
+-- broker_private.are_valid(contract message, contents): refuses bodies that the sender's own message type forbids (8430);
+-- false where this server can't tell, as it has no XML parser: then a worker looks before the delivery.
+create or replace function broker_private.are_valid(sendable broker_private.contract_messages, contents bytea[])
+returns boolean
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  content bytea;
+  is_valid boolean;
+begin
+  if sendable.validation = 'N' then
+    return true;
+  end if;
+  foreach content in array contents loop
+    is_valid := case sendable.validation when 'E' then content = '' else broker_private.is_well_formed_xml(content) end;
+    if is_valid is null then
+      return false;
+    elsif not is_valid then
+      perform broker_private.refuse(
+        8430, format('The message body failed the validation of message type "%s".', sendable.message_type_name),
+        case sendable.validation
+          when 'E' then 'Messages of this type have no body.'
+          else 'Send a well-formed XML document, in UTF-8, with one root element.'
+        end
+      );
+    end if;
+  end loop;
+  return true;
+end
+$$;

@@ -1,0 +1,96 @@
+-- broker.begin_dialog(from_service, to_service, contract, ...): BEGIN DIALOG CONVERSATION; returns the conversation handle.
+-- Creates the initiator's endpoint and nothing else: the target may not exist yet. A lifetime of NULL is 2^31-1 seconds.
+-- Locks: the group's row (a new group is nobody else's yet).
+-- Errors: 8423 from_service, 8425 contract, 8413 broker_instance, 8411 lifetime, 8426 related conversation, 8421 no to_service,
+-- 9610 a group of another service, 229 no RECEIVE on the service's queue or no REFERENCES on the contract.
+create or replace function broker.begin_dialog(
+  from_service text,
+  to_service text,
+  contract text default 'DEFAULT',
+  broker_instance text default null,
+  related_conversation uuid default null,
+  related_conversation_group uuid default null,
+  lifetime interval default null,
+  encryption boolean default true
+)
+returns uuid
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return broker_private.begin_dialog(
+    current_user, from_service, to_service, contract, broker_instance, related_conversation, related_conversation_group,
+    lifetime, encryption
+  );
+end
+$$;
+
+create or replace function broker_private.begin_dialog(
+  caller name, from_service text, to_service text, contract_name text, instance text, related uuid, related_group uuid,
+  lifetime interval, encryption boolean
+)
+returns uuid
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  service broker_private.services%rowtype;
+  contract broker_private.contracts%rowtype;
+  conversation_group broker_private.groups%rowtype;
+  handle uuid := gen_random_uuid();
+  instance_guid uuid;
+  expiry timestamp with time zone;
+  longest constant interval := make_interval(secs => 2147483647);
+begin
+  perform broker_private.assert_entry();
+  service := broker_private.find_service(from_service);
+  perform broker_private.require_receive(caller, service.queue_id);
+  if to_service is null or to_service = '' then
+    perform broker_private.refuse(8421, 'The target service name is missing.', 'Give to_service: the name of the service to talk to.');
+  end if;
+  perform broker_private.check_name('target service', to_service);
+  contract := broker_private.find_contract(contract_name);
+  perform broker_private.require_reference(caller, contract.contract_id);
+  instance_guid := broker_private.parse_broker_instance(instance);
+  if lifetime is not null and (lifetime <= interval '0' or lifetime > longest) then
+    perform broker_private.refuse(
+      8411, format('The lifetime %s of the dialog is out of range.', lifetime), 'Use more than 0 and at most 2147483647 seconds.'
+    );
+  end if;
+  expiry := broker_private.clock() + coalesce(lifetime, longest);
+  if encryption is null then
+    perform broker_private.refuse(153, 'The option encryption of the dialog is NULL.', 'Use true or false.');
+  end if;
+  if related is not null and related_group is not null then
+    perform broker_private.refuse(
+      153, 'related_conversation and related_conversation_group are both given.', 'Give one of them: they mean the same group.'
+    );
+  end if;
+  if related is not null then
+    conversation_group := broker_private.lock_group_of(related);
+  elsif related_group is not null then
+    insert into broker_private.groups (conversation_group_id, service_id, queue_id)
+    values (related_group, service.service_id, service.queue_id)
+    on conflict (conversation_group_id) do nothing;
+    select g.* into conversation_group
+    from broker_private.groups g
+    where g.conversation_group_id = related_group
+    for update;
+  else
+    insert into broker_private.groups (conversation_group_id, service_id, queue_id)
+    values (gen_random_uuid(), service.service_id, service.queue_id)
+    returning * into conversation_group;
+  end if;
+  if conversation_group.service_id <> service.service_id then
+    perform broker_private.refuse(
+      9610, format('The service "%s" does not match the service of the related conversation group %s.', from_service, conversation_group.conversation_group_id),
+      'All conversations of a group belong to one service of this database: begin the dialog from that service, or in a group of its own.'
+    );
+  end if;
+  perform broker_private.new_endpoint(
+    handle, gen_random_uuid(), true, conversation_group.group_no, service.service_id, service.queue_id, contract.contract_id,
+    to_service, instance_guid, 'U', null, expiry, encryption, caller
+  );
+  return handle;
+end
+$$;

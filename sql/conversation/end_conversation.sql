@@ -1,0 +1,78 @@
+-- broker.end_conversation(conversation_handle, error_code, error_description, cleanup): END CONVERSATION.
+-- Plain: the far side gets EndDialog after everything sent before. With an error: what waits in the transmission queue is dropped and
+-- the far side gets an Error, which RECEIVE returns before the rest. With cleanup: this side vanishes and the far side is not
+-- told. In each case this side's unread messages are removed.
+-- Locks: the group's row. The far side's rows are never locked or changed: its end is recorded by an insert.
+-- Errors: 8426 unknown handle, 8427 state, 8419, 8422, 8424 code and description, 229 no RECEIVE on the queue.
+create or replace function broker.end_conversation(
+  conversation_handle uuid, error_code integer default null, error_description text default null, cleanup boolean default false
+)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  done boolean;
+begin
+  done := broker_private.end_conversation(current_user, conversation_handle, error_code, error_description, cleanup);
+end
+$$;
+
+create or replace function broker_private.end_conversation(
+  caller name, handle uuid, error_code integer, error_description text, with_cleanup boolean
+)
+returns boolean
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+declare
+  conversation_group broker_private.groups%rowtype;
+  e broker_private.endpoints%rowtype;
+  state text;
+  is_error constant boolean := error_code is not null;
+begin
+  perform broker_private.assert_entry();
+  if is_error and error_description is null then
+    perform broker_private.refuse(8422, 'The error description is missing.', 'Give error_description with error_code.');
+  elsif error_description is not null and not is_error then
+    perform broker_private.refuse(8424, 'The error code is missing.', 'Give error_code, an integer above 0, with error_description.');
+  elsif error_code <= 0 then
+    perform broker_private.refuse(8419, format('The error code %s is not above 0.', error_code), 'Negative codes are the broker''s own.');
+  elsif length(error_description) > 3000 then
+    perform broker_private.refuse(
+      8422, format('The error description has %s characters.', length(error_description)), 'It has at most 3000 characters.'
+    );
+  elsif is_error and with_cleanup then
+    perform broker_private.refuse(
+      153, 'error_code and cleanup exclude each other.', 'With cleanup the far side is told nothing: leave one of them out.'
+    );
+  end if;
+
+  conversation_group := broker_private.lock_group_of(handle);
+  select x.* into e from broker_private.endpoints x where x.conversation_handle = handle;
+  perform broker_private.require_receive(caller, e.queue_id);
+  select x.state into state from broker_private.endpoint_states x where x.endpoint_no = e.endpoint_no;
+
+  if with_cleanup then
+    delete from broker_private.transmission_messages t where t.endpoint_no = e.endpoint_no;
+    update broker_private.endpoints x set local_end = 'C', closed_at = broker_private.clock() where x.endpoint_no = e.endpoint_no;
+  elsif state in ('DO', 'CD') then
+    perform broker_private.refuse(
+      8427, format('The conversation endpoint "%s" is in state %s and cannot be ended.', handle, state),
+      'This side has ended the conversation already; its row goes by itself.'
+    );
+  elsif state in ('SO', 'DI', 'ER') then
+    delete from broker_private.transmission_messages t where t.endpoint_no = e.endpoint_no;
+    update broker_private.endpoints x set local_end = 'E', closed_at = broker_private.clock() where x.endpoint_no = e.endpoint_no;
+  else
+    perform broker_private.send_end(e, error_code, error_description);
+  end if;
+  delete from broker_private.messages m
+  where m.group_no = e.group_no and m.precedence = 10 - e.priority and m.endpoint_no = e.endpoint_no;
+  delete from broker_private.transmission_status s
+  where s.endpoint_no = e.endpoint_no
+    and not exists (select from broker_private.transmission_messages t where t.endpoint_no = e.endpoint_no);
+  return true;
+end
+$$;

@@ -1,0 +1,54 @@
+-- broker.get_conversation_group(queue, timeout): GET CONVERSATION GROUP: locks the next group that has messages and that nobody
+-- holds, and returns its id; NULL if there is none within the timeout. Nothing is received.
+-- Locks: the group's row.
+-- Errors: as broker.receive.
+create or replace function broker.get_conversation_group(queue text, timeout interval default '0')
+returns uuid
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  conversation_group uuid;
+  deadline timestamp with time zone;
+  pause double precision := 0.002;
+begin
+  conversation_group := broker_private.get_conversation_group(current_user, queue, timeout);
+  if conversation_group is null and timeout is distinct from interval '0' then
+    deadline := broker_private.clock() + timeout;
+    while conversation_group is null and (deadline is null or broker_private.clock() < deadline) loop
+      perform pg_sleep(pause);
+      pause := least(pause * 1.5, 0.05);
+      conversation_group := broker_private.get_conversation_group(current_user, queue, timeout);
+    end loop;
+  end if;
+  return conversation_group;
+end
+$$;
+
+create or replace function broker_private.get_conversation_group(caller name, queue_name text, timeout interval)
+returns uuid
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  queue integer;
+  group_number bigint;
+begin
+  perform broker_private.assert_entry();
+  perform broker_private.check_receive(caller, queue_name, null, null, null, timeout);
+  select q.queue_id into queue from broker_private.queues q where q.name = queue_name;
+  loop
+    group_number := broker_private.pick_group(queue);
+    -- What RECEIVE would find there may be gone since, or lie on a conversation that has ended.
+    exit when group_number is null or exists (
+      select from broker_private.messages m
+      join broker_private.endpoints e on e.endpoint_no = m.endpoint_no
+      where m.group_no = group_number and e.local_end is null
+    );
+    delete from broker_private.messages m
+    using broker_private.endpoints e
+    where m.group_no = group_number and e.endpoint_no = m.endpoint_no and e.local_end is not null;
+  end loop;
+  return (select g.conversation_group_id from broker_private.groups g where g.group_no = group_number);
+end
+$$;

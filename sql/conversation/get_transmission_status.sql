@@ -1,0 +1,33 @@
+-- broker.get_transmission_status(conversation_handle): GET_TRANSMISSION_STATUS: the last problem of sending on the conversation; '' if
+-- there is none, nothing was tried yet, or the handle is unknown.
+create or replace function broker.get_transmission_status(conversation_handle uuid)
+returns text
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return broker_private.get_transmission_status(current_user, conversation_handle);
+end
+$$;
+
+create or replace function broker_private.get_transmission_status(caller name, handle uuid)
+returns text
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  e broker_private.endpoints%rowtype;
+begin
+  perform broker_private.assert_entry();
+  select x.* into e from broker_private.endpoints x where x.conversation_handle = handle;
+  if not found then
+    return '';
+  end if;
+  perform broker_private.require_receive(caller, e.queue_id);
+  return coalesce(
+    (select s.status from broker_private.transmission_status s where s.endpoint_no = e.endpoint_no),
+    (select d.transmission_status from broker_private.destinations d where d.destination_no = e.destination_no and e.path in ('B', 'R')),
+    ''
+  );
+end
+$$;

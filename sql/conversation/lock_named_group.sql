@@ -1,0 +1,40 @@
+-- broker_private.lock_named_group(queue, handle, group): locks the group that a RECEIVE names, waiting for whoever holds it.
+-- Returns the group's number, and the endpoint's if a conversation was named.
+-- Errors: 8426 the handle is unknown or on another queue, 8436 the same for a group.
+create or replace function broker_private.lock_named_group(
+  queue integer, handle uuid, group_id uuid, out group_no bigint, out endpoint_no bigint
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if handle is not null then
+    group_no := (broker_private.lock_group_of(handle)).group_no;
+    select e.endpoint_no into endpoint_no
+    from broker_private.endpoints e
+    where e.conversation_handle = handle and e.queue_id = queue;
+    if not found then
+      perform broker_private.refuse(
+        8426, format('The conversation handle "%s" is not found on this queue.', handle),
+        'It belongs to another queue: receive from the queue of the conversation''s service.'
+      );
+    end if;
+    return;
+  end if;
+  select g.group_no into group_no
+  from broker_private.groups g
+  where g.conversation_group_id = group_id and g.queue_id = queue
+    and exists (
+      select from broker_private.endpoints e
+      join broker_private.endpoint_states s on s.endpoint_no = e.endpoint_no
+      where e.group_no = g.group_no and s.state is not null
+    )
+  for update;
+  if not found then
+    perform broker_private.refuse(
+      8436, format('The conversation group "%s" is not found on this queue.', group_id),
+      'broker.conversation_groups lists the groups; one goes with its last conversation.'
+    );
+  end if;
+end
+$$;

@@ -1,0 +1,28 @@
+-- broker_private.new_endpoint(...): one side of a dialog, with its counters and its destination. Returns its number.
+create or replace function broker_private.new_endpoint(
+  handle uuid, conversation uuid, initiator boolean, group_number bigint, service integer, queue integer, contract integer,
+  far_service_name text, far_instance uuid, initial_path "char", far_endpoint bigint, expiry timestamp with time zone,
+  encryption boolean, owner_name name
+)
+returns bigint
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  number bigint;
+begin
+  insert into broker_private.endpoints (
+    conversation_handle, conversation_id, is_initiator, group_no, service_id, queue_id, contract_id, far_service,
+    far_broker_instance, destination_no, path, far_endpoint_no, priority, expires_at, is_encrypted, owner
+  )
+  values (
+    handle, conversation, initiator, group_number, service, queue, contract, far_service_name,
+    far_instance, broker_private.destination_of(far_service_name, far_instance), initial_path, far_endpoint, 5, expiry,
+    encryption, owner_name
+  )
+  returning endpoint_no into number;
+  insert into broker_private.sequence_counters (endpoint_no, kind, epoch, next_number)
+  values (number, 'A', 0, 0), (number, 'I', 0, 0), (number, 'R', 0, 0);
+  return number;
+end
+$$;

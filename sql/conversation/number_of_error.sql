@@ -1,0 +1,20 @@
+-- broker_private.number_of_error(endpoint): the sequence number of an Error that was sent within this database: it was the last message
+-- of its dialog, so everything received and everything still waiting comes before it.
+create or replace function broker_private.number_of_error(endpoint bigint)
+returns bigint
+language sql stable
+begin atomic
+  select
+    (
+      select n.next_number from broker_private.sequence_counters n
+      where n.endpoint_no = endpoint and n.kind = 'R'
+      order by n.epoch desc
+      limit 1
+    ) + (
+      select count(*)
+      from broker_private.endpoints e
+      join broker_private.messages m
+        on m.group_no = e.group_no and m.precedence = 10 - e.priority and m.endpoint_no = e.endpoint_no and m.urgency = 2
+      where e.endpoint_no = endpoint
+    );
+end;

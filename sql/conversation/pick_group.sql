@@ -1,0 +1,53 @@
+-- hot path
+-- broker_private.pick_group(queue): locks the group that RECEIVE without WHERE works on: of those that nobody holds, the one with the
+-- oldest of the most urgent messages; returns its number, or null.
+--
+-- The oldest 16 messages of the queue are tried in one statement, which stops at the first group that can be locked. Only when
+-- all 16 belong to groups that others hold does it walk on, one probe for each such group.
+-- Locks: the group's row, skipping groups that are locked.
+-- Plan: messages_head, at most 16 rows, then groups by key.
+create or replace function broker_private.pick_group(queue integer)
+returns bigint
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+declare
+  picked bigint;
+  held bigint[] := '{}';
+  next_group bigint;
+begin
+  select c.group_no into picked
+  from (
+    select m.group_no from broker_private.messages m
+    where m.queue_id = queue
+    order by m.precedence, m.id
+    limit 16
+  ) c
+  join broker_private.groups g on g.group_no = c.group_no
+  limit 1
+  for update of g skip locked;
+  if picked is not null then
+    return picked;
+  end if;
+  loop
+    select m.group_no into next_group
+    from broker_private.messages m
+    where m.queue_id = queue and m.group_no <> all (held)
+    order by m.precedence, m.id
+    limit 1;
+    if not found then
+      return null;
+    end if;
+    select g.group_no into picked from broker_private.groups g where g.group_no = next_group for update skip locked;
+    if found then
+      return picked;
+    end if;
+    held := held || next_group;
+  end loop;
+end
+$$;

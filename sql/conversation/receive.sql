@@ -1,0 +1,198 @@
+-- hot path
+-- broker.receive(queue, top, conversation_handle, conversation_group_id, timeout): RECEIVE, and WAITFOR (RECEIVE) with a timeout.
+--
+-- LIMIT and WHERE outside the call filter what is already consumed: say top => n, conversation_handle => or conversation_group_id =>
+-- inside it.
+--
+-- Returns messages of one conversation group only: without a handle or a group, of the group that pick_group locks, skipping groups
+-- that others hold; with one, of that conversation or group, waiting for whoever holds it. Rows are ordered by conversation,
+-- those of higher priority first; within one by sequence, but a DialogTimer first and an Error second.
+-- timeout: how long to wait for a message; NULL for ever; above 0 in READ COMMITTED only. While it waits the calling statement
+-- keeps its snapshot, which holds back vacuum like any long statement; pybroker's client waits without one.
+--
+-- The counterpart runs with the owner's rights and returns an array, not a set: called in a statement it could not be sure who calls
+-- it (see assert_entry). It returns at most 1000 rows or 64 MB a call and marks the last row if there is more, so that no group is
+-- too large for an array.
+--
+-- A message within this database gets its number here: the endpoint's counter and its place. One that came from another broker brought it along.
+-- What lies on an endpoint that has ended is removed: its sender saw it open, and committed after the end.
+-- Locks: the group's row.
+-- Plan: pick_group's; then messages_group for one group; then each name by its key.
+-- Errors: 208 queue, 9617 queue disabled, 8426 handle, 8436 group, 153 arguments, 229.
+create or replace function broker.receive(
+  queue text,
+  top integer default null,
+  conversation_handle uuid default null,
+  conversation_group_id uuid default null,
+  timeout interval default '0'
+)
+returns setof broker.message
+language plpgsql
+rows 100
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  received broker.message[];
+  wanted bigint := top;
+  deadline timestamp with time zone;
+  pause double precision := 0.002;
+begin
+  received := broker_private.receive(current_user, queue, wanted, conversation_handle, conversation_group_id, timeout);
+  if received = '{}' and wanted is distinct from 0 and timeout is distinct from interval '0' then
+    deadline := broker_private.clock() + timeout;
+    while received = '{}' and (deadline is null or broker_private.clock() < deadline) loop
+      perform pg_sleep(pause);
+      pause := least(pause * 1.5, 0.05);
+      received := broker_private.receive(current_user, queue, wanted, conversation_handle, conversation_group_id, timeout);
+    end loop;
+  end if;
+  while received <> '{}' loop
+    return query
+    select
+      0::smallint, r.priority, r.queuing_order, r.conversation_group_id, r.conversation_handle, r.message_sequence_number,
+      r.service_name, r.service_id, r.service_contract_name, r.service_contract_id, r.message_type_name, r.message_type_id,
+      r.validation, r.message_body, r.message_id, r.message_enqueue_time
+    from unnest(received) r;
+    exit when (received[cardinality(received)]).status = 0;
+    wanted := wanted - cardinality(received);
+    if conversation_handle is null then
+      conversation_group_id := (received[1]).conversation_group_id;
+    end if;
+    received := broker_private.receive(current_user, queue, wanted, conversation_handle, conversation_group_id, timeout);
+  end loop;
+end
+$$;
+
+create or replace function broker_private.receive(
+  caller name, queue_name text, wanted bigint, handle uuid, group_id uuid, timeout interval
+)
+returns broker.message[]
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+declare
+  stack text;
+  words_end integer;
+  queue integer;
+  group_number bigint;
+  endpoint bigint;
+  locations tid[];
+  is_cut boolean;
+  received broker.message[];
+begin
+  -- As broker_private.assert_entry does, without the cost of a call.
+  get diagnostics stack = pg_context;
+  words_end := strpos(stack, 'broker_private.receive(') - 1;
+  if not starts_with(substr(stack, nullif(strpos(stack, e'\n'), 0) + 1), left(stack, words_end) || 'broker.receive(') is true then
+    perform broker_private.assert_entry();
+  end if;
+
+  select q.queue_id into queue
+  from broker_private.queues q
+  where q.name = queue_name and q.is_receive_enabled
+    and (
+      q.owner = caller
+      or pg_has_role(caller, 'pg_database_owner', 'USAGE')
+      or broker_private.is_permitted(caller, 'RECEIVE', 'Q', q.queue_id, q.owner)
+    );
+  if queue is null or wanted <= 0 or timeout is distinct from interval '0' or handle is not null and group_id is not null then
+    perform broker_private.check_receive(caller, queue_name, wanted, handle, group_id, timeout);
+  end if;
+  if wanted = 0 then
+    return '{}';
+  end if;
+
+  loop
+    if handle is null and group_id is null then
+      group_number := broker_private.pick_group(queue);
+      exit when group_number is null;
+    else
+      select l.group_no, l.endpoint_no into group_number, endpoint
+      from broker_private.lock_named_group(queue, handle, group_id) l;
+    end if;
+
+    select array_agg(c.location order by c.place), count(*) < max(c.candidates) or max(c.candidates) = 1000 and wanted is distinct from 1000
+    into locations, is_cut
+    from (
+      select
+        m.location,
+        row_number() over listed as place,
+        count(*) over () as candidates,
+        sum(m.size) over listed as total
+      from (
+        select m.ctid as location, coalesce(octet_length(m.body), 0) as size, m.precedence, m.endpoint_no, m.urgency, m.id
+        from broker_private.messages m
+        where m.group_no = group_number and (endpoint is null or m.endpoint_no = endpoint)
+        order by m.precedence, m.endpoint_no, m.urgency, m.id
+        limit least(wanted, 1000)
+      ) m
+      window listed as (order by m.precedence, m.endpoint_no, m.urgency, m.id)
+    ) c
+    where c.place = 1 or c.total <= 64 * 1024 * 1024;
+    exit when locations is null and (handle is not null or group_id is not null);
+
+    with taken as materialized (
+      delete from broker_private.messages m
+      where m.ctid = any (locations)
+      returning
+        m.id, m.group_no, m.endpoint_no, m.sequence_number, m.enqueue_time, m.message_type_id, m.precedence, m.urgency, m.body
+    ),
+    numbered as (
+      update broker_private.sequence_counters s
+      set next_number = s.next_number + k.taken, epoch = (s.next_number + k.taken) >> 7
+      from (
+        select
+          t.endpoint_no,
+          count(*) as taken,
+          (
+            select n.ctid from broker_private.sequence_counters n
+            where n.endpoint_no = t.endpoint_no and n.kind = 'R'
+            order by n.epoch desc
+            limit 1
+          ) as location
+        from taken t
+        where t.sequence_number is null and t.urgency = 2
+        group by t.endpoint_no
+      ) k
+      where s.ctid = k.location
+      returning s.endpoint_no, s.next_number - k.taken as first_number
+    ),
+    complete as (
+      select
+        t.id, t.endpoint_no, t.enqueue_time, t.message_type_id, t.precedence, t.urgency, t.body,
+        coalesce(
+          t.sequence_number,
+          case when t.urgency = 2
+            then n.first_number + row_number() over (partition by t.endpoint_no, t.urgency order by t.id) - 1
+            else broker_private.number_of_error(t.endpoint_no)
+          end
+        ) as sequence_number
+      from taken t
+      left join numbered n on n.endpoint_no = t.endpoint_no
+    )
+    select array_agg(
+      row(
+        is_cut::integer, 10 - c.precedence, c.id, g.conversation_group_id, e.conversation_handle, c.sequence_number, s.name, s.service_id,
+        k.name, k.contract_id, y.name, y.message_type_id, y.validation, c.body,
+        broker_private.message_id(e.conversation_id, not e.is_initiator, c.urgency, c.sequence_number),
+        c.enqueue_time
+      )::broker.message
+      order by c.precedence, c.endpoint_no, c.urgency, c.id
+    ) into received
+    from complete c
+    join broker_private.endpoints e on e.endpoint_no = c.endpoint_no
+    join broker_private.groups g on g.group_no = e.group_no
+    join broker_private.services s on s.service_id = e.service_id
+    join broker_private.contracts k on k.contract_id = e.contract_id
+    join broker_private.message_types y on y.message_type_id = c.message_type_id
+    where e.local_end is null;
+    exit when received is not null;
+  end loop;
+  return coalesce(received, '{}');
+end
+$$;

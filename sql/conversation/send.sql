@@ -1,0 +1,142 @@
+-- hot path
+-- broker.send(conversation_handle, message_type, body): SEND ON CONVERSATION. Text is stored as UTF-8; '' is no body.
+--
+-- A message for this database goes into the far queue, any other into the transmission queue, within the caller's
+-- transaction. Nothing is updated: numbers are given by RECEIVE or by the acknowledgement. The plain cases are two statements; every
+-- other (the first message, a refusal, a queue that is off, XML) is told apart by send_slowly.
+--
+-- Two statements, because the second must see what the last holder of the lock did before it committed: one statement would
+-- insert by the snapshot that it took before it waited.
+-- Locks: the group's row, until the transaction ends; so senders on one dialog take turns, and messages are queued in
+-- the order in which they commit.
+-- Plan: endpoints by handle, group, contract message, far endpoint, both queues, far events: one index probe each.
+-- Errors: 8426, 8427, 8428, 8429, 8430, 8431, 8432, 8433, 8434, 229.
+create or replace function broker.send(conversation_handle uuid, message_type text default 'DEFAULT', body bytea default '')
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  done boolean;
+begin
+  done := broker_private.send(current_user, conversation_handle, message_type, body);
+end
+$$;
+
+create or replace function broker.send(conversation_handle uuid, message_type text, body text)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  done boolean;
+begin
+  done := broker_private.send(current_user, conversation_handle, message_type, convert_to(body, 'UTF8'));
+end
+$$;
+
+create or replace function broker.send(conversation_handle uuid, message_type text, body jsonb)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  done boolean;
+begin
+  done := broker_private.send(current_user, conversation_handle, message_type, convert_to(body::text, 'UTF8'));
+end
+$$;
+
+create or replace function broker.send(conversation_handle uuid, message_type text, body xml)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  done boolean;
+begin
+  done := broker_private.send(current_user, conversation_handle, message_type, convert_to(body::text, 'UTF8'));
+end
+$$;
+
+create or replace function broker_private.send(caller name, handle uuid, type_name text, content bytea)
+returns boolean
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+declare
+  stack text;
+  words_end integer;
+  endpoint bigint;
+  conversation_group bigint;
+  path_taken "char";
+begin
+  -- As broker_private.assert_entry does, without the cost of a call.
+  get diagnostics stack = pg_context;
+  words_end := strpos(stack, 'broker_private.send(') - 1;
+  if not starts_with(substr(stack, nullif(strpos(stack, e'\n'), 0) + 1), left(stack, words_end) || 'broker.send(') is true then
+    perform broker_private.assert_entry();
+  end if;
+
+  select e.endpoint_no, e.group_no, e.path into endpoint, conversation_group, path_taken
+  from broker_private.endpoints e
+  join broker_private.groups g on g.group_no = e.group_no
+  where e.conversation_handle = handle and e.path in ('L', 'R')
+  for update of g;
+  if current_setting('transaction_isolation') <> 'read committed' then
+    perform from broker_private.endpoints e where e.endpoint_no = endpoint for update;
+  end if;
+
+  if path_taken = 'L' then
+    insert into broker_private.messages (
+      group_no, endpoint_no, enqueue_time, queue_id, message_type_id, precedence, urgency, body
+    )
+    select f.group_no, f.endpoint_no, broker_private.clock(), f.queue_id, c.message_type_id, 10 - f.priority, 2, nullif(content, '')
+    from broker_private.endpoints e
+    join broker_private.contract_messages c on c.contract_id = e.contract_id and c.message_type_name = type_name
+    join broker_private.queues q on q.queue_id = e.queue_id
+    join broker_private.endpoints f on f.endpoint_no = e.far_endpoint_no
+    join broker_private.queues fq on fq.queue_id = f.queue_id
+    where e.endpoint_no = endpoint and e.group_no = conversation_group and e.path = 'L' and e.local_end is null
+      and case when e.is_initiator then c.is_sent_by_initiator else c.is_sent_by_target end
+      and content is not null and (c.validation = 'N' or c.validation = 'E' and content = '')
+      and fq.is_enqueue_enabled
+      and not exists (
+        select from broker_private.far_events ev where ev.endpoint_no = e.endpoint_no and ev.event in ('E', 'X')
+      )
+      and (
+        q.owner = caller
+        or pg_has_role(caller, 'pg_database_owner', 'USAGE')
+        or broker_private.is_permitted(caller, 'RECEIVE', 'Q', q.queue_id, q.owner)
+      );
+  elsif path_taken = 'R' then
+    insert into broker_private.transmission_messages (
+      endpoint_no, enqueue_time, destination_no, message_type_id, precedence, kind, body
+    )
+    select e.endpoint_no, broker_private.clock(), e.destination_no, c.message_type_id, 10 - e.priority, 'M', nullif(content, '')
+    from broker_private.endpoints e
+    join broker_private.contract_messages c on c.contract_id = e.contract_id and c.message_type_name = type_name
+    join broker_private.queues q on q.queue_id = e.queue_id
+    where e.endpoint_no = endpoint and e.group_no = conversation_group and e.path = 'R' and e.local_end is null
+      and case when e.is_initiator then c.is_sent_by_initiator else c.is_sent_by_target end
+      and content is not null and (c.validation = 'N' or c.validation = 'E' and content = '')
+      and not exists (
+        select from broker_private.far_events ev where ev.endpoint_no = e.endpoint_no and ev.event in ('E', 'X')
+      )
+      and (
+        q.owner = caller
+        or pg_has_role(caller, 'pg_database_owner', 'USAGE')
+        or broker_private.is_permitted(caller, 'RECEIVE', 'Q', q.queue_id, q.owner)
+      );
+  end if;
+  if path_taken is null or not found then
+    perform broker_private.send_slowly(caller, handle, type_name, array[content]);
+  end if;
+  return true;
+end
+$$;

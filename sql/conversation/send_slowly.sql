@@ -1,0 +1,97 @@
+-- broker_private.send_slowly(caller, handle, type, contents): SEND of any number of messages in every case, and every refusal.
+-- Locks: the group's row.
+create or replace function broker_private.send_slowly(caller name, handle uuid, type_name text, contents bytea[])
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+declare
+  conversation_group broker_private.groups%rowtype;
+  e broker_private.endpoints%rowtype;
+  f broker_private.endpoints%rowtype;
+  far_queue broker_private.queues%rowtype;
+  sendable broker_private.contract_messages%rowtype;
+  state text;
+  is_checked boolean;
+begin
+  conversation_group := broker_private.lock_group_of(handle);
+  select x.* into e from broker_private.endpoints x where x.conversation_handle = handle;
+  perform broker_private.require_receive(caller, e.queue_id);
+  select x.state into state from broker_private.endpoint_states x where x.endpoint_no = e.endpoint_no;
+  if state not in ('SO', 'CO') then
+    perform broker_private.refuse(
+      8429, format('The conversation endpoint "%s" is in state %s and cannot send.', handle, state),
+      case state
+        when 'ER' then 'An Error message arrived: receive what is left, then end the conversation.'
+        when 'DI' then 'The far side ended the conversation: receive what is left, then end it here too.'
+        else 'This side ended the conversation: begin another one.'
+      end
+    );
+  end if;
+
+  select c.* into sendable
+  from broker_private.contract_messages c
+  where c.contract_id = e.contract_id and c.message_type_name = type_name;
+  if not found then
+    perform broker_private.find_message_type(type_name);
+    perform broker_private.refuse(
+      8431, format('The message type "%s" is not part of the service contract of conversation "%s".', type_name, handle),
+      'broker.service_contract_message_usages lists the types of each contract.'
+    );
+  elsif e.is_initiator and not sendable.is_sent_by_initiator then
+    perform broker_private.refuse(
+      8432, format('The message type "%s" is sent by the target of a conversation, and "%s" is the initiator''s side.', type_name, handle),
+      'Send a type that the contract lets the initiator send.'
+    );
+  elsif not e.is_initiator and not sendable.is_sent_by_target then
+    perform broker_private.refuse(
+      8434, format('The message type "%s" is sent by the initiator of a conversation, and "%s" is the target''s side.', type_name, handle),
+      'Send a type that the contract lets the target send.'
+    );
+  end if;
+  if array_position(contents, null) is not null then
+    perform broker_private.refuse(
+      8433, 'The message body is NULL.', 'For a message without a body leave the body out, or give ''''.'
+    );
+  end if;
+  is_checked := broker_private.are_valid(sendable, contents);
+
+  if e.path in ('U', 'B') then
+    e := broker_private.find_path(e, is_checked);
+  end if;
+  if e.path = 'L' then
+    select x.* into f from broker_private.endpoints x where x.endpoint_no = e.far_endpoint_no;
+    select q.* into far_queue from broker_private.queues q where q.queue_id = f.queue_id;
+    if not far_queue.is_enqueue_enabled or not is_checked then
+      -- What follows on this dialog must not overtake what waits now: it takes the same way until nothing waits.
+      update broker_private.endpoints x set path = 'B' where x.endpoint_no = e.endpoint_no returning * into e;
+      perform broker_private.set_dialog_status(e.endpoint_no, broker_private.waiting_reason(far_queue, is_checked));
+    end if;
+  end if;
+  if e.path = 'L' then
+    insert into broker_private.messages (
+      group_no, endpoint_no, enqueue_time, queue_id, message_type_id, precedence, urgency, body
+    )
+    select
+      f.group_no, f.endpoint_no, broker_private.clock(), f.queue_id, sendable.message_type_id, 10 - f.priority, 2,
+      nullif(c.content, '')
+    from unnest(contents) with ordinality as c (content, place)
+    order by c.place;
+  elsif not exists (select from broker_private.far_events v where v.endpoint_no = e.endpoint_no and v.event = 'X') then
+    -- Unless the broker refused the dialog just now: then its Error is what there is to receive.
+    insert into broker_private.transmission_messages (
+      endpoint_no, enqueue_time, destination_no, message_type_id, precedence, kind, body
+    )
+    select
+      e.endpoint_no, broker_private.clock(), e.destination_no, sendable.message_type_id, 10 - e.priority, 'M',
+      nullif(c.content, '')
+    from unnest(contents) with ordinality as c (content, place)
+    order by c.place;
+  end if;
+end
+$$;

@@ -1,0 +1,39 @@
+-- broker_private.activation_target(procedure, schema): the quoted, schema-qualified name of an activation procedure.
+-- A name without a schema is looked for in the queue's schema.
+-- Errors: 9614 not found, 9620 a function, 9653 it has parameters.
+create or replace function broker_private.activation_target(procedure_name text, default_schema name)
+returns text
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  parts text[] := parse_ident(procedure_name);
+  proc record;
+begin
+  if cardinality(parts) = 1 then
+    parts := array[default_schema::text] || parts;
+  end if;
+  select p.prokind, p.pronargs, quote_ident(n.nspname) || '.' || quote_ident(p.proname) as qualified_name into proc
+  from pg_proc p
+  join pg_namespace n on n.oid = p.pronamespace
+  where n.nspname = parts[1] and p.proname = parts[2]
+  order by p.prokind = 'p' desc, p.pronargs
+  limit 1;
+  if not found then
+    perform broker_private.refuse(
+      9614, format('The activation procedure "%s" is not found.', procedure_name),
+      format('Create the procedure %I.%I first; it takes no parameters.', parts[1], parts[2])
+    );
+  elsif proc.prokind <> 'p' then
+    perform broker_private.refuse(
+      9620, format('The activation procedure %s is a function.', proc.qualified_name), 'Create it with CREATE PROCEDURE.'
+    );
+  elsif proc.pronargs > 0 then
+    perform broker_private.refuse(
+      9653, format('The activation procedure %s has parameters.', proc.qualified_name),
+      'An activated procedure takes none: it gets its messages by broker.receive.'
+    );
+  end if;
+  return proc.qualified_name;
+end
+$$;

@@ -1,0 +1,72 @@
+-- broker.alter_queue(name, ...): ALTER QUEUE. Arguments that are not given (NULL) leave the option as it is;
+-- drop_activation removes procedure, readers and role. A queue turned on gets what waited for it in this database at once.
+-- Errors: 208 not found, 229 not the owner, and those of create_queue.
+create or replace function broker.alter_queue(
+  name text,
+  status boolean default null,
+  retention boolean default null,
+  activation_procedure text default null,
+  max_queue_readers integer default null,
+  activation_status boolean default null,
+  execute_as text default null,
+  poison_message_handling boolean default null,
+  poison_action text default null,
+  scaling text default null,
+  watchdog interval default null,
+  drop_activation boolean default false
+)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  done boolean;
+begin
+  done := broker_private.alter_queue(
+    current_user, name, status, retention, activation_procedure, max_queue_readers, activation_status, execute_as,
+    poison_message_handling, poison_action, scaling, watchdog, drop_activation
+  );
+end
+$$;
+
+create or replace function broker_private.alter_queue(
+  caller name, queue_name text, status boolean, retention boolean, procedure_name text, readers integer,
+  activation boolean, run_as text, poison_handling boolean, poison text, scaling_policy text, watchdog_interval interval,
+  without_activation boolean
+)
+returns boolean
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  this broker_private.queues%rowtype;
+begin
+  perform broker_private.assert_entry();
+  this := broker_private.find_queue(queue_name);
+  perform broker_private.require_ownership(caller, this.owner, 'queue', this.name);
+  if without_activation then
+    perform broker_private.set_queue_options(
+      caller, this.queue_id, coalesce(status, this.is_receive_enabled), coalesce(retention, this.is_retention_enabled),
+      null, null, false, null, coalesce(poison_handling, this.is_poison_message_handling_enabled),
+      coalesce(poison, this.poison_action), coalesce(scaling_policy, this.scaling), coalesce(watchdog_interval, this.watchdog)
+    );
+  else
+    if run_as is null and this.activation_procedure is null then
+      run_as := 'SELF';
+    end if;
+    perform broker_private.set_queue_options(
+      -- Whoever names a procedure or a role must himself be allowed to act as the role that will run it.
+      case when run_as is null and procedure_name is null then 'pg_database_owner' else caller end, this.queue_id,
+      coalesce(status, this.is_receive_enabled), coalesce(retention, this.is_retention_enabled),
+      coalesce(procedure_name, this.activation_procedure), coalesce(readers, this.max_readers),
+      coalesce(activation, this.activation_procedure is null or this.is_activation_enabled),
+      coalesce(run_as, this.execute_as::text, 'OWNER'), coalesce(poison_handling, this.is_poison_message_handling_enabled),
+      coalesce(poison, this.poison_action), coalesce(scaling_policy, this.scaling), coalesce(watchdog_interval, this.watchdog)
+    );
+  end if;
+  if status and not this.is_enqueue_enabled then
+    perform broker_private.deliver_waiting(this.queue_id);
+  end if;
+  return true;
+end
+$$;

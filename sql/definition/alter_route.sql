@@ -1,0 +1,47 @@
+-- broker.alter_route(name, ...): ALTER ROUTE; what is not given (NULL) stays, so a clause can't be unset. A new lifetime begins now.
+-- Errors: 208 not found, and those of create_route.
+create or replace function broker.alter_route(
+  name text,
+  address text default null,
+  service_name text default null,
+  broker_instance text default null,
+  lifetime interval default null,
+  mirror_address text default null
+)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  done boolean;
+begin
+  done := broker_private.alter_route(current_user, name, address, service_name, broker_instance, lifetime, mirror_address);
+end
+$$;
+
+create or replace function broker_private.alter_route(
+  caller name, route_name text, route_address text, far_service text, instance text, route_lifetime interval, mirror text
+)
+returns boolean
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  this broker_private.routes%rowtype;
+begin
+  perform broker_private.assert_entry();
+  this := broker_private.find_route(route_name);
+  perform broker_private.require_ownership(caller, this.owner, 'route', this.name);
+  route_address := coalesce(route_address, this.address);
+  far_service := coalesce(far_service, this.remote_service_name);
+  instance := coalesce(instance, this.broker_instance::text);
+  perform broker_private.check_route(route_name, route_address, far_service, instance, route_lifetime, mirror, this.scope);
+  update broker_private.routes r set
+    address = broker_private.canonical_address(route_address),
+    remote_service_name = far_service,
+    broker_instance = broker_private.parse_broker_instance(instance),
+    expires_at = coalesce(broker_private.clock() + route_lifetime, r.expires_at)
+  where r.route_id = this.route_id;
+  return true;
+end
+$$;

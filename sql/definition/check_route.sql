@@ -1,0 +1,59 @@
+-- broker_private.check_route(...): refuses a route's definition that has no meaning.
+create or replace function broker_private.check_route(
+  route_name text, route_address text, far_service text, instance text, route_lifetime interval, mirror text, route_scope text
+)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  address constant text := broker_private.canonical_address(route_address);
+begin
+  if address is null or address = '' then
+    perform broker_private.refuse(
+      9659, format('The address of the route "%s" is missing.', route_name), 'Give ''LOCAL'' or ''tcp://host:port''.'
+    );
+  elsif length(address) > 256 then
+    perform broker_private.refuse(
+      9660, format('The address of the route "%s" has %s characters.', route_name, length(address)), 'It has at most 256.'
+    );
+  elsif upper(address) = 'TRANSPORT' then
+    perform broker_private.refuse(
+      153, format('The address TRANSPORT of the route "%s" is not available.', route_name), 'Use LOCAL or tcp://host:port: TRANSPORT is not built yet.'
+    );
+  elsif address <> 'LOCAL' and address !~ '^tcp://(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):[0-9]{1,5}$' then
+    perform broker_private.refuse(
+      9785, format('"%s" is not an address for the route "%s".', route_address, route_name),
+      'Give ''LOCAL'' or ''tcp://host:port'', for example tcp://broker.example.com:4022.'
+    );
+  elsif address <> 'LOCAL' and substring(address from '[0-9]+$')::integer not between 1 and 65535 then
+    perform broker_private.refuse(
+      9785, format('The port in the address "%s" of the route "%s" is out of range.', route_address, route_name), 'Ports are 1 to 65535.'
+    );
+  elsif far_service = '' then
+    perform broker_private.refuse(
+      153, format('The service name of the route "%s" is empty.', route_name), 'Leave service_name out for a route for any service.'
+    );
+  elsif instance is not null and far_service is null then
+    perform broker_private.refuse(
+      9662, format('The route "%s" names a broker instance and no service.', route_name), 'Give service_name too.'
+    );
+  elsif route_lifetime <= interval '0' then
+    perform broker_private.refuse(
+      9746, format('The lifetime %s of the route "%s" is not above 0.', route_lifetime, route_name), 'Leave it out for a route that does not expire.'
+    );
+  elsif mirror is not null then
+    perform broker_private.refuse(
+      153, format('mirror_address of the route "%s" is not available.', route_name), 'Leave it out: mirrored routes are not built yet.'
+    );
+  elsif route_scope is distinct from 'DATABASE' then
+    perform broker_private.refuse(
+      153, format('The scope "%s" of the route "%s" is not available.', coalesce(route_scope, 'NULL'), route_name),
+      'Use DATABASE: routes for a whole worker are not built yet.'
+    );
+  end if;
+  if far_service is not null then
+    perform broker_private.check_name('service of the route', far_service);
+  end if;
+end
+$$;

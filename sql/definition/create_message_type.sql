@@ -1,0 +1,40 @@
+-- broker.create_message_type(name, validation, schema_collection, owner): CREATE MESSAGE TYPE.
+-- Validation: NONE, EMPTY or WELL_FORMED_XML.
+-- Errors: 103 and 153 name, 153 validation, 229 no right, 2714 exists.
+create or replace function broker.create_message_type(
+  name text, validation text default 'NONE', schema_collection text default null, owner name default null
+)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  done boolean;
+begin
+  done := broker_private.create_message_type(current_user, name, validation, schema_collection, owner);
+end
+$$;
+
+create or replace function broker_private.create_message_type(
+  caller name, type_name text, type_validation text, type_schema_collection text, type_owner name
+)
+returns boolean
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  new_id integer;
+begin
+  perform broker_private.assert_entry();
+  perform broker_private.check_name('message type', type_name);
+  type_owner := broker_private.require_creation(caller, 'message type', type_owner);
+  insert into broker_private.message_types (name, owner, validation)
+  values (type_name, type_owner, broker_private.validation_code(type_name, type_validation, type_schema_collection))
+  on conflict (name) do nothing
+  returning message_type_id into new_id;
+  if new_id is null then
+    perform broker_private.refuse_duplicate('message type', type_name);
+  end if;
+  return true;
+end
+$$;

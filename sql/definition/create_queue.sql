@@ -1,0 +1,94 @@
+-- broker.create_queue(name, ...): CREATE QUEUE, and the view of the same name that shows the queue's messages.
+-- The view is made with the caller's rights, so it needs CREATE on the schema.
+-- Errors: 103 and 153 arguments, 2714 the queue or a relation of that name exists, 229 no right, 9614, 9620, 9653 procedure.
+create or replace function broker.create_queue(
+  name text,
+  status boolean default true,
+  retention boolean default false,
+  activation_procedure text default null,
+  max_queue_readers integer default null,
+  activation_status boolean default true,
+  execute_as text default 'SELF',
+  poison_message_handling boolean default true,
+  poison_action text default 'DISABLE_QUEUE',
+  scaling text default 'SERVICE_BROKER',
+  watchdog interval default '60 s',
+  owner name default null,
+  schema name default current_schema()
+)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  new_id integer;
+begin
+  new_id := broker_private.create_queue(
+    current_user, name, status, retention, activation_procedure, max_queue_readers, activation_status, execute_as,
+    poison_message_handling, poison_action, scaling, watchdog, owner, schema
+  );
+  if to_regclass(format('%I.%I', schema, name)) is not null then
+    perform broker_private.refuse(
+      2714, format('There is already a relation named %I.%I.', schema, name),
+      'Choose another name for the queue, or another schema for its view.'
+    );
+  end if;
+  execute format(
+    'create view %I.%I as select status, priority, queuing_order, conversation_group_id, conversation_handle,'
+    ' message_sequence_number, service_name, service_id, service_contract_name, service_contract_id, message_type_name,'
+    ' message_type_id, validation, message_body, message_id, message_enqueue_time'
+    ' from broker.queue_messages where queue_id = %s', schema, name, new_id
+  );
+end
+$$;
+
+create or replace function broker_private.create_queue(
+  caller name, queue_name text, status boolean, retention boolean, procedure_name text, readers integer,
+  activation boolean, run_as text, poison_handling boolean, poison text, scaling_policy text, watchdog_interval interval,
+  queue_owner name, schema_name name
+)
+returns integer
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  new_id integer;
+begin
+  perform broker_private.assert_entry();
+  if octet_length(queue_name) > 63 then
+    perform broker_private.refuse(
+      103, format('The name of the queue that starts with "%s" is too long: %s bytes.', left(queue_name, 32), octet_length(queue_name)),
+      'The name of a queue has at most 63 bytes, as its view has it too.'
+    );
+  end if;
+  perform broker_private.check_name('queue', queue_name);
+  if starts_with(queue_name, '#') then
+    perform broker_private.refuse(153, format('The name of the queue "%s" begins with #.', queue_name), 'There are no temporary queues.');
+  end if;
+  if schema_name is null then
+    perform broker_private.refuse(
+      153, format('There is no schema for the view of the queue "%s".', queue_name),
+      'Give the argument schema: your search_path names no schema that exists.'
+    );
+  end if;
+  queue_owner := broker_private.require_creation(caller, 'queue', queue_owner);
+  insert into broker_private.queues (
+    name, view_schema, owner, is_receive_enabled, is_enqueue_enabled, is_retention_enabled,
+    is_poison_message_handling_enabled, poison_action, scaling, watchdog, create_date, modify_date
+  )
+  values (
+    queue_name, schema_name, queue_owner, true, true, false,
+    true, 'DISABLE_QUEUE', 'SERVICE_BROKER', '60 s', broker_private.clock(), broker_private.clock()
+  )
+  on conflict (name) do nothing
+  returning queue_id into new_id;
+  if new_id is null then
+    perform broker_private.refuse_duplicate('queue', queue_name);
+  end if;
+  perform broker_private.set_queue_options(
+    caller, new_id, status, retention, procedure_name, readers, procedure_name is not null and activation, run_as,
+    poison_handling, poison, scaling_policy, watchdog_interval
+  );
+  return new_id;
+end
+$$;

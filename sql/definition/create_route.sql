@@ -1,0 +1,52 @@
+-- broker.create_route(name, address, ...): CREATE ROUTE: where messages for a service go: LOCAL, or tcp://host:port of a worker's endpoint.
+-- Errors: 2714 exists, 9659 to 9662, 9743 to 9747, 9785 the definition, 103, 153, 229.
+create or replace function broker.create_route(
+  name text,
+  address text,
+  service_name text default null,
+  broker_instance text default null,
+  lifetime interval default null,
+  mirror_address text default null,
+  owner name default null,
+  scope text default 'DATABASE'
+)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  done boolean;
+begin
+  done := broker_private.create_route(
+    current_user, name, address, service_name, broker_instance, lifetime, mirror_address, owner, scope
+  );
+end
+$$;
+
+create or replace function broker_private.create_route(
+  caller name, route_name text, route_address text, far_service text, instance text, route_lifetime interval, mirror text,
+  route_owner name, route_scope text
+)
+returns boolean
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform broker_private.assert_entry();
+  perform broker_private.check_name('route', route_name);
+  route_owner := broker_private.require_creation(caller, 'route', route_owner);
+  perform broker_private.check_route(route_name, route_address, far_service, instance, route_lifetime, mirror, route_scope);
+  insert into broker_private.routes (
+    name, owner, remote_service_name, broker_instance, expires_at, address, mirror_address, scope
+  )
+  values (
+    route_name, route_owner, far_service, broker_private.parse_broker_instance(instance), broker_private.clock() + route_lifetime,
+    broker_private.canonical_address(route_address), broker_private.canonical_address(mirror), route_scope
+  )
+  on conflict (name) do nothing;
+  if not found then
+    perform broker_private.refuse_duplicate('route', route_name);
+  end if;
+  return true;
+end
+$$;

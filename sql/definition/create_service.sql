@@ -1,0 +1,61 @@
+-- broker.create_service(name, queue, contracts, owner): CREATE SERVICE. The contracts are those it accepts as a target.
+-- Errors: 208 queue, 8425 contract, 8404 a contract twice, 2714 exists, 103, 153, 229.
+create or replace function broker.create_service(
+  name text, queue text, contracts text[] default '{}', owner name default null
+)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  done boolean;
+begin
+  done := broker_private.create_service(current_user, name, queue, contracts, owner);
+end
+$$;
+
+create or replace function broker_private.create_service(
+  caller name, service_name text, queue_name text, contract_names text[], service_owner name
+)
+returns boolean
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  new_id integer;
+  queue broker_private.queues%rowtype;
+  contract broker_private.contracts%rowtype;
+  contract_name text;
+begin
+  perform broker_private.assert_entry();
+  perform broker_private.check_name('service', service_name);
+  service_owner := broker_private.require_creation(caller, 'service', service_owner);
+  queue := broker_private.find_queue(queue_name);
+  perform broker_private.require_ownership(caller, queue.owner, 'queue', queue.name);
+  if contract_names is null then
+    perform broker_private.refuse(
+      153, format('The list of contracts of service "%s" is NULL.', service_name), 'Leave the list out, or give ''{}''.'
+    );
+  end if;
+  insert into broker_private.services (name, owner, queue_id) values (service_name, service_owner, queue.queue_id)
+  on conflict (name) do nothing
+  returning service_id into new_id;
+  if new_id is null then
+    perform broker_private.refuse_duplicate('service', service_name);
+  end if;
+  foreach contract_name in array contract_names loop
+    contract := broker_private.find_contract(contract_name);
+    perform broker_private.require_reference(caller, contract.contract_id);
+    insert into broker_private.service_contracts (service_id, contract_id) values (new_id, contract.contract_id)
+    on conflict do nothing;
+    if not found then
+      perform broker_private.refuse(
+        8404, format('The contract "%s" is listed more than once for service "%s".', contract_name, service_name),
+        'List each contract once.'
+      );
+    end if;
+  end loop;
+  perform broker_private.deliver_waiting(queue.queue_id);
+  return true;
+end
+$$;

@@ -1,0 +1,42 @@
+-- broker.drop_message_type(name): DROP MESSAGE TYPE.
+-- Errors: 8428 not found, 9663 system type, 229 not the owner, 3716 a contract uses it.
+create or replace function broker.drop_message_type(name text)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  done boolean;
+begin
+  done := broker_private.drop_message_type(current_user, name);
+end
+$$;
+
+create or replace function broker_private.drop_message_type(caller name, type_name text)
+returns boolean
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  this broker_private.message_types%rowtype;
+  contract_name text;
+begin
+  perform broker_private.assert_entry();
+  this := broker_private.find_message_type(type_name);
+  perform broker_private.refuse_system_object('message type', this.name, this.message_type_id);
+  perform broker_private.require_ownership(caller, this.owner, 'message type', this.name);
+  select c.name into contract_name
+  from broker_private.contract_messages m
+  join broker_private.contracts c on c.contract_id = m.contract_id
+  where m.message_type_id = this.message_type_id
+  limit 1;
+  if contract_name is not null then
+    perform broker_private.refuse(
+      3716, format('The message type "%s" cannot be dropped: contract "%s" uses it.', this.name, contract_name),
+      'Drop the contracts that use it first; broker.service_contract_message_usages lists them.'
+    );
+  end if;
+  delete from broker_private.message_types t where t.message_type_id = this.message_type_id;
+  return true;
+end
+$$;

@@ -1,0 +1,39 @@
+-- broker.drop_queue(name): DROP QUEUE, and its view, with the caller's rights.
+-- Errors: 208 not found, 229 not the owner, 3716 a service uses it.
+create or replace function broker.drop_queue(name text)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  view_schema name;
+begin
+  view_schema := broker_private.drop_queue(current_user, name);
+  execute format('drop view if exists %I.%I', view_schema, name);
+end
+$$;
+
+create or replace function broker_private.drop_queue(caller name, queue_name text)
+returns name
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  this broker_private.queues%rowtype;
+  service_name text;
+begin
+  perform broker_private.assert_entry();
+  this := broker_private.find_queue(queue_name);
+  perform broker_private.require_ownership(caller, this.owner, 'queue', this.name);
+  select s.name into service_name from broker_private.services s where s.queue_id = this.queue_id limit 1;
+  if service_name is not null then
+    perform broker_private.refuse(
+      3716, format('The queue "%s" cannot be dropped: service "%s" uses it.', this.name, service_name),
+      'Drop the services that use it first, or move them to another queue.'
+    );
+  end if;
+  delete from broker_private.permissions p where p.class = 'Q' and p.securable_id = this.queue_id;
+  delete from broker_private.queues q where q.queue_id = this.queue_id;
+  return this.view_schema;
+end
+$$;

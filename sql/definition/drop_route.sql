@@ -1,0 +1,29 @@
+-- broker.drop_route(name): DROP ROUTE, also while messages go by it: they wait for another.
+-- Errors: 208 not found, 229.
+create or replace function broker.drop_route(name text)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  done boolean;
+begin
+  done := broker_private.drop_route(current_user, name);
+end
+$$;
+
+create or replace function broker_private.drop_route(caller name, route_name text)
+returns boolean
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  this broker_private.routes%rowtype;
+begin
+  perform broker_private.assert_entry();
+  this := broker_private.find_route(route_name);
+  perform broker_private.require_ownership(caller, this.owner, 'route', this.name);
+  delete from broker_private.routes r where r.route_id = this.route_id;
+  return true;
+end
+$$;

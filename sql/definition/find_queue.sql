@@ -1,0 +1,19 @@
+-- broker_private.find_queue(name): the queue of that name, or error 208.
+create or replace function broker_private.find_queue(queue_name text)
+returns broker_private.queues
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  found_queue broker_private.queues%rowtype;
+begin
+  select q.* into found_queue from broker_private.queues q where q.name = queue_name;
+  if found_queue.queue_id is null then
+    perform broker_private.refuse(
+      208, format('The queue "%s" is not found.', coalesce(queue_name, 'NULL')),
+      'Names are taken literally, capitals included; broker.service_queues lists them, broker.create_queue makes one.'
+    );
+  end if;
+  return found_queue;
+end
+$$;

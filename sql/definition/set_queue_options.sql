@@ -1,0 +1,80 @@
+-- broker_private.set_queue_options(caller, queue, ...): checks and stores the options of CREATE and ALTER QUEUE.
+-- Errors: 153 an option's value, 9613 who runs the procedure, 9614, 9620, 9653 the procedure itself.
+create or replace function broker_private.set_queue_options(
+  role_name name, queue integer, status boolean, retention boolean, procedure_name text, readers integer,
+  activation boolean, run_as text, poison_handling boolean, poison text, scaling_policy text, watchdog_interval interval
+)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  this broker_private.queues%rowtype;
+  procedure_text text;
+  runner name := case run_as when 'SELF' then role_name when 'OWNER' then null else run_as::name end;
+begin
+  select q.* into this from broker_private.queues q where q.queue_id = queue for update;
+  if status is null or retention is null or activation is null or poison_handling is null then
+    perform broker_private.refuse(
+      153, format('An option of the queue "%s" is NULL.', this.name), 'Options that are on or off take true or false.'
+    );
+  end if;
+  if retention then
+    perform broker_private.refuse(
+      153, format('Retention is not available for the queue "%s".', this.name), 'Leave it false: retention is not built yet.'
+    );
+  end if;
+  if poison is distinct from 'DISABLE_QUEUE' then
+    perform broker_private.refuse(
+      153, format('The poison_action "%s" is not available for the queue "%s".', coalesce(poison, 'NULL'), this.name),
+      'Use DISABLE_QUEUE: QUARANTINE is not built yet.'
+    );
+  end if;
+  if scaling_policy is distinct from 'SERVICE_BROKER' then
+    perform broker_private.refuse(
+      153, format('The scaling "%s" is not available for the queue "%s".', coalesce(scaling_policy, 'NULL'), this.name),
+      'Use SERVICE_BROKER: BACKLOG is not built yet.'
+    );
+  end if;
+  if procedure_name is not null then
+    procedure_text := broker_private.activation_target(procedure_name, this.view_schema);
+    if readers is null or readers not between 0 and 32767 then
+      perform broker_private.refuse(
+        153, format('max_queue_readers of the queue "%s" is %s.', this.name, coalesce(readers::text, 'missing')),
+        'A queue with an activation procedure needs max_queue_readers from 0 to 32767.'
+      );
+    end if;
+    if readers = 0 and activation then
+      raise warning using
+        errcode = 'S9648',
+        message = format('The queue "%s" has activation on and max_queue_readers 0: no procedure will start.', this.name);
+    end if;
+    if run_as is null then
+      perform broker_private.refuse(
+        9613, format('The queue "%s" does not say who runs its activation procedure.', this.name),
+        'Give execute_as: SELF, OWNER, or a role that you are a member of.'
+      );
+    end if;
+    if runner is not null and not broker_private.is_owner(role_name, runner) then
+      perform broker_private.refuse(
+        229, format('Role "%s" may not let the queue "%s" run its procedure as "%s".', role_name, this.name, runner),
+        'Use SELF, OWNER, or a role that you are a member of.'
+      );
+    end if;
+  end if;
+  update broker_private.queues q set
+    is_receive_enabled = status,
+    is_enqueue_enabled = status,
+    is_retention_enabled = retention,
+    activation_procedure = procedure_text,
+    max_readers = case when procedure_text is not null then readers end,
+    is_activation_enabled = procedure_text is not null and activation,
+    execute_as = case when procedure_text is not null then runner end,
+    is_poison_message_handling_enabled = poison_handling,
+    poison_action = poison,
+    scaling = scaling_policy,
+    watchdog = watchdog_interval,
+    modify_date = broker_private.clock()
+  where q.queue_id = queue;
+end
+$$;

@@ -1,0 +1,164 @@
+-- hot path
+-- broker_private.deliver(from broker, dialogs..., messages...): stores a batch that came from another broker. Idempotent: what it has seen it
+-- drops by its number. Returns, for each dialog of the batch, the number that it expects next, which acknowledges all before it, and
+-- the fault, if a message could not be taken: a final one is answered with an Error, any other is tried again.
+--
+-- Per dialog messages are taken in order up to the first that can't be. One that leaves a gap is not taken: the sender sends it
+-- again after those before it. An Error is taken with any number: the sender may have dropped what it sent before, and nothing comes after it.
+-- What arrives for a side that has ended is acknowledged and dropped.
+-- Locks: the counter of each dialog, in the order of their endpoints; no endpoint, no group: an arrival waits for no reader.
+-- Plan: endpoints by conversation and side; counters, contract messages by key; no scan.
+create or replace function broker_private.deliver(
+  from_broker uuid, conversation_ids uuid[], from_initiator boolean[], from_services text[], to_services text[], to_brokers uuid[],
+  contracts text[], expirations timestamp with time zone[], encrypted boolean[], type_names text[], dialog_index integer[],
+  type_index integer[], sequence_numbers bigint[], kinds text, bodies bytea[], malformed integer[],
+  out next_numbers bigint[], out fault_codes integer[], out fault_texts text[], out fault_is_final boolean[]
+)
+returns record
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_mergejoin = off
+as $$
+declare
+  dialogs constant integer := cardinality(conversation_ids);
+  endpoint_nos bigint[];
+  dialog integer;
+  answer record;
+begin
+  fault_codes := array_fill(null::integer, array[dialogs]);
+  fault_texts := array_fill(null::text, array[dialogs]);
+  fault_is_final := array_fill(false, array[dialogs]);
+  select array_agg(e.endpoint_no order by d.place) into endpoint_nos
+  from unnest(deliver.conversation_ids, deliver.from_initiator) with ordinality as d (conversation_id, from_initiator, place)
+  left join broker_private.endpoints e on e.conversation_id = d.conversation_id and e.is_initiator <> d.from_initiator;
+
+  dialog := array_position(endpoint_nos, null);
+  while dialog is not null loop
+    select a.endpoint_no, a.fault_code, a.fault_text, a.is_final into answer
+    from broker_private.open_dialog(
+      from_broker, conversation_ids[dialog], from_initiator[dialog], from_services[dialog], to_services[dialog], to_brokers[dialog],
+      contracts[dialog], expirations[dialog], encrypted[dialog],
+      (select min(m.number) from unnest(deliver.dialog_index, deliver.sequence_numbers) as m (dialog, number) where m.dialog = deliver.dialog)
+    ) a;
+    -- 0 is no endpoint: its messages find nothing to lie on.
+    endpoint_nos[dialog] := coalesce(answer.endpoint_no, 0);
+    fault_codes[dialog] := answer.fault_code;
+    fault_texts[dialog] := answer.fault_text;
+    fault_is_final[dialog] := coalesce(answer.is_final, false);
+    dialog := array_position(endpoint_nos, null);
+  end loop;
+
+  perform
+  from (select distinct u.endpoint_no from unnest(endpoint_nos) as u (endpoint_no) order by u.endpoint_no) d
+  cross join lateral (
+    select from broker_private.sequence_counters n
+    where n.endpoint_no = d.endpoint_no and n.kind = 'I'
+    order by n.epoch desc
+    limit 1
+    for update
+  ) c;
+
+  with arrived as materialized (
+    select
+      endpoint_nos[m.dialog] as endpoint_no, m.dialog, m.number, m.place, m.body, deliver.type_names[m.type_index] as type_name,
+      substr(deliver.kinds, m.place::integer, 1) as kind
+    from unnest(deliver.dialog_index, deliver.type_index, deliver.sequence_numbers, deliver.bodies)
+      with ordinality as m (dialog, type_index, number, body, place)
+  ),
+  sides as materialized (
+    select
+      d.endpoint_no, e.group_no, e.queue_id, e.is_initiator, e.contract_id, 10 - e.priority as precedence, c.location, c.next_number,
+      q.is_enqueue_enabled,
+      e.local_end is null and not exists (
+        select from broker_private.far_events f where f.endpoint_no = e.endpoint_no and f.event in ('E', 'X')
+      ) as is_open
+    from (select distinct u.endpoint_no from unnest(endpoint_nos) as u (endpoint_no)) d
+    join broker_private.endpoints e on e.endpoint_no = d.endpoint_no
+    join broker_private.queues q on q.queue_id = e.queue_id
+    cross join lateral (
+      select n.ctid as location, n.next_number from broker_private.sequence_counters n
+      where n.endpoint_no = d.endpoint_no and n.kind = 'I'
+      order by n.epoch desc
+      limit 1
+    ) c
+  ),
+  expected as materialized (
+    select
+      a.endpoint_no, a.dialog, a.number, a.place, a.body, a.kind, a.type_name, s.group_no, s.queue_id, s.precedence, s.is_open,
+      case a.kind when 'M' then k.message_type_id when 'E' then 2 when 'X' then 1 end as message_type_id,
+      case
+        when not s.is_open then null
+        when a.kind <> 'X'
+          and a.number <> s.next_number + row_number() over (partition by a.endpoint_no order by a.number, a.place) - 1 then 0
+        when not s.is_enqueue_enabled then 9749
+        when a.kind = 'X' and a.body is not null or a.kind = 'E' and a.body is null then null
+        when a.kind <> 'M' then 9615
+        when k.message_type_id is null then 8498
+        when s.is_initiator and not k.is_sent_by_target then 8457
+        when not s.is_initiator and not k.is_sent_by_initiator then 8437
+        when k.validation = 'E' and a.body is not null then 8430
+        when k.validation = 'X'
+          and (a.place = any (deliver.malformed) or not coalesce(broker_private.is_well_formed_xml(coalesce(a.body, '')), true)) then 9615
+      end as fault
+    from arrived a
+    join sides s on s.endpoint_no = a.endpoint_no
+    left join broker_private.contract_messages k on k.contract_id = s.contract_id and k.message_type_name = a.type_name and a.kind = 'M'
+    where a.number >= s.next_number or a.kind = 'X' and s.is_open
+  ),
+  judged as materialized (
+    select x.*, count(x.fault) over (partition by x.endpoint_no order by x.number, x.place) as faults_so_far
+    from expected x
+  ),
+  stored as (
+    insert into broker_private.messages (
+      group_no, endpoint_no, sequence_number, enqueue_time, queue_id, message_type_id, precedence, urgency, body
+    )
+    select
+      j.group_no, j.endpoint_no, j.number, broker_private.clock(), j.queue_id, j.message_type_id, j.precedence,
+      case j.kind when 'X' then 1 else 2 end, j.body
+    from judged j
+    where j.faults_so_far = 0 and j.is_open
+    order by j.place
+  ),
+  ended as (
+    insert into broker_private.far_events (endpoint_no, event)
+    select j.endpoint_no, j.kind::"char" from judged j where j.faults_so_far = 0 and j.is_open and j.kind in ('E', 'X')
+    on conflict do nothing
+  ),
+  moved as (
+    update broker_private.sequence_counters n
+    set next_number = m.next_number, epoch = m.next_number >> 7
+    from (
+      select s.location, max(j.number) + 1 as next_number
+      from judged j
+      join sides s on s.endpoint_no = j.endpoint_no
+      where j.faults_so_far = 0
+      group by s.location
+    ) m
+    where n.ctid = m.location and n.next_number < m.next_number
+  ),
+  results as (
+    select
+      u.place as dialog, s.next_number as old_number,
+      (select max(j.number) + 1 from judged j where j.endpoint_no = u.endpoint_no and j.faults_so_far = 0) as new_number,
+      (
+        select row(j.fault, j.type_name)::broker_private.fault from judged j
+        where j.endpoint_no = u.endpoint_no and j.fault > 0 and j.faults_so_far = 1
+        order by j.number
+        limit 1
+      ) as fault
+    from unnest(endpoint_nos) with ordinality as u (endpoint_no, place)
+    left join sides s on s.endpoint_no = u.endpoint_no
+  )
+  select
+    array_agg(greatest(r.old_number, r.new_number, 0) order by r.dialog),
+    array_agg(coalesce(fault_codes[r.dialog], -(r.fault).code) order by r.dialog),
+    array_agg(coalesce(fault_texts[r.dialog], broker_private.fault_text(r.fault)) order by r.dialog),
+    array_agg(fault_is_final[r.dialog] or coalesce((r.fault).code <> 9749, false) order by r.dialog)
+  into next_numbers, fault_codes, fault_texts, fault_is_final
+  from results r;
+end
+$$;

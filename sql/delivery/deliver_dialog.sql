@@ -1,0 +1,102 @@
+-- broker_private.deliver_dialog(endpoint, well-formed, malformed): moves what waits on one dialog within this database into the far queue, in order,
+-- up to the first message that still can't go. The lists are the row ids of XML messages that a worker has parsed. Returns how
+-- many messages moved.
+-- Locks: the dialog's counter, so that two who move the same dialog take turns; no group.
+create or replace function broker_private.deliver_dialog(endpoint bigint, well_formed bigint[], malformed bigint[])
+returns integer
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+declare
+  e broker_private.endpoints%rowtype;
+  f broker_private.endpoints%rowtype;
+  service broker_private.services%rowtype;
+  queue broker_private.queues%rowtype;
+  k broker_private.contract_messages%rowtype;
+  waiting record;
+  far_endpoint bigint;
+  moved integer := 0;
+  is_valid boolean;
+  reason text;
+begin
+  perform from broker_private.sequence_counters n where n.endpoint_no = endpoint and n.kind = 'A' for update;
+  select x.* into e from broker_private.endpoints x where x.endpoint_no = endpoint;
+  select x.* into f from broker_private.endpoints x where x.conversation_id = e.conversation_id and x.is_initiator <> e.is_initiator;
+  for waiting in
+    select t.id, t.kind, t.message_type_id, t.body, t.ctid as location, y.name as type_name
+    from broker_private.transmission_messages t
+    join broker_private.message_types y on y.message_type_id = t.message_type_id
+    where t.endpoint_no = endpoint
+    order by t.id
+  loop
+    if f.endpoint_no is null then
+      select s.* into service from broker_private.services s where s.name = e.far_service;
+      exit when service.service_id is null or not e.is_initiator;
+      select q.* into queue from broker_private.queues q where q.queue_id = service.queue_id;
+    else
+      select q.* into queue from broker_private.queues q where q.queue_id = f.queue_id;
+    end if;
+    if not queue.is_enqueue_enabled then
+      reason := broker_private.waiting_reason(queue, true);
+      exit;
+    end if;
+    select c.* into k from broker_private.contract_messages c
+    where c.contract_id = e.contract_id and c.message_type_name = waiting.type_name;
+    is_valid := case
+      when waiting.kind <> 'M' or k.validation = 'N' then true
+      when k.validation = 'E' then waiting.body is null
+      when waiting.id = any (well_formed) then true
+      when waiting.id = any (malformed) then false
+      else broker_private.is_well_formed_xml(coalesce(waiting.body, ''))
+    end;
+    if is_valid is null then
+      reason := broker_private.waiting_reason(queue, false);
+      exit;
+    elsif not is_valid then
+      perform broker_private.put_broker_error(
+        endpoint, 9615, format('A message of type "%s" failed XML validation on the target service.', waiting.type_name)
+      );
+      exit;
+    end if;
+    if f.endpoint_no is null then
+      if not broker_private.accepts_contract(service.service_id, e.contract_id) then
+        perform broker_private.put_broker_error(
+          endpoint, 8408, format('Target service "%s" does not support the contract of the conversation.', e.far_service)
+        );
+        exit;
+      end if;
+      far_endpoint := broker_private.accept_dialog(
+        e.conversation_id, service, e.contract_id, (select s.name from broker_private.services s where s.service_id = e.service_id),
+        (select b.service_broker_guid from broker_private.broker_instance b), 'L', e.endpoint_no, e.expires_at, e.is_encrypted
+      );
+      select x.* into f from broker_private.endpoints x where x.endpoint_no = far_endpoint;
+    end if;
+    delete from broker_private.transmission_messages t where t.ctid = waiting.location and t.id = waiting.id;
+    -- A row that is gone was dropped by END CONVERSATION WITH ERROR; what came before it stays delivered.
+    continue when not found;
+    moved := moved + 1;
+    if f.local_end is null and waiting.kind <> 'M' then
+      insert into broker_private.far_events (endpoint_no, event) values (f.endpoint_no, waiting.kind) on conflict do nothing;
+    end if;
+    if f.local_end is null then
+      insert into broker_private.messages (
+        group_no, endpoint_no, enqueue_time, queue_id, message_type_id, precedence, urgency, body
+      )
+      values (
+        f.group_no, f.endpoint_no, broker_private.clock(), f.queue_id, waiting.message_type_id, 10 - f.priority,
+        case waiting.kind when 'X' then 1 else 2 end, waiting.body
+      );
+    end if;
+    if waiting.kind <> 'M' then
+      insert into broker_private.far_events (endpoint_no, event) values (endpoint, 'A') on conflict do nothing;
+    end if;
+  end loop;
+  if reason is null then
+    delete from broker_private.transmission_status s where s.endpoint_no = endpoint;
+  else
+    perform broker_private.set_dialog_status(endpoint, reason);
+  end if;
+  return moved;
+end
+$$;

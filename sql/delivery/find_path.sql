@@ -1,0 +1,61 @@
+-- broker_private.find_path(endpoint, is_checked): decides how the messages of an endpoint travel, and returns the endpoint with the decision.
+-- At the first message: to a service of this database straight into its queue (the target's endpoint is made here), to any
+-- other by the transmission queue. A local dialog whose messages had to wait goes straight again once nothing of it waits.
+-- Locks: none but the endpoint's own row; the caller holds its group.
+create or replace function broker_private.find_path(e broker_private.endpoints, is_checked boolean)
+returns broker_private.endpoints
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  address text;
+  problem text;
+  service broker_private.services%rowtype;
+  queue broker_private.queues%rowtype;
+  far_endpoint bigint;
+  new_path "char" := 'R';
+begin
+  if e.path = 'B' then
+    if exists (select from broker_private.transmission_messages t where t.endpoint_no = e.endpoint_no) then
+      return e;
+    end if;
+    delete from broker_private.transmission_status s where s.endpoint_no = e.endpoint_no;
+  end if;
+  select r.address, r.problem into address, problem from broker_private.route_of(e.far_service, e.far_broker_instance) r;
+  if address = 'LOCAL' then
+    new_path := 'B';
+    select f.endpoint_no into far_endpoint
+    from broker_private.endpoints f
+    where f.conversation_id = e.conversation_id and f.is_initiator <> e.is_initiator;
+    if far_endpoint is null and is_checked then
+      select s.* into service from broker_private.services s where s.name = e.far_service;
+      select q.* into queue from broker_private.queues q where q.queue_id = service.queue_id;
+      if queue.is_enqueue_enabled then
+        if broker_private.accepts_contract(service.service_id, e.contract_id) then
+          far_endpoint := broker_private.accept_dialog(
+            e.conversation_id, service, e.contract_id, (select s.name from broker_private.services s where s.service_id = e.service_id),
+            (select b.service_broker_guid from broker_private.broker_instance b), 'L', e.endpoint_no, e.expires_at, e.is_encrypted
+          );
+        else
+          perform broker_private.put_broker_error(
+            e.endpoint_no, 8408,
+            format('Target service "%s" does not support contract "%s".', e.far_service,
+              (select c.name from broker_private.contracts c where c.contract_id = e.contract_id))
+          );
+        end if;
+      elsif queue.queue_id is not null then
+        problem := broker_private.waiting_reason(queue, true);
+      end if;
+    end if;
+    if far_endpoint is not null then
+      new_path := 'L';
+    elsif problem is not null then
+      perform broker_private.set_dialog_status(e.endpoint_no, problem);
+    end if;
+  end if;
+  update broker_private.endpoints x set path = new_path, far_endpoint_no = far_endpoint
+  where x.endpoint_no = e.endpoint_no
+  returning * into e;
+  return e;
+end
+$$;

@@ -1,0 +1,19 @@
+-- broker_private.local_messages_to_check(max messages): XML messages of dialogs within this database that this server can't parse.
+create or replace function broker_private.local_messages_to_check(max_messages integer)
+returns table (row_id bigint, body bytea)
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+begin
+  return query
+  select t.id, coalesce(t.body, '')
+  from broker_private.destinations d
+  cross join lateral broker_private.route_of(d.service_name, d.broker_instance) r
+  join broker_private.transmission_messages t on t.destination_no = d.destination_no
+  join broker_private.message_types y on y.message_type_id = t.message_type_id
+  where r.address = 'LOCAL' and y.validation = 'X' and t.kind = 'M' and broker_private.is_well_formed_xml('<a/>') is null
+  order by t.id
+  limit max_messages;
+end
+$$;

@@ -1,0 +1,44 @@
+-- broker_private.open_dialog(...): what to do with a dialog of a batch that has no endpoint here: makes the target's, or names the fault.
+create or replace function broker_private.open_dialog(
+  from_broker uuid, conversation uuid, is_from_initiator boolean, from_service text, to_service text, to_broker uuid, contract_name text,
+  expiry timestamp with time zone, encryption boolean, first_number bigint,
+  out endpoint_no bigint, out fault_code integer, out fault_text text, out is_final boolean
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  service broker_private.services%rowtype;
+  contract integer;
+begin
+  if not is_from_initiator then
+    fault_code := -8462;
+    fault_text := 'The remote conversation endpoint is either in a state where no more messages can be exchanged, or it has been dropped.';
+    is_final := true;
+    return;
+  end if;
+  select s.* into service from broker_private.services s where s.name = to_service;
+  select c.contract_id into contract from broker_private.contracts c where c.name = contract_name;
+  if service.service_id is null then
+    is_final := to_broker is not null;
+    fault_code := case when is_final then -8490 else -9793 end;
+    fault_text := format('9793: The service "%s" does not exist in the database that the route leads to.', to_service);
+  elsif contract is null then
+    is_final := true;
+    fault_code := -8425;
+    fault_text := format('The service contract "%s" is not found.', contract_name);
+  elsif not broker_private.accepts_contract(service.service_id, contract) then
+    is_final := true;
+    fault_code := -8408;
+    fault_text := format('Target service "%s" does not support contract "%s".', to_service, contract_name);
+  elsif not (select q.is_enqueue_enabled from broker_private.queues q where q.queue_id = service.queue_id) then
+    is_final := false;
+    fault_code := -9749;
+    fault_text := broker_private.fault_text(row(9749, null)::broker_private.fault);
+  elsif first_number = 0 then
+    endpoint_no := broker_private.accept_dialog(
+      conversation, service, contract, from_service, from_broker, 'R', null, expiry, encryption
+    );
+  end if;
+end
+$$;

@@ -1,0 +1,45 @@
+-- broker_private.sweep(): removes what is left of conversations that ended here; returns how many endpoints went.
+-- An initiator's side and one that was cleaned up keep their rows, unseen, as a message may still be on its way to them from
+-- a transaction that saw them open. A target's side stays CLOSED for 30 minutes, so that a first message that is sent again opens no second one.
+create or replace function broker_private.sweep()
+returns integer
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  gone bigint[];
+  horizon constant timestamp with time zone := broker_private.clock() - interval '30 min';
+begin
+  update broker_private.endpoints e
+  set closed_at = broker_private.clock()
+  from broker_private.far_events f
+  where f.event = 'A' and e.endpoint_no = f.endpoint_no and e.local_end is not null and e.closed_at is null;
+
+  select array_agg(e.endpoint_no) into gone
+  from (
+    select x.endpoint_no
+    from broker_private.endpoints x
+    where x.closed_at < horizon
+    order by x.closed_at
+    limit 10000
+    for update skip locked
+  ) e;
+  if gone is null then
+    return 0;
+  end if;
+  delete from broker_private.messages m
+  using broker_private.endpoints e
+  where e.endpoint_no = any (gone) and m.group_no = e.group_no and m.endpoint_no = e.endpoint_no;
+  delete from broker_private.transmission_messages t where t.endpoint_no = any (gone);
+  delete from broker_private.transmission_status s where s.endpoint_no = any (gone);
+  delete from broker_private.sequence_counters n where n.endpoint_no = any (gone);
+  delete from broker_private.far_events f where f.endpoint_no = any (gone);
+  delete from broker_private.groups g
+  where g.group_no in (select e.group_no from broker_private.endpoints e where e.endpoint_no = any (gone))
+    and not exists (
+      select from broker_private.endpoints e where e.group_no = g.group_no and e.endpoint_no <> all (gone)
+    );
+  delete from broker_private.endpoints e where e.endpoint_no = any (gone);
+  return cardinality(gone);
+end
+$$;

@@ -1,0 +1,94 @@
+-- hot path
+-- broker_private.take(destination, lane, lanes, max messages, max bytes): the next batch for a destination, as arrays in one row.
+--
+-- It only reads. A message's number is the next one that the far broker has to acknowledge on its dialog, plus the message's
+-- place among the dialog's rows: that can be worked out again as often as a batch has to be sent again. The order of rows of one dialog is
+-- the order of their commits, as its senders take turns at the group lock. So a lane must have one batch at a time in flight: a
+-- dialog is always in the same lane.
+-- Plan: transmission_messages_destination; counters, endpoints, services, contracts by key.
+create or replace function broker_private.take(
+  destination integer, lane integer, lanes integer, max_messages integer, max_bytes bigint,
+  out endpoint_nos bigint[], out conversation_ids uuid[], out from_initiator boolean[], out from_services text[],
+  out to_services text[], out to_brokers uuid[], out contracts text[], out expirations timestamp with time zone[],
+  out encrypted boolean[], out type_names text[], out dialog_index integer[], out type_index integer[],
+  out sequence_numbers bigint[], out kinds text, out bodies bytea[], out row_ids bigint[]
+)
+returns setof record
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_mergejoin = off
+as $$
+begin
+  return query
+  with rows_in_order as materialized (
+    select t.id, t.endpoint_no, t.message_type_id, t.kind, t.body, t.precedence,
+      sum(coalesce(octet_length(t.body), 0) + 64) over (order by t.precedence, t.id) as total,
+      row_number() over (order by t.precedence, t.id) as place
+    from (
+      select m.id, m.endpoint_no, m.message_type_id, m.kind, m.body, m.precedence
+      from broker_private.transmission_messages m
+      where m.destination_no = take.destination and m.endpoint_no % take.lanes = take.lane
+      order by m.precedence, m.id
+      limit take.max_messages
+    ) t
+  ),
+  batch as materialized (
+    select r.id, r.endpoint_no, r.message_type_id, r.kind, r.body, r.place,
+      row_number() over (partition by r.endpoint_no order by r.id) - 1 as ahead,
+      dense_rank() over (order by r.endpoint_no) as dialog,
+      dense_rank() over (order by r.message_type_id) as message_type
+    from rows_in_order r
+    where r.place = 1 or r.total <= take.max_bytes
+  ),
+  dialogs as materialized (
+    select d.endpoint_no, d.dialog, e.conversation_id, e.is_initiator, s.name as from_service, e.far_service,
+      coalesce(e.far_broker_instance, (
+        select f.far_broker_instance from broker_private.far_events f where f.endpoint_no = e.endpoint_no and f.event = 'B'
+      )) as to_broker,
+      k.name as contract, e.expires_at, e.is_encrypted,
+      (
+        select n.next_number from broker_private.sequence_counters n
+        where n.endpoint_no = e.endpoint_no and n.kind = 'A'
+        order by n.epoch desc
+        limit 1
+      ) as next_number
+    from (select distinct b.endpoint_no, b.dialog from batch b) d
+    join broker_private.endpoints e on e.endpoint_no = d.endpoint_no
+    join broker_private.services s on s.service_id = e.service_id
+    join broker_private.contracts k on k.contract_id = e.contract_id
+  ),
+  headers as (
+    select
+      array_agg(d.endpoint_no order by d.dialog) as endpoint_nos, array_agg(d.conversation_id order by d.dialog) as conversation_ids,
+      array_agg(d.is_initiator order by d.dialog) as from_initiator, array_agg(d.from_service order by d.dialog) as from_services,
+      array_agg(d.far_service order by d.dialog) as to_services, array_agg(d.to_broker order by d.dialog) as to_brokers,
+      array_agg(d.contract order by d.dialog) as contracts, array_agg(d.expires_at order by d.dialog) as expirations,
+      array_agg(d.is_encrypted order by d.dialog) as encrypted, array_agg(d.next_number order by d.dialog) as next_numbers
+    from dialogs d
+  ),
+  types as (
+    select array_agg(y.name order by x.message_type) as type_names
+    from (select distinct b.message_type_id, b.message_type from batch b) x
+    join broker_private.message_types y on y.message_type_id = x.message_type_id
+  ),
+  lines as (
+    select
+      array_agg(b.dialog::integer order by b.place) as dialog_index, array_agg(b.message_type::integer order by b.place) as type_index,
+      array_agg(h.next_numbers[b.dialog] + b.ahead order by b.place) as sequence_numbers,
+      string_agg(b.kind::text, '' order by b.place) as kinds, array_agg(b.body order by b.place) as bodies,
+      array_agg(b.id order by b.place) as row_ids
+    from batch b
+    cross join headers h
+  )
+  select
+    h.endpoint_nos, h.conversation_ids, h.from_initiator, h.from_services, h.to_services, h.to_brokers, h.contracts, h.expirations,
+    h.encrypted, t.type_names, l.dialog_index, l.type_index, l.sequence_numbers, l.kinds, l.bodies, l.row_ids
+  from headers h
+  cross join types t
+  cross join lines l
+  where l.row_ids is not null;
+end
+$$;

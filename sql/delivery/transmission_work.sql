@@ -1,0 +1,17 @@
+-- broker_private.transmission_work(): the destinations that messages wait for, and where the routes say they are.
+create or replace function broker_private.transmission_work()
+returns table (
+  destination_no integer, service_name text, broker_instance uuid, address text, mirror_address text, problem text, has_status boolean
+)
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+begin
+  return query
+  select d.destination_no, d.service_name, d.broker_instance, r.address, r.mirror_address, r.problem, d.transmission_status is not null
+  from broker_private.destinations d
+  cross join lateral broker_private.route_of(d.service_name, d.broker_instance) r
+  where exists (select from broker_private.transmission_messages t where t.destination_no = d.destination_no);
+end
+$$;

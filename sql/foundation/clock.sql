@@ -1,0 +1,8 @@
+-- broker_private.clock(): the time, for everything in these schemas that asks for one.
+-- A test replaces it (only the role that owns the schema can) and moves timers and lifetimes without sleeping.
+create or replace function broker_private.clock()
+returns timestamp with time zone
+language sql volatile
+begin atomic
+  select pg_catalog.clock_timestamp();
+end;

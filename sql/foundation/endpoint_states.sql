@@ -1,0 +1,21 @@
+-- broker_private.endpoint_states: the state of every endpoint: SO, CO, DI, DO, ER or CD; null for one that is gone but for its remains.
+-- The state is derived: what this side did is in the endpoint, what the far side did is in far_events.
+create or replace view broker_private.endpoint_states as
+select
+  e.endpoint_no,
+  case
+    when e.local_end = 'C' then null
+    when e.closed_at is not null or e.local_end is not null and exists (
+      select from broker_private.far_events f where f.endpoint_no = e.endpoint_no and f.event = 'A'
+    ) then case when not e.is_initiator then 'CD' end
+    when e.local_end is not null then 'DO'
+    when exists (
+      select from broker_private.far_events f where f.endpoint_no = e.endpoint_no and f.event = 'X'
+    ) then 'ER'
+    when exists (
+      select from broker_private.far_events f where f.endpoint_no = e.endpoint_no and f.event = 'E'
+    ) then 'DI'
+    when e.path = 'U' then 'SO'
+    else 'CO'
+  end as state
+from broker_private.endpoints e;

@@ -1,0 +1,11 @@
+-- broker_private.message_id(conversation, sent by initiator, urgency, number): a message's id, the same wherever it is worked out: the first half
+-- is the conversation's, the second says which side sent it, what it is, and its number.
+create or replace function broker_private.message_id(conversation uuid, is_from_initiator boolean, urgency smallint, number bigint)
+returns uuid
+language sql immutable
+begin atomic
+  select (
+    pg_catalog.left(conversation::text, 18)
+    || pg_catalog.lpad(pg_catalog.to_hex((is_from_initiator::integer::bigint << 62) + (urgency::bigint << 60) + number), 16, '0')
+  )::uuid;
+end;

@@ -1,0 +1,10 @@
+-- broker.conversation_groups: the groups that have conversations, as sys.conversation_groups: those on queues that the reader may receive from.
+create or replace view broker.conversation_groups as
+select g.conversation_group_id, g.service_id, false as is_system
+from broker_private.groups g
+join broker_private.visible_queues q on q.queue_id = g.queue_id
+where exists (
+    select from broker_private.endpoints e
+    join broker_private.endpoint_states s on s.endpoint_no = e.endpoint_no
+    where e.group_no = g.group_no and s.state is not null
+  );

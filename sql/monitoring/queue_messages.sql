@@ -1,0 +1,55 @@
+-- broker.queue_messages: the messages of every queue that the reader may receive from, with the columns of broker.message after the queue's id.
+-- The view of one queue is a selection of it. A view over a join can't be written through, by nobody.
+create or replace view broker.queue_messages as
+select
+  m.queue_id, m.status, m.priority, m.queuing_order, m.conversation_group_id, m.conversation_handle, m.message_sequence_number,
+  m.service_name, m.service_id, m.service_contract_name, m.service_contract_id, m.message_type_name, m.message_type_id,
+  m.validation, m.message_body,
+  broker_private.message_id(m.conversation_id, not m.is_initiator, m.urgency, m.message_sequence_number) as message_id,
+  m.message_enqueue_time
+from (
+  select
+    m.queue_id,
+    1::smallint as status,
+    (10 - m.precedence)::smallint as priority,
+    m.id as queuing_order,
+    g.conversation_group_id,
+    e.conversation_handle,
+    coalesce(
+      m.sequence_number,
+      case when m.urgency = 2 then (
+        select n.next_number from broker_private.sequence_counters n
+        where n.endpoint_no = m.endpoint_no and n.kind = 'R'
+        order by n.epoch desc
+        limit 1
+      ) + row_number() over (partition by m.endpoint_no, m.urgency order by m.id) - 1
+      else (
+        select n.next_number from broker_private.sequence_counters n
+        where n.endpoint_no = m.endpoint_no and n.kind = 'R'
+        order by n.epoch desc
+        limit 1
+      ) + (
+        select count(*) from broker_private.messages w
+        where w.group_no = m.group_no and w.precedence = m.precedence and w.endpoint_no = m.endpoint_no and w.urgency = 2
+      ) end
+    ) as message_sequence_number,
+    s.name as service_name,
+    s.service_id,
+    k.name as service_contract_name,
+    k.contract_id as service_contract_id,
+    y.name as message_type_name,
+    y.message_type_id,
+    y.validation::text as validation,
+    m.body as message_body,
+    e.conversation_id,
+    e.is_initiator,
+    m.urgency,
+    m.enqueue_time as message_enqueue_time
+  from broker_private.messages m
+  join broker_private.endpoints e on e.endpoint_no = m.endpoint_no and e.local_end is null
+  join broker_private.groups g on g.group_no = e.group_no
+  join broker_private.visible_queues q on q.queue_id = m.queue_id
+  join broker_private.services s on s.service_id = e.service_id
+  join broker_private.contracts k on k.contract_id = e.contract_id
+  join broker_private.message_types y on y.message_type_id = m.message_type_id
+) m;

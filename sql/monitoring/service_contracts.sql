@@ -1,0 +1,4 @@
+-- broker.service_contracts: the contracts, as sys.service_contracts.
+create or replace view broker.service_contracts as
+select c.name, c.contract_id as service_contract_id, c.owner as principal_id
+from broker_private.contracts c;

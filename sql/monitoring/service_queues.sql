@@ -1,0 +1,20 @@
+-- broker.service_queues: the queues and their options, as sys.service_queues. execute_as_principal_id is a role's name; NULL is the owner.
+create or replace view broker.service_queues as
+select
+  q.name,
+  q.queue_id as object_id,
+  q.owner as principal_id,
+  q.view_schema as schema_id,
+  'SQ'::text as type,
+  'SERVICE_QUEUE'::text as type_desc,
+  q.create_date,
+  q.modify_date,
+  q.max_readers,
+  q.activation_procedure,
+  q.execute_as as execute_as_principal_id,
+  q.is_activation_enabled,
+  q.is_receive_enabled,
+  q.is_enqueue_enabled,
+  q.is_retention_enabled,
+  q.is_poison_message_handling_enabled
+from broker_private.queues q;

@@ -1,0 +1,30 @@
+-- broker.transmission_queue: the messages on their way, as sys.transmission_queue: those from queues that the reader may receive from.
+create or replace view broker.transmission_queue as
+select
+  e.conversation_handle,
+  e.far_service as to_service_name,
+  coalesce(e.far_broker_instance, f.far_broker_instance) as to_broker_instance,
+  s.name as from_service_name,
+  k.name as service_contract_name,
+  t.enqueue_time,
+  (
+    select n.next_number from broker_private.sequence_counters n
+    where n.endpoint_no = t.endpoint_no and n.kind = 'A'
+    order by n.epoch desc
+    limit 1
+  ) + row_number() over (partition by t.endpoint_no order by t.id) - 1 as message_sequence_number,
+  y.name as message_type_name,
+  t.kind = 'X' as is_conversation_error,
+  t.kind = 'E' as is_end_of_dialog,
+  t.body as message_body,
+  coalesce(w.status, d.transmission_status, '') as transmission_status,
+  e.priority
+from broker_private.transmission_messages t
+join broker_private.endpoints e on e.endpoint_no = t.endpoint_no
+join broker_private.visible_queues q on q.queue_id = e.queue_id
+join broker_private.services s on s.service_id = e.service_id
+join broker_private.contracts k on k.contract_id = e.contract_id
+join broker_private.message_types y on y.message_type_id = t.message_type_id
+join broker_private.destinations d on d.destination_no = t.destination_no
+left join broker_private.far_events f on f.endpoint_no = t.endpoint_no and f.event = 'B'
+left join broker_private.transmission_status w on w.endpoint_no = t.endpoint_no;

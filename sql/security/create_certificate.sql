@@ -1,0 +1,44 @@
+-- broker.create_certificate(name, certificate_pem, user_name): CREATE CERTIFICATE: the public certificate of this or another worker. The user
+-- that owns it may be a principal that is no database role. Private keys live in the worker's key directory, never here.
+-- Errors: 153 not one PEM certificate, or a private key, 2714 exists, 103, 229.
+create or replace function broker.create_certificate(name text, certificate_pem text, user_name name)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  done boolean;
+begin
+  done := broker_private.create_certificate(current_user, name, certificate_pem, user_name);
+end
+$$;
+
+create or replace function broker_private.create_certificate(caller name, certificate_name text, pem text, owner_name name)
+returns boolean
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform broker_private.assert_entry();
+  perform broker_private.check_name('certificate', certificate_name);
+  perform broker_private.require_database_ownership(caller, 'certificate');
+  if strpos(pem, 'PRIVATE KEY') > 0 then
+    perform broker_private.refuse(
+      153, format('What is given for the certificate "%s" holds a private key.', certificate_name),
+      'Give the certificate alone; the private key stays in the worker''s key directory. Replace the key: it has been sent to this server.'
+    );
+  elsif pem is null or pem !~ '^\s*-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----\s*$' then
+    perform broker_private.refuse(
+      153, format('What is given for the certificate "%s" is not one certificate in PEM.', certificate_name),
+      'Give the text of one file that pybroker certificate create made: it begins with -----BEGIN CERTIFICATE-----.'
+    );
+  end if;
+  perform broker_private.check_name('user of the certificate', owner_name);
+  insert into broker_private.certificates (name, user_name, certificate_pem) values (certificate_name, owner_name, pem)
+  on conflict (name) do nothing;
+  if not found then
+    perform broker_private.refuse_duplicate('certificate', certificate_name);
+  end if;
+  return true;
+end
+$$;

@@ -1,0 +1,57 @@
+-- broker.create_endpoint(name, listener_port, ...): CREATE ENDPOINT FOR SERVICE_BROKER: where the worker whose home database this is listens. There
+-- is one. The certificate is one of broker.create_certificate whose private key the worker has. Message forwarding is not built yet.
+-- Errors: 2714 there is one, 208 certificate, 153 an option, 103, 229.
+create or replace function broker.create_endpoint(
+  name text,
+  listener_port integer,
+  state text default 'STOPPED',
+  listener_ip text default 'ALL',
+  certificate text default null,
+  encryption text default 'REQUIRED',
+  message_forwarding boolean default false,
+  message_forward_size integer default 10
+)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  done boolean;
+begin
+  done := broker_private.create_endpoint(
+    current_user, name, listener_port, state, listener_ip, certificate, encryption, message_forwarding, message_forward_size
+  );
+end
+$$;
+
+create or replace function broker_private.create_endpoint(
+  caller name, endpoint_name text, port integer, initial_state text, ip text, certificate_name text, encryption_mode text,
+  forwarding boolean, forward_size integer
+)
+returns boolean
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform broker_private.assert_entry();
+  perform broker_private.check_name('endpoint', endpoint_name);
+  perform broker_private.require_database_ownership(caller, 'endpoint');
+  perform broker_private.check_endpoint(port, initial_state, ip, encryption_mode, forwarding, forward_size);
+  insert into broker_private.tcp_endpoint (
+    name, owner, state, listener_port, listener_ip, certificate_id, encryption, is_message_forwarding_enabled,
+    message_forwarding_size
+  )
+  values (
+    endpoint_name, caller, initial_state, port, ip,
+    case when certificate_name is not null then (broker_private.find_certificate(certificate_name)).certificate_id end,
+    encryption_mode, forwarding, forward_size
+  )
+  on conflict do nothing;
+  if not found then
+    perform broker_private.refuse(
+      2714, format('The endpoint "%s" cannot be created: there is one already.', endpoint_name), 'Alter it or drop it: a worker has one endpoint.'
+    );
+  end if;
+  return true;
+end
+$$;

@@ -1,0 +1,28 @@
+-- broker.drop_endpoint(name): DROP ENDPOINT. The worker stops listening when it looks next.
+-- Errors: 208 not found, 229.
+create or replace function broker.drop_endpoint(name text)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  done boolean;
+begin
+  done := broker_private.drop_endpoint(current_user, name);
+end
+$$;
+
+create or replace function broker_private.drop_endpoint(caller name, endpoint_name text)
+returns boolean
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform broker_private.assert_entry();
+  perform broker_private.require_database_ownership(caller, 'endpoint');
+  delete from broker_private.permissions p
+  where p.class = 'P' and p.securable_id = (broker_private.find_endpoint(endpoint_name)).endpoint_id;
+  delete from broker_private.tcp_endpoint;
+  return true;
+end
+$$;

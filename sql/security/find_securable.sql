@@ -1,0 +1,42 @@
+-- broker_private.find_securable(caller, permission, class, name, grantee): the class code and the id of what a GRANT or REVOKE names, if the caller may say who uses it.
+create or replace function broker_private.find_securable(
+  role_name name, permission_name text, class_name text, securable_name text, grantee_name name,
+  out class "char", out securable_id integer
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  service broker_private.services%rowtype;
+  queue broker_private.queues%rowtype;
+  contract broker_private.contracts%rowtype;
+begin
+  perform broker_private.check_name('role', grantee_name);
+  case coalesce(permission_name, 'NULL') || ' on ' || coalesce(class_name, 'NULL')
+    when 'SEND on SERVICE' then
+      service := broker_private.find_service(securable_name);
+      perform broker_private.require_ownership(role_name, service.owner, 'service', service.name);
+      class := 'S';
+      securable_id := service.service_id;
+    when 'RECEIVE on QUEUE' then
+      queue := broker_private.find_queue(securable_name);
+      perform broker_private.require_ownership(role_name, queue.owner, 'queue', queue.name);
+      class := 'Q';
+      securable_id := queue.queue_id;
+    when 'REFERENCES on CONTRACT' then
+      contract := broker_private.find_contract(securable_name);
+      perform broker_private.require_ownership(role_name, contract.owner, 'contract', contract.name);
+      class := 'C';
+      securable_id := contract.contract_id;
+    when 'CONNECT on ENDPOINT' then
+      perform broker_private.require_database_ownership(role_name, 'endpoint');
+      class := 'P';
+      securable_id := (broker_private.find_endpoint(securable_name)).endpoint_id;
+    else
+      perform broker_private.refuse(
+        153, format('There is no permission %s on %s.', coalesce(permission_name, 'NULL'), coalesce(class_name, 'NULL')),
+        'Use SEND on SERVICE, RECEIVE on QUEUE, REFERENCES on CONTRACT or CONNECT on ENDPOINT, in capitals.'
+      );
+  end case;
+end
+$$;

@@ -1,0 +1,33 @@
+-- broker.grant(permission, securable_class, securable_name, role): GRANT: SEND on SERVICE, RECEIVE on QUEUE, REFERENCES on CONTRACT, CONNECT on
+-- ENDPOINT. The role may be public, or a principal that is no database role. By the object's owner.
+-- Errors: 153 the permission does not go with the class, 208, 8423, 8425 the object, 229.
+create or replace function broker.grant(permission text, securable_class text, securable_name text, role name)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  done boolean;
+begin
+  done := broker_private.grant(current_user, permission, securable_class, securable_name, role);
+end
+$$;
+
+create or replace function broker_private.grant(
+  caller name, permission_name text, class_name text, securable_name text, grantee_name name
+)
+returns boolean
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  securable record;
+begin
+  perform broker_private.assert_entry();
+  securable := broker_private.find_securable(caller, permission_name, class_name, securable_name, grantee_name);
+  insert into broker_private.permissions (class, securable_id, permission, grantee)
+  values (securable.class, securable.securable_id, permission_name, grantee_name)
+  on conflict do nothing;
+  return true;
+end
+$$;

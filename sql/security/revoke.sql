@@ -1,0 +1,32 @@
+-- broker.revoke(permission, securable_class, securable_name, role): REVOKE: takes what broker.grant gave. What was not granted stays as it is.
+-- Errors: as broker.grant.
+create or replace function broker.revoke(permission text, securable_class text, securable_name text, role name)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  done boolean;
+begin
+  done := broker_private.revoke(current_user, permission, securable_class, securable_name, role);
+end
+$$;
+
+create or replace function broker_private.revoke(
+  caller name, permission_name text, class_name text, securable_name text, grantee_name name
+)
+returns boolean
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  securable record;
+begin
+  perform broker_private.assert_entry();
+  securable := broker_private.find_securable(caller, permission_name, class_name, securable_name, grantee_name);
+  delete from broker_private.permissions p
+  where p.class = securable.class and p.securable_id = securable.securable_id and p.permission = permission_name
+    and p.grantee = grantee_name;
+  return true;
+end
+$$;

@@ -1,0 +1,28 @@
+-- Who may call what, at every migration: everybody uses schema broker; nobody reaches a table; worker roles run the worker's functions.
+--
+-- The functions that stand behind those of schema broker take the caller as their first argument and check it themselves
+-- (broker_private.assert_entry), so everybody may execute them.
+do $$
+declare
+  this record;
+begin
+  grant usage on schema broker, broker_private to public;
+  grant execute on all functions in schema broker to public;
+  grant select on all tables in schema broker to public;
+  revoke execute on all functions in schema broker_private from public;
+  -- The view broker.queue_messages works the ids of messages out with its reader's rights.
+  grant execute on function broker_private.message_id(uuid, boolean, smallint, bigint) to public;
+  for this in
+    select p.oid::pg_catalog.regprocedure as signature, 'public' as grantee
+    from pg_catalog.pg_proc p
+    where p.pronamespace = 'broker_private'::pg_catalog.regnamespace and p.prosecdef and p.proargnames[1] = 'caller'
+    union all
+    select p.oid::pg_catalog.regprocedure, pg_catalog.quote_ident(w.role_name)
+    from pg_catalog.pg_proc p
+    cross join broker_private.worker_roles w
+    where p.pronamespace = 'broker_private'::pg_catalog.regnamespace and p.prosecdef and p.proargnames[1] is distinct from 'caller'
+  loop
+    execute pg_catalog.format('grant execute on function %s to %s', this.signature, this.grantee);
+  end loop;
+end
+$$;

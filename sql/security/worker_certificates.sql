@@ -1,0 +1,17 @@
+-- broker_private.worker_certificates(): every certificate of this home database, and whether its user may connect to the endpoint.
+create or replace function broker_private.worker_certificates()
+returns table (name text, user_name name, certificate_pem text, may_connect boolean)
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return query
+  select
+    c.name, c.user_name, c.certificate_pem,
+    exists (
+      select from broker_private.permissions p
+      where p.class = 'P' and p.permission = 'CONNECT' and p.grantee in (c.user_name, 'public')
+    )
+  from broker_private.certificates c;
+end
+$$;

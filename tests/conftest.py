@@ -1,0 +1,93 @@
+"""Fixtures that every test shares: embedded servers and freshly migrated databases."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from pybroker.embedded import EmbeddedServer, available_versions
+from pybroker.migrations import migrate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+NEWEST = 18
+# Without fsync a test can't show what a crashed disk would keep, but none here pulls the plug of a disk.
+SETTINGS = {"fsync": "off", "max_connections": "200", "shared_buffers": "64MB"}
+
+
+class Database:
+    """A freshly migrated database of a test server."""
+
+    def __init__(self, server: EmbeddedServer, name: str) -> None:
+        self.server = server
+        self.name = name
+        self.url = server.url(name)
+
+    def connect(self, *, user: str = "postgres", autocommit: bool = True) -> psycopg.Connection[Any]:
+        """Open a session as this role."""
+        return psycopg.connect(self.server.url(self.name, user=user), autocommit=autocommit)
+
+    def role(self, options: str = "login") -> str:
+        """Create an ordinary role that no other test has."""
+        name = f"role_{uuid.uuid4().hex[:12]}"
+        with self.connect() as session:
+            session.execute(f"create role {name} {options}".encode())
+        return name
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse to pass quietly in CI without the servers that the tests are for."""
+    if os.environ.get("CI") and not {15, 16, 18} <= set(available_versions()):
+        raise pytest.UsageError(f"CI needs PostgreSQL 15, 16 and 18; found {available_versions()}")
+
+
+def _server(version: int) -> Iterator[EmbeddedServer]:
+    if version not in available_versions():
+        pytest.skip(f"PostgreSQL {version} is not installed here")
+    with EmbeddedServer(version=version, settings=SETTINGS) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[EmbeddedServer]:
+    """The newest PostgreSQL."""
+    yield from _server(NEWEST)
+
+
+@pytest.fixture(scope="session", params=[15, 16, 18], ids="postgresql-{}".format)
+def any_server(request: pytest.FixtureRequest) -> Iterator[EmbeddedServer]:
+    """Each PostgreSQL that can run here, one after the other; only 15 has libxml."""
+    yield from _server(request.param)
+
+
+@pytest.fixture
+def make_database(server: EmbeddedServer) -> Callable[[str], Database]:
+    """A function that makes a migrated database with a name of its own."""
+
+    def make(prefix: str = "test") -> Database:
+        return _migrated(server, f"{prefix}_{uuid.uuid4().hex[:8]}")
+
+    return make
+
+
+@pytest.fixture
+def database(server: EmbeddedServer) -> Database:
+    """A migrated database on the newest PostgreSQL."""
+    return _migrated(server, f"test_{uuid.uuid4().hex[:8]}")
+
+
+@pytest.fixture
+def any_database(any_server: EmbeddedServer) -> Database:
+    """A migrated database on each PostgreSQL."""
+    return _migrated(any_server, f"test_{uuid.uuid4().hex[:8]}")
+
+
+def _migrated(server: EmbeddedServer, name: str) -> Database:
+    server.create_database(name)
+    migrate(server.url(name))
+    return Database(server, name)

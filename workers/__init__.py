@@ -1,0 +1,1 @@
+"""What an operator runs: the supervisor, and beside it activation, transport and periodic tasks."""

@@ -1,0 +1,257 @@
+"""One served database: its pool of connections, and what it says of itself."""
+
+from __future__ import annotations
+
+import shlex
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import quote
+
+import psycopg
+import structlog
+from psycopg import AsyncConnection, IsolationLevel
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.rows import class_row
+from psycopg_pool import AsyncConnectionPool
+
+from pybroker.workers.clock import Clock
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from types import TracebackType
+    from uuid import UUID
+
+    from structlog.typing import FilteringBoundLogger
+
+WORKER_NAME = "pybroker worker"
+
+# A dead server or a cut network is noticed within a minute instead of the two hours of the kernel's defaults.
+# What the URL itself says goes first.
+_NETWORK = {
+    "connect_timeout": 10,
+    "keepalives": 1,
+    "keepalives_idle": 20,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 45_000,
+}
+_ATTEMPTS = 4
+_BETWEEN_ATTEMPTS = 1.0
+_APPLICATION_NAME_BYTES = 63
+
+logger: FilteringBoundLogger = structlog.get_logger()
+
+
+class ServingError(Exception):
+    """A database can't be served; the text says why and what to do, and holds no password."""
+
+
+@dataclass(frozen=True)
+class Greeting:
+    """What a database says of itself.
+
+    Attributes:
+        service_broker_guid: the database as a broker instance; `alter_broker('NEW_BROKER')` changes it.
+        has_xml_parser: whether PostgreSQL was built with libxml; without it the worker checks XML.
+        is_broker_enabled: whether messages are sent, delivered and activated at all.
+    """
+
+    service_broker_guid: UUID
+    has_xml_parser: bool
+    is_broker_enabled: bool
+
+
+class Database:
+    """A database that the worker serves.
+
+    It survives a restart of its server: calls fail with `psycopg.OperationalError` while the server is away,
+    and work again once it is back.
+    """
+
+    def __init__(self, url: str, clock: Clock | None = None, *, max_connections: int = 16) -> None:
+        """Prepare, without connecting.
+
+        Args:
+            url: a libpq URL or connection string.
+            clock: what waits between the first attempts to connect.
+            max_connections: the pool's limit; the sessions of queue readers come on top.
+        """
+        self.url = url
+        self._clock = clock or Clock()
+        given = conninfo_to_dict(url)
+        self._name = str(given.get("dbname") or "")
+        self._conninfo = make_conninfo(
+            url, **{name: value for name, value in _NETWORK.items() if name not in given}
+        )
+        self._greeting: Greeting | None = None
+        self._pool = AsyncConnectionPool(
+            make_conninfo(self._conninfo, application_name=WORKER_NAME),
+            kwargs={"autocommit": False, "prepare_threshold": 0},
+            configure=_configure,
+            min_size=1,
+            max_size=max_connections,
+            open=False,
+            timeout=10.0,
+            # The pool's pauses double up to this; giving up early, it tries anew for the next caller.
+            reconnect_timeout=5.0,
+            name=self._name,
+        )
+
+    @property
+    def name(self) -> str:
+        """The database's name; before `open`, as far as the URL tells."""
+        return self._name
+
+    @property
+    def greeting(self) -> Greeting:
+        """What the database said when it was last asked.
+
+        Raises:
+            RuntimeError: the database was never opened.
+        """
+        if self._greeting is None:
+            raise RuntimeError(f"the database {self.name} was not opened")
+        return self._greeting
+
+    @property
+    def address(self) -> str:
+        """The URL without its password and options, for people."""
+        return shown(self.url)
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def open(self) -> None:
+        """Connect, and read the greeting; an unreachable server is tried for a few seconds.
+
+        Raises:
+            ServingError: unreachable, not migrated, or the role is no worker's.
+        """
+        attempt = 1
+        while True:
+            try:
+                # Not from the pool, which would answer every cause with the same timeout.
+                session = await self.open_session(WORKER_NAME)
+                break
+            except psycopg.OperationalError as error:
+                if attempt == _ATTEMPTS:
+                    raise ServingError(
+                        f"cannot reach the database {self.address}: {_line(error)}. "
+                        "Check that the server runs, and host, port, database, role and password of the URL"
+                    ) from error
+                logger.warning("database_unreachable", database=self.address, error=_line(error))
+            attempt += 1
+            await self._clock.sleep(_BETWEEN_ATTEMPTS)
+        async with session:
+            self._name = session.info.dbname
+            self._greeting = await self._ask(session)
+        await self._pool.open()
+
+    async def close(self) -> None:
+        """Close every connection of the pool; sessions of readers are their openers'."""
+        await self._pool.close()
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[AsyncConnection[Any]]:
+        """Lend a connection: the block is one READ COMMITTED transaction, committed unless it raises.
+
+        Raises:
+            psycopg.OperationalError: the server is away, or all connections stayed busy for 10 seconds.
+        """
+        lost = False
+        try:
+            async with self._pool.connection() as connection:
+                try:
+                    yield connection
+                except psycopg.Error:
+                    lost = connection.broken
+                    # After an upgrade its prepared statements may stand for functions that are no more, and
+                    # would fail for ever; a new connection costs less than finding out.
+                    await connection.close()
+                    raise
+        finally:
+            if lost:
+                # The pool's others were most likely lost too, and each would cost somebody a failure.
+                await self._pool.check()
+
+    async def open_session(self, application_name: str) -> AsyncConnection[Any]:
+        """Open a connection outside of the pool, in autocommit mode and without prepared statements.
+
+        Raises:
+            psycopg.OperationalError: the server is away or refuses.
+        """
+        name = application_name.encode()[:_APPLICATION_NAME_BYTES].decode(errors="ignore")
+        return await AsyncConnection.connect(
+            self._conninfo, autocommit=True, prepare_threshold=None, application_name=name
+        )
+
+    async def renew_greeting(self) -> None:
+        """Ask again: `alter_broker` changes the answer.
+
+        Raises:
+            ServingError: the database is no longer migrated, or the role no longer a worker's.
+        """
+        async with self.connection() as connection:
+            greeting = await self._ask(connection)
+        if greeting != self._greeting:
+            logger.info(
+                "broker_changed",
+                database=self.name,
+                service_broker_guid=str(greeting.service_broker_guid),
+                is_broker_enabled=greeting.is_broker_enabled,
+            )
+        self._greeting = greeting
+
+    async def _ask(self, connection: AsyncConnection[Any]) -> Greeting:
+        try:
+            async with connection.cursor(row_factory=class_row(Greeting)) as cursor:
+                await cursor.execute(
+                    "select service_broker_guid, has_xml_parser, is_broker_enabled"
+                    " from broker_private.worker_greeting()"
+                )
+                return await anext(cursor)
+        except (psycopg.errors.InvalidSchemaName, psycopg.errors.UndefinedFunction) as error:
+            raise ServingError(
+                f"the database {self.address} holds no Service Broker, or one older than this worker. "
+                f"Run: pybroker migrate --database-url {_without_role(self.url)}"
+            ) from error
+        except psycopg.errors.InsufficientPrivilege as error:
+            role = connection.info.user
+            raise ServingError(
+                f'the role "{role}" has no right to run a worker on the database {self.address}. Run, as the '
+                f"owner of the database: pybroker migrate --database-url {_without_role(self.url)} "
+                f"--worker-role {shlex.quote(role)}"
+            ) from error
+
+
+def shown(url: str) -> str:
+    """Return a connection string as a URL of role, host, port and database only."""
+    given = conninfo_to_dict(url)
+    role = f"{quote(str(given['user']), safe='')}@" if given.get("user") else ""
+    database = quote(str(given.get("dbname") or ""), safe="")
+    host, port = str(given.get("host") or given.get("hostaddr") or ""), given.get("port")
+    if host.startswith(("/", "@")):
+        return f"postgresql://{role}/{database}?host={host}" + (f"&port={port}" if port else "")
+    return f"postgresql://{role}{host}" + (f":{port}" if port else "") + f"/{database}"
+
+
+def _without_role(url: str) -> str:
+    given = conninfo_to_dict(url)
+    given.pop("user", None)
+    return shlex.quote(shown(make_conninfo("", **given)))
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+async def _configure(connection: AsyncConnection[Any]) -> None:
+    # The functions count on it, and a role's or database's default may be another.
+    await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)

@@ -1,0 +1,67 @@
+"""What is done at fixed periods in each served database. A new task is one line of `PERIODIC_TASKS`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, NamedTuple
+
+import psycopg
+import structlog
+
+from pybroker.workers.database import ServingError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from structlog.typing import FilteringBoundLogger
+
+    from pybroker.workers.clock import Clock
+    from pybroker.workers.database import Database
+
+logger: FilteringBoundLogger = structlog.get_logger()
+
+
+async def sweep(database: Database) -> None:
+    """Remove what finished conversations left behind."""
+    async with database.connection() as connection:
+        await connection.execute("select broker_private.sweep()")
+
+
+async def renew_greeting(database: Database) -> None:
+    """Learn of a broker that was turned on, turned off or given a new identity."""
+    await database.renew_greeting()
+
+
+class PeriodicTask(NamedTuple):
+    """A name for the log, seconds from one run's end to the next one's start, and what runs."""
+
+    name: str
+    period: float
+    run: Callable[[Database], Awaitable[None]]
+
+
+PERIODIC_TASKS = (
+    PeriodicTask("greeting", 10.0, renew_greeting),
+    PeriodicTask("sweep", 60.0, sweep),
+)
+
+
+async def run(database: Database, clock: Clock, tasks: tuple[PeriodicTask, ...] = PERIODIC_TASKS) -> None:
+    """Run the tasks, each at its own period, until cancelled; a failed run is logged, and the next one comes.
+
+    A run that is cancelled rolls back: every task may be cut off at any moment and repeated.
+    """
+    async with asyncio.TaskGroup() as group:
+        for task in tasks:
+            group.create_task(_repeat(task, database, clock), name=f"{task.name} {database.name}")
+
+
+async def _repeat(task: PeriodicTask, database: Database, clock: Clock) -> None:
+    while True:
+        try:
+            await task.run(database)
+        except (psycopg.Error, ServingError) as error:
+            logger.warning(
+                "periodic_task_failed", task=task.name, database=database.name, error=str(error).strip()
+            )
+        await clock.sleep(task.period)

@@ -1,0 +1,170 @@
+"""Who serves which database: starts the parts of the worker, restarts what dies, and ends them in order."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import TYPE_CHECKING
+
+import psycopg
+import structlog
+
+from pybroker.workers import periodic
+from pybroker.workers.activation import Activation
+from pybroker.workers.clock import Backoff, Clock
+from pybroker.workers.database import Database, ServingError
+from pybroker.workers.transport import Transport
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+    from pathlib import Path
+
+    from structlog.typing import FilteringBoundLogger
+
+GRACE = 30.0
+
+# A part that ran for this long before it died is restarted as if it never had died before.
+_STEADY = 60.0
+# Transport gets this long to close its connections; the far brokers cope with less.
+_TRANSPORT_GRACE = 10.0
+
+logger: FilteringBoundLogger = structlog.get_logger()
+
+
+async def run(
+    urls: Sequence[str],
+    key_directory: Path | None,
+    stop: asyncio.Event,
+    *,
+    grace: float = GRACE,
+    clock: Clock | None = None,
+) -> None:
+    """Serve databases until `stop` is set, then end in order.
+
+    Readers are no longer started, running procedures end by themselves or are cancelled after `grace`, and
+    then transport stops. Cancelling this coroutine ends all of it at once; nothing is lost by that either.
+
+    Args:
+        urls: the databases; the first is the home database, which holds the endpoint.
+        key_directory: where the private keys are, if the worker needs any.
+        stop: set by the caller to end.
+        grace: seconds that running procedures have.
+        clock: the worker's clock.
+
+    Raises:
+        ServingError: a database can't be served; nothing was started.
+    """
+    clock = clock or Clock()
+    databases = [Database(url, clock) for url in urls]
+    async with AsyncExitStack() as opened:
+        for database in databases:
+            await opened.enter_async_context(database)
+        _refuse_same_broker(databases)
+        listening = await _listening_address(databases)
+        transport = Transport(databases, databases[0], key_directory)
+        await _Parts(databases, transport, clock).run(stop, grace, listening)
+    logger.info("worker_stopped")
+
+
+class _Parts:
+    """The running parts: those that may be cut off at any moment, transport, and the readers."""
+
+    def __init__(self, databases: Sequence[Database], transport: Transport, clock: Clock) -> None:
+        self._databases = databases
+        self._transport = transport
+        self._clock = clock
+        self._activations = [Activation(database, clock) for database in databases]
+
+    async def run(self, stop: asyncio.Event, grace: float, listening: str | None) -> None:
+        stop_transport = asyncio.Event()
+        tasks = [
+            self._start(f"activation {database.name}", activation.run)
+            for database, activation in zip(self._databases, self._activations, strict=True)
+        ]
+        tasks += [
+            self._start(f"periodic {database.name}", partial(periodic.run, database, self._clock))
+            for database in self._databases
+        ]
+        transport = self._start("transport", partial(self._transport.run, stop_transport))
+        try:
+            logger.info(
+                "worker_ready",
+                databases=[database.name for database in self._databases],
+                brokers=[str(database.greeting.service_broker_guid) for database in self._databases],
+                listening=listening,
+            )
+            await stop.wait()
+            logger.info("worker_stopping")
+            await _cancel(tasks)
+            await asyncio.gather(*(activation.finish(grace) for activation in self._activations))
+            stop_transport.set()
+            await asyncio.wait((transport,), timeout=_TRANSPORT_GRACE)
+        finally:
+            await _cancel([*tasks, transport])
+            await asyncio.gather(*(activation.finish(0) for activation in self._activations))
+
+    def _start(self, name: str, part: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
+        return asyncio.create_task(self._keep_running(name, part), name=name)
+
+    async def _keep_running(self, name: str, part: Callable[[], Awaitable[None]]) -> None:
+        backoff = Backoff(0.5, 15.0)
+        while True:
+            started = self._clock.monotonic()
+            try:
+                await part()
+            except Exception as error:  # whatever it is, the other parts go on
+                if self._clock.monotonic() - started > _STEADY:
+                    backoff.reset()
+                seconds = backoff.failed()
+                if isinstance(error, (psycopg.OperationalError, ServingError)):
+                    reason = " ".join(str(error).split())
+                    logger.warning("part_interrupted", part=name, error=reason, restart_in=seconds)
+                else:
+                    logger.exception("part_failed", part=name, restart_in=seconds)
+            else:
+                return
+            await self._clock.sleep(seconds)
+
+
+async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _refuse_same_broker(databases: Sequence[Database]) -> None:
+    served: dict[object, Database] = {}
+    for database in databases:
+        guid = database.greeting.service_broker_guid
+        other = served.setdefault(guid, database)
+        if other is not database:
+            raise ServingError(
+                f"{other.address} and {database.address} are the same broker instance, {guid}. Give each "
+                "database once; if one is a copy, run there: select broker.alter_broker('NEW_BROKER')"
+            )
+        if not database.greeting.is_broker_enabled:
+            logger.warning("broker_disabled", database=database.name)
+
+
+async def _listening_address(databases: Sequence[Database]) -> str | None:
+    """Return where the home database's endpoint listens, or None; refuse an endpoint anywhere else."""
+    listening = None
+    for database in databases:
+        async with database.connection() as connection:
+            cursor = await connection.execute(
+                "select name, state, listener_ip, listener_port from broker_private.worker_endpoint()"
+            )
+            endpoint = await cursor.fetchone()
+        if endpoint is None:
+            continue
+        name, state, listener_ip, listener_port = endpoint
+        if database is not databases[0]:
+            raise ServingError(
+                f'the endpoint "{name}" is in {database.address}, which is not the home database. '
+                "Drop it there, or give this database's URL first"
+            )
+        if state == "STARTED":
+            host = "*" if listener_ip == "ALL" else f"[{listener_ip}]" if ":" in listener_ip else listener_ip
+            listening = f"tcp://{host}:{listener_port}"
+    return listening

@@ -1,0 +1,53 @@
+"""What goes wrong between two brokers, by Service Broker's error numbers."""
+
+from __future__ import annotations
+
+NOT_TRANSMITTED = 9736
+ENDPOINT_STOPPED = 9666
+NO_ENDPOINT = 9748
+CONNECT_FAILED = 9754
+RECEIVE_FAILED = 9755
+SEND_FAILED = 9759
+NAME_NOT_RESOLVED = 9783
+SERVICE_NOT_FOUND = 9793
+BROKER_NOT_HERE = 9795
+NOT_YET_VALID = 28024
+EXPIRED = 28025
+NOTHING_IN_COMMON = 28027
+NO_CONNECT_PERMISSION = 28034
+NO_CERTIFICATE = 28036
+NO_PRIVATE_KEY = 28037
+NOT_VERIFIED = 28038
+CORRUPTED = 28040
+UNKNOWN_CERTIFICATE = 28045
+
+_SQLSTATE_CHARACTERS = 5
+_FIRST_HANDSHAKE_NUMBER = 28000
+
+
+class TransportFault(Exception):
+    """A reason why messages wait, fit to be shown as their transmission status.
+
+    Attributes:
+        number: Service Broker's error number.
+        text: What happened, in a sentence; never a body or a key.
+    """
+
+    def __init__(self, number: int, text: str) -> None:
+        super().__init__(number, text)
+        self.number = number
+        self.text = text
+
+    def __str__(self) -> str:
+        return f"{self.number}: {self.text}"
+
+
+def number_of(sqlstate: str | None) -> int:
+    """Return Service Broker's number for an SQLSTATE of broker functions, or 9736 for any other."""
+    if sqlstate and len(sqlstate) == _SQLSTATE_CHARACTERS and sqlstate[1:].isdigit():
+        if sqlstate[0] == "S":
+            return int(sqlstate[1:])
+        if sqlstate[0] == "T":
+            # T8034 stands for 28034, and T0102 would be 10102: the SQL side keeps the last four digits.
+            return _FIRST_HANDSHAKE_NUMBER - 8000 + int(sqlstate[1:])
+    return NOT_TRANSMITTED

@@ -1,0 +1,292 @@
+"""Who may talk to whom: TLS contexts and known peers from the certificates of the home database.
+
+Certificates are self-signed and exchanged, so each known one is a trust anchor of its own; there is no
+authority, and no host name in them that could be checked. Private keys stay in files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import ssl
+import stat
+import tempfile
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import structlog
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_pem_private_key,
+)
+
+from pybroker.workers.transport import faults
+from pybroker.workers.transport.faults import TransportFault
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from pybroker.workers.transport.wire import Encryption
+
+log = structlog.get_logger(__name__)
+
+_X509_NOT_YET_VALID = 9
+_X509_EXPIRED = 10
+_X509_UNKNOWN = frozenset({18, 19, 20, 21})
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """The row of `worker_endpoint()`."""
+
+    name: str
+    state: str
+    listener_ip: str
+    listener_port: int
+    certificate_name: str | None
+    certificate_pem: str | None
+    encryption: Encryption
+
+
+@dataclass(frozen=True)
+class KnownCertificate:
+    """A row of `worker_certificates()`."""
+
+    name: str
+    user_name: str
+    certificate_pem: str
+    may_connect: bool
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Whom a certificate stands for, and whether he has CONNECT on the endpoint."""
+
+    user_name: str
+    certificate_name: str
+    may_connect: bool
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """All that a handshake needs, made from one reading of the home database.
+
+    Attributes:
+        endpoint: The endpoint that it was made for.
+        certificate: The endpoint's own certificate.
+        peers: Who is known, by the SHA-256 of his certificate as DER.
+    """
+
+    endpoint: Endpoint
+    certificate: x509.Certificate
+    client_context: ssl.SSLContext
+    server_context: ssl.SSLContext
+    peers: Mapping[bytes, Peer]
+
+    def admit(self, certificate: bytes) -> Peer:
+        """Return whose certificate (as DER) this is.
+
+        Raises:
+            TransportFault: 28045, nobody's, or 28034, its user lacks CONNECT on the endpoint.
+        """
+        peer = self.peers.get(hashlib.sha256(certificate).digest())
+        if peer is None:
+            raise TransportFault(
+                faults.UNKNOWN_CERTIFICATE,
+                f"The certificate {fingerprint(certificate)} is not known at the endpoint.",
+            )
+        if not peer.may_connect:
+            raise TransportFault(
+                faults.NO_CONNECT_PERMISSION,
+                f'"{peer.user_name}" does not have CONNECT permission on the endpoint "{self.endpoint.name}".',
+            )
+        return peer
+
+    def check_own_validity(self) -> None:
+        """Refuse to use a certificate that every peer would refuse.
+
+        Raises:
+            TransportFault: 28024, it is not yet valid, or 28025, it has expired.
+        """
+        fault = validity_fault(self.certificate, f'The certificate "{self.endpoint.certificate_name}"')
+        if fault is not None:
+            raise fault
+
+
+def private_key_path(key_directory: Path, certificate_name: str) -> Path:
+    """Return where the private key of a certificate is kept."""
+    return key_directory / f"{quote(certificate_name, safe='')}.key"
+
+
+def fingerprint(certificate: bytes) -> str:
+    """Return the SHA-256 of a certificate (as DER) in hexadecimal."""
+    return hashlib.sha256(certificate).hexdigest()
+
+
+def validity_fault(certificate: x509.Certificate, what: str) -> TransportFault | None:
+    """Say that a certificate is not valid today, if so."""
+    now = datetime.now(UTC)
+    if now < certificate.not_valid_before_utc:
+        return TransportFault(
+            faults.NOT_YET_VALID, f"{what} is not valid before {certificate.not_valid_before_utc:%Y-%m-%d %H:%M} UTC."
+        )
+    if now > certificate.not_valid_after_utc:
+        return TransportFault(
+            faults.EXPIRED, f"{what} expired at {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC."
+        )
+    return None
+
+
+def load_credentials(
+    endpoint: Endpoint | None, certificates: Sequence[KnownCertificate], key_directory: Path | None
+) -> Credentials:
+    """Make contexts for both directions.
+
+    Raises:
+        TransportFault: 9748 or 9666, there is no endpoint or it is stopped; 28036, it names no usable
+            certificate; 28037, the private key is missing, readable by others, or another certificate's.
+    """
+    if endpoint is None:
+        raise TransportFault(
+            faults.NO_ENDPOINT, "The transport is not available: the home database of this worker has no endpoint."
+        )
+    if endpoint.state == "STOPPED":
+        raise TransportFault(faults.ENDPOINT_STOPPED, f'The endpoint "{endpoint.name}" is stopped.')
+    certificate = _own_certificate(endpoint)
+    key_path = _checked_key(endpoint, certificate, key_directory)
+    peers, anchors = _known(certificates)
+    contexts = []
+    for side in (ssl.PROTOCOL_TLS_CLIENT, ssl.PROTOCOL_TLS_SERVER):
+        context = ssl.SSLContext(side)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        # A connection is known by its certificate alone; names and addresses may change.
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
+        # A resumed session would skip the look at the certificate.
+        context.options |= ssl.OP_NO_TICKET
+        if anchors:
+            context.load_verify_locations(cadata=anchors)
+        _load_own(context, certificate, key_path)
+        contexts.append(context)
+    contexts[1].num_tickets = 0
+    return Credentials(endpoint, certificate, contexts[0], contexts[1], peers)
+
+
+def verification_fault(error: ssl.SSLCertVerificationError) -> TransportFault:
+    """Turn the refusal of a peer's certificate, by this side, into its number."""
+    if error.verify_code == _X509_NOT_YET_VALID:
+        return TransportFault(faults.NOT_YET_VALID, "The peer's certificate is not yet valid.")
+    if error.verify_code == _X509_EXPIRED:
+        return TransportFault(faults.EXPIRED, "The peer's certificate has expired.")
+    if error.verify_code in _X509_UNKNOWN:
+        return TransportFault(faults.UNKNOWN_CERTIFICATE, "The peer's certificate is not known here.")
+    return TransportFault(
+        faults.NOT_VERIFIED, f"The peer's certificate was not accepted: {error.verify_message}."
+    )
+
+
+def alert_fault(error: ssl.SSLError, credentials: Credentials) -> TransportFault:
+    """Turn the refusal of our certificate, by the peer's alert, into its number."""
+    reason = error.reason or ""
+    if reason.endswith("ALERT_CERTIFICATE_EXPIRED"):
+        return TransportFault(
+            faults.EXPIRED, "The far endpoint refused this endpoint's certificate, as it has expired."
+        )
+    if reason.endswith("ALERT_UNKNOWN_CA"):
+        return TransportFault(
+            faults.UNKNOWN_CERTIFICATE, "The far endpoint does not know this endpoint's certificate."
+        )
+    # TLS has no alert for a certificate from the future: it is called a bad one.
+    if reason.endswith("ALERT_BAD_CERTIFICATE"):
+        own = validity_fault(credentials.certificate, "This endpoint's certificate, refused by the far endpoint,")
+        return own or TransportFault(
+            faults.NOT_VERIFIED, "The far endpoint did not accept this endpoint's certificate."
+        )
+    return TransportFault(faults.NOT_VERIFIED, f"The TLS handshake failed: {reason or 'no reason given'}.")
+
+
+def _own_certificate(endpoint: Endpoint) -> x509.Certificate:
+    if endpoint.certificate_name is None or endpoint.certificate_pem is None:
+        raise TransportFault(faults.NO_CERTIFICATE, f'The endpoint "{endpoint.name}" names no certificate.')
+    try:
+        return x509.load_pem_x509_certificate(endpoint.certificate_pem.encode())
+    except ValueError as error:
+        raise TransportFault(
+            faults.NO_CERTIFICATE, f'The certificate "{endpoint.certificate_name}" is not valid PEM.'
+        ) from error
+
+
+def _checked_key(endpoint: Endpoint, certificate: x509.Certificate, key_directory: Path | None) -> Path:
+    name = endpoint.certificate_name
+    if key_directory is None or name is None:
+        raise TransportFault(
+            faults.NO_PRIVATE_KEY,
+            f'The private key of "{name}" is out of reach: start the worker with --key-directory.',
+        )
+    path = private_key_path(key_directory, name)
+    try:
+        status = path.stat()
+        # PostgreSQL's own rule for its server key: the group may read it where root owns it.
+        forbidden = 0o037 if status.st_uid == 0 else 0o077
+        if not stat.S_ISREG(status.st_mode) or status.st_mode & forbidden:
+            raise TransportFault(
+                faults.NO_PRIVATE_KEY,
+                f"The key file {path} can be read by others: make its mode 0600 (0640 where root owns it).",
+            )
+        if status.st_uid not in (0, os.geteuid()):
+            raise TransportFault(
+                faults.NO_PRIVATE_KEY, f"The key file {path} belongs to another user than the worker's or root."
+            )
+        key = load_pem_private_key(path.read_bytes(), password=None)
+    except OSError as error:
+        raise TransportFault(
+            faults.NO_PRIVATE_KEY, f"The key file {path} cannot be read: {error.strerror}."
+        ) from error
+    except (ValueError, TypeError):
+        # Without the cause: a parser's message may quote what it could not parse.
+        raise TransportFault(
+            faults.NO_PRIVATE_KEY, f"The key file {path} holds no private key in PEM without a password."
+        ) from None
+    public = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    if key.public_key().public_bytes(*public) != certificate.public_key().public_bytes(*public):
+        raise TransportFault(
+            faults.NO_PRIVATE_KEY, f'The key file {path} is not that of the certificate "{name}".'
+        )
+    return path
+
+
+def _known(certificates: Sequence[KnownCertificate]) -> tuple[dict[bytes, Peer], bytes]:
+    peers: dict[bytes, Peer] = {}
+    anchors: dict[bytes, bytes] = {}
+    for known in certificates:
+        try:
+            certificate = x509.load_pem_x509_certificate(known.certificate_pem.encode())
+        except ValueError:
+            # One damaged row must not shut out all other peers.
+            log.warning("certificate ignored", certificate=known.name, reason="not valid PEM")
+            continue
+        encoded = certificate.public_bytes(Encoding.DER)
+        digest = hashlib.sha256(encoded).digest()
+        anchors[digest] = encoded
+        if digest not in peers or known.may_connect:
+            peers[digest] = Peer(known.user_name, known.name, known.may_connect)
+    return peers, b"".join(anchors.values())
+
+
+def _load_own(context: ssl.SSLContext, certificate: x509.Certificate, key_path: Path) -> None:
+    # Python's ssl reads certificates of its own side from files only. The key is read where it is.
+    with tempfile.NamedTemporaryFile(suffix=".pem") as file:
+        file.write(certificate.public_bytes(Encoding.PEM))
+        file.flush()
+        try:
+            context.load_cert_chain(file.name, key_path)
+        except (ssl.SSLError, OSError):
+            raise TransportFault(
+                faults.NO_PRIVATE_KEY, f"OpenSSL does not accept the key file {key_path} and its certificate."
+            ) from None

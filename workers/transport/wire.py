@@ -1,0 +1,212 @@
+"""Bytes to frames and back, no I/O. Every field is described in docs/wire-format.md."""
+
+from __future__ import annotations
+
+import struct
+from typing import Annotated, Literal
+
+import msgspec
+
+from pybroker.workers.transport import arrays
+
+PROTOCOL_VERSION = 1
+OLDEST_PROTOCOL_VERSION = 1
+
+# PostgreSQL allocates at most 1 GiB for an array, so no batch that a database could read is refused for its size.
+MAXIMUM_FRAME_BYTES = 2**30 + 2**20
+# All that may come from a peer before it has said who it is.
+HELLO_FRAME_BYTES = 64 * 1024
+
+_PREFIX = struct.Struct(">I")
+_KINDS = frozenset("MEX")
+
+Guid = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
+Positive = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
+Number = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+Text = Annotated[str, msgspec.Meta(max_length=4000)]
+Encryption = Literal["DISABLED", "SUPPORTED", "REQUIRED"]
+
+
+class ProtocolError(Exception):
+    """The peer sent what is no frame of this protocol; nothing more can be understood on this connection."""
+
+
+class Hello(msgspec.Struct, tag="hello", tag_field="frame", frozen=True):
+    """The first frame of each side, the accepting side's first."""
+
+    version: Positive
+    oldest_version: Positive
+    broker_instances: Annotated[list[Guid], msgspec.Meta(max_length=1000)]
+    encryption: Encryption
+    window: Annotated[int, msgspec.Meta(ge=1, le=1024)]
+    maximum_frame_bytes: Annotated[int, msgspec.Meta(ge=HELLO_FRAME_BYTES, le=2**32 - 1)]
+    software: Annotated[str, msgspec.Meta(max_length=100)] = ""
+
+
+class Batch(msgspec.Struct, tag="batch", tag_field="frame", frozen=True):
+    """Messages of some dialogs for one destination; the arrays are PostgreSQL's binary arrays."""
+
+    number: Positive
+    from_broker: Guid
+    to_service: Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
+    to_broker: Guid | None
+    conversation_ids: bytes
+    from_initiator: bytes
+    from_services: bytes
+    to_services: bytes
+    to_brokers: bytes
+    contracts: bytes
+    expirations: bytes
+    encrypted: bytes
+    type_names: bytes
+    dialog_index: bytes
+    type_index: bytes
+    sequence_numbers: bytes
+    kinds: str
+    bodies: bytes
+
+
+class Ack(msgspec.Struct, tag="ack", tag_field="frame", frozen=True):
+    """What became of a batch, one array element for each of its dialogs."""
+
+    number: Positive
+    broker_instance: Guid
+    next_numbers: bytes
+    fault_codes: bytes
+    fault_texts: bytes
+    fault_is_final: bytes
+
+
+class Refusal(msgspec.Struct, tag="refusal", tag_field="frame", frozen=True):
+    """A batch that was not taken in, or, without a number, the whole connection."""
+
+    number: Positive | None
+    error_number: Number
+    text: Text
+
+
+class Ping(msgspec.Struct, tag="ping", tag_field="frame", frozen=True):
+    """A question whether the peer is there, or the answer."""
+
+    is_answer: bool
+
+
+Frame = Hello | Batch | Ack | Refusal | Ping
+
+_DIALOG_COLUMNS = {
+    "conversation_ids": arrays.UUID,
+    "from_initiator": arrays.BOOLEAN,
+    "from_services": arrays.TEXT,
+    "to_services": arrays.TEXT,
+    "to_brokers": arrays.UUID,
+    "contracts": arrays.TEXT,
+    "expirations": arrays.TIMESTAMPTZ,
+    "encrypted": arrays.BOOLEAN,
+}
+_MESSAGE_COLUMNS = {
+    "dialog_index": arrays.INTEGER,
+    "type_index": arrays.INTEGER,
+    "sequence_numbers": arrays.BIGINT,
+    "bodies": arrays.BYTEA,
+}
+_ANSWER_COLUMNS = {
+    "next_numbers": arrays.BIGINT,
+    "fault_codes": arrays.INTEGER,
+    "fault_texts": arrays.TEXT,
+    "fault_is_final": arrays.BOOLEAN,
+}
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Frame)
+
+
+def encode(frame: Frame, maximum_bytes: int = MAXIMUM_FRAME_BYTES) -> bytearray:
+    """Return the bytes of a frame, length prefix included.
+
+    Raises:
+        ProtocolError: The frame is larger than `maximum_bytes`, which the peer announced.
+    """
+    encoded = bytearray(_PREFIX.size)
+    _encoder.encode_into(frame, encoded, _PREFIX.size)
+    length = len(encoded) - _PREFIX.size
+    if length > maximum_bytes:
+        raise ProtocolError(f"a frame of {length} bytes, where the peer takes {maximum_bytes}")
+    _PREFIX.pack_into(encoded, 0, length)
+    return encoded
+
+
+def decode(payload: bytes | bytearray | memoryview) -> Frame:
+    """Return the frame in `payload`, which comes without its length prefix.
+
+    Raises:
+        ProtocolError: It is none, a field is missing or out of its range, or arrays differ in length.
+    """
+    try:
+        frame: Frame = _decoder.decode(payload)
+        if isinstance(frame, Batch):
+            _check_batch(frame)
+        elif isinstance(frame, Ack):
+            _common_count(frame, _ANSWER_COLUMNS)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise ProtocolError(f"a malformed frame: {error}") from error
+    return frame
+
+
+class FrameDecoder:
+    """Cuts a stream of bytes into frames.
+
+    Attributes:
+        maximum_bytes: The largest frame, without its prefix, that is accepted from now on.
+    """
+
+    def __init__(self, maximum_bytes: int = HELLO_FRAME_BYTES) -> None:
+        self.maximum_bytes = maximum_bytes
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> None:
+        """Add what arrived."""
+        self._buffer += data
+
+    def next_frame(self) -> Frame | None:
+        """Return the next complete frame, or None while more bytes are needed.
+
+        Raises:
+            ProtocolError: The frame is malformed or too large. The decoder is of no more use.
+        """
+        if len(self._buffer) < _PREFIX.size:
+            return None
+        (length,) = _PREFIX.unpack_from(self._buffer)
+        if length > self.maximum_bytes:
+            raise ProtocolError(f"a frame of {length} bytes, where {self.maximum_bytes} are accepted")
+        end = _PREFIX.size + length
+        if len(self._buffer) < end:
+            return None
+        with memoryview(self._buffer) as view, view[_PREFIX.size : end] as payload:
+            frame = decode(payload)
+        del self._buffer[:end]
+        return frame
+
+    @property
+    def is_between_frames(self) -> bool:
+        """Whether the peer may end the connection here without cutting a frame."""
+        return not self._buffer
+
+
+def _common_count(frame: Batch | Ack, columns: dict[str, int]) -> int:
+    counts = {arrays.element_count(getattr(frame, name), kind) for name, kind in columns.items()}
+    if len(counts) != 1:
+        raise ValueError(f"{', '.join(columns)} differ in length")
+    return counts.pop()
+
+
+def _check_batch(batch: Batch) -> None:
+    dialogs = _common_count(batch, _DIALOG_COLUMNS)
+    messages = _common_count(batch, _MESSAGE_COLUMNS)
+    types = arrays.element_count(batch.type_names, arrays.TEXT)
+    if len(batch.kinds) != messages or not _KINDS.issuperset(batch.kinds):
+        raise ValueError("kinds is not one of the letters M, E and X for each message")
+    # An index that points nowhere would make the message vanish from the joins of `deliver`.
+    for name, highest in (("dialog_index", dialogs), ("type_index", types)):
+        indexes = arrays.to_integers(getattr(batch, name), arrays.INTEGER)
+        if indexes and not (min(indexes) >= 1 and max(indexes) <= highest):
+            raise ValueError(f"{name} points outside of 1 to {highest}")
