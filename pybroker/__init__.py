@@ -3,7 +3,7 @@
 from importlib.metadata import version
 
 from pybroker.connection import AsyncBroker, AsyncTransaction, Broker, Transaction, connect, connect_async
-from pybroker.conversation import AsyncConversation, Conversation
+from pybroker.conversation import AsyncConversation, AsyncMessage, Conversation, Message
 from pybroker.errors import (
     ArgumentError,
     BrokerError,
@@ -23,7 +23,7 @@ from pybroker.errors import (
     QueueNotFound,
     ServiceNotFound,
 )
-from pybroker.message import AsyncMessage, ConversationError, Message
+from pybroker.message import ConversationError
 
 __version__ = version("pybroker")
 

@@ -15,9 +15,8 @@ from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from pybroker import statements
-from pybroker.conversation import AsyncConversation, Conversation
+from pybroker.conversation import AsyncConversation, AsyncMessage, Conversation, Message
 from pybroker.errors import broker_errors
-from pybroker.message import AsyncMessage, Message
 from pybroker.statements import Pause, Query, Validations
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Conversations: one side of a dialog, known by its handle."""
+"""Conversations: one side of a dialog, known by its handle, and the messages received on it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from pybroker import statements
-from pybroker.message import NO_BODY
+from pybroker.message import NO_BODY, ReceivedMessage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -128,3 +128,25 @@ class AsyncConversation:
     async def transmission_status(self) -> str:
         """Return the last problem of sending; see :meth:`Conversation.transmission_status`."""
         return await self._session.run(statements.get_transmission_status(self.handle))
+
+
+@dataclass(frozen=True)
+class Message(ReceivedMessage):
+    """A received message: the columns of ``broker.message``, readings of the body, and its conversation."""
+
+    conversation: Conversation = field(repr=False, compare=False)
+
+    def reply(self, message_type: str, body: Body = NO_BODY) -> None:
+        """Send a message back on the conversation; see :meth:`Conversation.send`."""
+        self.conversation.send(message_type, body)
+
+
+@dataclass(frozen=True)
+class AsyncMessage(ReceivedMessage):
+    """A received message; :class:`Message` for asyncio."""
+
+    conversation: AsyncConversation = field(repr=False, compare=False)
+
+    async def reply(self, message_type: str, body: Body = NO_BODY) -> None:
+        """Send a message back on the conversation; see :meth:`Conversation.send`."""
+        await self.conversation.send(message_type, body)

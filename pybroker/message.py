@@ -1,9 +1,9 @@
-"""Messages: what RECEIVE returns, and what a body can be."""
+"""Messages: the columns that RECEIVE returns and how to read them, and what a body can be."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lxml import etree
@@ -13,8 +13,6 @@ from pybroker.xml import is_well_formed
 if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
-
-    from pybroker.conversation import AsyncConversation, Conversation
 
 ERROR_MESSAGE_TYPE = "http://schemas.microsoft.com/SQL/ServiceBroker/Error"
 END_DIALOG_MESSAGE_TYPE = "http://schemas.microsoft.com/SQL/ServiceBroker/EndDialog"
@@ -66,7 +64,7 @@ def _parsed(body: bytes) -> etree._Element:
 
 
 @dataclass(frozen=True)
-class _Columns:
+class ReceivedMessage:
     """The columns of ``broker.message``, and how to read them.
 
     Attributes:
@@ -165,26 +163,4 @@ class _Columns:
             ) from failure
 
 
-COLUMNS = tuple(column.name for column in fields(_Columns))
-
-
-@dataclass(frozen=True)
-class Message(_Columns):
-    """A received message: the columns of ``broker.message``, readings of the body, and its conversation."""
-
-    conversation: Conversation = field(repr=False, compare=False)
-
-    def reply(self, message_type: str, body: Body = NO_BODY) -> None:
-        """Send a message back on the conversation; see :meth:`pybroker.Conversation.send`."""
-        self.conversation.send(message_type, body)
-
-
-@dataclass(frozen=True)
-class AsyncMessage(_Columns):
-    """A received message: the columns of ``broker.message``, readings of the body, and its conversation."""
-
-    conversation: AsyncConversation = field(repr=False, compare=False)
-
-    async def reply(self, message_type: str, body: Body = NO_BODY) -> None:
-        """Send a message back on the conversation; see :meth:`pybroker.AsyncConversation.send`."""
-        await self.conversation.send(message_type, body)
+COLUMNS = tuple(column.name for column in fields(ReceivedMessage))

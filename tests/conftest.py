@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
+from pathlib import Path  # noqa: TC003 - the annotation below is evaluated
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -11,12 +12,14 @@ import pytest
 
 from pybroker.embedded import EmbeddedServer, available_versions
 from pybroker.migrations import migrate
+from tests.shop import Shop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 NEWEST = 18
 # Without fsync a test can't show what a crashed disk would keep, but none here pulls the plug of a disk.
+_SERVERS_WITH_TEMPLATE: set[Path] = set()
 SETTINGS = {"fsync": "off", "max_connections": "200", "shared_buffers": "64MB"}
 
 
@@ -87,7 +90,23 @@ def any_database(any_server: EmbeddedServer) -> Database:
     return _migrated(any_server, f"test_{uuid.uuid4().hex[:8]}")
 
 
+@pytest.fixture
+def shop(any_database: Database) -> Iterator[Shop]:
+    """The shop's objects and sessions, on each PostgreSQL."""
+    shop = Shop(any_database)
+    yield shop
+    shop.close()
+
+
 def _migrated(server: EmbeddedServer, name: str) -> Database:
-    server.create_database(name)
-    migrate(server.url(name))
-    return Database(server, name)
+    """Copy a database that was migrated once for each server; a broker instance needs a guid of its own."""
+    if server.data_directory not in _SERVERS_WITH_TEMPLATE:
+        server.create_database("migrated")
+        migrate(server.url("migrated"))
+        _SERVERS_WITH_TEMPLATE.add(server.data_directory)
+    with psycopg.connect(server.url("postgres"), autocommit=True) as session:
+        session.execute(f"create database {name} template migrated".encode())
+    database = Database(server, name)
+    with database.connect() as session:
+        session.execute("update broker_private.broker_instance set service_broker_guid = gen_random_uuid()")
+    return database

@@ -335,6 +335,19 @@ def test_a_procedure_that_does_nothing_does_not_spin(application: Application) -
         eventually(lambda: application.starts() == 2)
 
 
+def test_a_drained_queue_forgets_that_its_procedure_did_nothing(application: Application) -> None:
+    application.queue("orders", "begin perform nextval('public.starts'); end")
+    application.send("orders", "received by somebody else")
+    clock = ClockByHand()
+    with activating(application.url, clock):
+        eventually(lambda: application.starts() == 1)
+        eventually(lambda: application.sessions() == 0)
+        application.run("select broker.receive('orders')")
+        clock.let_worker_look()
+        application.send("orders", "new")
+        eventually(lambda: application.starts() == 2)
+
+
 def test_a_worker_without_the_role_says_what_to_grant(application: Application) -> None:
     clerk, worker = application.role("nologin"), application.role()
     migrations.migrate(application.url, worker_roles=[worker])
@@ -366,6 +379,32 @@ def test_a_queue_turned_off_lets_its_reader_end_and_gets_no_other(application: A
         application.run("select pg_advisory_unlock(1)")
         eventually(lambda: application.seen("orders") == ["first", "second"])
         eventually(lambda: application.sessions() == 0)
+
+
+def test_a_disabled_broker_starts_nobody_until_it_is_enabled(application: Application) -> None:
+    application.queue("orders", LOOP.format(queue="orders", timeout="0"))
+    application.send("orders", "first")
+    application.run("update broker_private.broker_instance set is_broker_enabled = false")
+    process = start_worker(application.url)
+    try:
+        next_event(process, "broker_disabled")
+        next_event(process, "worker_ready")
+        assert application.starts() == 0
+        application.run("update broker_private.broker_instance set is_broker_enabled = true")
+        next_event(process, "broker_changed")
+        eventually(lambda: application.seen("orders") == ["first"])
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_an_endpoint_outside_of_the_home_database_is_refused(
+    make_database: Callable[[str], MigratedDatabase],
+) -> None:
+    home, other = make_database("home"), make_database("other")
+    with other.connect() as session:
+        session.execute("select broker.create_endpoint('far', 4022)")
+    assert "not the home database" in refusal(home.url, other.url)
 
 
 def test_a_procedure_that_outlives_the_grace_is_cancelled(application: Application) -> None:

@@ -3,6 +3,7 @@
 `Activation` looks at the queues of one database and decides when a queue reader is due; `_Reader` is one
 session that runs a queue's procedure once. Service Broker's rules, with its timings:
 
+- In a disabled broker nobody is started.
 - A queue with messages and no reader gets its first reader at once.
 - While messages remain, another reader is started every 5 seconds, up to the queue's max_readers. The 5
   seconds begin anew when a reader ends: it found nothing that it could receive, and another would not either.
@@ -125,6 +126,8 @@ class Activation:
             await asyncio.wait(pending)
 
     async def _start_due_readers(self) -> bool:
+        if not self._database.greeting.is_broker_enabled:
+            return False
         looked_at = self._clock.monotonic()
         async with (
             self._database.connection() as connection,
@@ -278,10 +281,10 @@ async def _has_deleted(session: AsyncConnection[Any]) -> bool:
     it did its work, or because it had none?
     """
     try:
-        await session.execute("reset role")
+        # Still as the queue's role, and by full names: the procedure may have left a search_path behind.
         cursor = await session.execute(
-            "select coalesce(sum(pg_stat_get_xact_tuples_deleted(oid)), 0) > 0 from pg_class"
-            " where relnamespace = to_regnamespace('broker_private') and relkind = 'r'"
+            "select pg_catalog.sum(pg_catalog.pg_stat_get_xact_tuples_deleted(oid)) from pg_catalog.pg_class"
+            " where relnamespace = pg_catalog.to_regnamespace('broker_private') and relkind = 'r'"
         )
         row = await cursor.fetchone()
     except psycopg.Error:

@@ -92,7 +92,7 @@ class Database:
             min_size=1,
             max_size=max_connections,
             open=False,
-            timeout=10.0,
+            timeout=5.0,
             # The pool's pauses double up to this; giving up early, it tries anew for the next caller.
             reconnect_timeout=5.0,
             name=self._name,
@@ -163,7 +163,7 @@ class Database:
         """Lend a connection: the block is one READ COMMITTED transaction, committed unless it raises.
 
         Raises:
-            psycopg.OperationalError: the server is away, or all connections stayed busy for 10 seconds.
+            psycopg.OperationalError: the server is away, or all connections stayed busy for 5 seconds.
         """
         lost = False
         try:

@@ -58,4 +58,5 @@ class _ToStructlog(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         logger = structlog.get_logger()
-        logger.log(record.levelno, record.getMessage(), logger=record.name, exc_info=record.exc_info)
+        message = " ".join(record.getMessage().split())
+        logger.log(record.levelno, message, logger=record.name, exc_info=record.exc_info)

@@ -41,7 +41,7 @@ class PeriodicTask(NamedTuple):
 
 
 PERIODIC_TASKS = (
-    PeriodicTask("greeting", 10.0, renew_greeting),
+    PeriodicTask("greeting", 2.0, renew_greeting),
     PeriodicTask("sweep", 60.0, sweep),
 )
 

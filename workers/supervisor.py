@@ -62,7 +62,7 @@ async def run(
             await opened.enter_async_context(database)
         _refuse_same_broker(databases)
         listening = await _listening_address(databases)
-        transport = Transport(databases, databases[0], key_directory)
+        transport = Transport(databases, databases[0], key_directory, clock)
         await _Parts(databases, transport, clock).run(stop, grace, listening)
     logger.info("worker_stopped")
 
@@ -108,7 +108,7 @@ class _Parts:
         return asyncio.create_task(self._keep_running(name, part), name=name)
 
     async def _keep_running(self, name: str, part: Callable[[], Awaitable[None]]) -> None:
-        backoff = Backoff(0.5, 15.0)
+        backoff = Backoff(0.5, 5.0)
         while True:
             started = self._clock.monotonic()
             try:
@@ -148,7 +148,10 @@ def _refuse_same_broker(databases: Sequence[Database]) -> None:
 
 
 async def _listening_address(databases: Sequence[Database]) -> str | None:
-    """Return where the home database's endpoint listens, or None; refuse an endpoint anywhere else."""
+    """Return where the home database's endpoint is to listen, or None; refuse an endpoint anywhere else.
+
+    Transport opens the listener a moment later, logs that it did, and follows changes.
+    """
     listening = None
     for database in databases:
         async with database.connection() as connection:

@@ -1,0 +1,1 @@
+"""The stock-trading application of docs/stock-trading.md, played between two brokers of its own."""

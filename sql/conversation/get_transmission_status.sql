@@ -25,8 +25,8 @@ begin
   end if;
   perform broker_private.require_receive(caller, e.queue_id);
   return coalesce(
-    (select s.status from broker_private.transmission_status s where s.endpoint_no = e.endpoint_no),
     (select d.transmission_status from broker_private.destinations d where d.destination_no = e.destination_no and e.path in ('B', 'R')),
+    (select s.status from broker_private.transmission_status s where s.endpoint_no = e.endpoint_no),
     ''
   );
 end

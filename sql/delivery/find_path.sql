@@ -27,10 +27,10 @@ begin
     select f.endpoint_no into far_endpoint
     from broker_private.endpoints f
     where f.conversation_id = e.conversation_id and f.is_initiator <> e.is_initiator;
-    if far_endpoint is null and is_checked then
+    if far_endpoint is null then
       select s.* into service from broker_private.services s where s.name = e.far_service;
       select q.* into queue from broker_private.queues q where q.queue_id = service.queue_id;
-      if queue.is_enqueue_enabled then
+      if queue.is_enqueue_enabled and is_checked then
         if broker_private.accepts_contract(service.service_id, e.contract_id) then
           far_endpoint := broker_private.accept_dialog(
             e.conversation_id, service, e.contract_id, (select s.name from broker_private.services s where s.service_id = e.service_id),
@@ -43,15 +43,18 @@ begin
               (select c.name from broker_private.contracts c where c.contract_id = e.contract_id))
           );
         end if;
-      elsif queue.queue_id is not null then
-        problem := broker_private.waiting_reason(queue, true);
+      else
+        problem := broker_private.waiting_reason(queue, is_checked);
       end if;
     end if;
     if far_endpoint is not null then
       new_path := 'L';
-    elsif problem is not null then
-      perform broker_private.set_dialog_status(e.endpoint_no, problem);
     end if;
+  elsif address is null then
+    new_path := 'B';
+  end if;
+  if problem is not null and new_path = 'B' then
+    perform broker_private.set_dialog_status(e.endpoint_no, problem);
   end if;
   update broker_private.endpoints x set path = new_path, far_endpoint_no = far_endpoint
   where x.endpoint_no = e.endpoint_no

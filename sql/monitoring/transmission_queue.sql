@@ -17,7 +17,7 @@ select
   t.kind = 'X' as is_conversation_error,
   t.kind = 'E' as is_end_of_dialog,
   t.body as message_body,
-  coalesce(w.status, d.transmission_status, '') as transmission_status,
+  coalesce(d.transmission_status, w.status, '') as transmission_status,
   e.priority
 from broker_private.transmission_messages t
 join broker_private.endpoints e on e.endpoint_no = t.endpoint_no

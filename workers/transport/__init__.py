@@ -1,0 +1,77 @@
+"""Transport: carries messages between databases.
+
+Outgoing: router → sender → outbound → link → wire. Incoming: endpoint → link → receiver. Each module can be
+read alone; `statements` holds the SQL that they share, and `security` decides who may talk to whom.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from pybroker.workers.clock import Clock
+from pybroker.workers.transport.endpoint import HomeEndpoint
+from pybroker.workers.transport.outbound import Outbound
+from pybroker.workers.transport.receiver import Receiver
+from pybroker.workers.transport.router import Router
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from pybroker.workers.database import Database
+
+__all__ = ["Transport"]
+
+
+class Transport:
+    """The transport of one worker: one endpoint, and all the databases behind it."""
+
+    def __init__(
+        self,
+        databases: Sequence[Database],
+        home: Database,
+        key_directory: Path | None,
+        clock: Clock | None = None,
+    ) -> None:
+        """Prepare, without connecting or listening.
+
+        Args:
+            databases: the databases that the worker serves; they stay open while transport runs.
+            home: the one with the endpoint, the certificates and the CONNECT grants.
+            key_directory: where private keys are; without it there are no far brokers.
+            clock: the worker's clock.
+        """
+        self._clock = clock or Clock()
+        self._outbounds: dict[tuple[str, ...], Outbound] = {}
+        receiver = Receiver(databases)
+        self._endpoint = HomeEndpoint(home, databases, key_directory, receiver.serve, self._clock)
+        self._routers = [Router(database, self._outbound_to, self._clock) for database in databases]
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Carry messages until `stop` is set. Cut off at any moment, nothing is lost: it is sent again.
+
+        Failures of the network, of a far broker or of a database are logged, become transmission statuses,
+        and are tried again; none ends this coroutine.
+        """
+        parts = [asyncio.create_task(self._endpoint.run(), name="endpoint")]
+        parts += [asyncio.create_task(router.run(), name="router") for router in self._routers]
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            done, _ = await asyncio.wait((stopping, *parts), return_when=asyncio.FIRST_COMPLETED)
+            for task in done - {stopping}:
+                # Only an accident ends a part; the supervisor starts all of them anew.
+                task.result()
+        finally:
+            for task in (stopping, *parts):
+                task.cancel()
+            await asyncio.wait((stopping, *parts))
+            for outbound in self._outbounds.values():
+                await outbound.close()
+            self._outbounds.clear()
+
+    def _outbound_to(self, addresses: tuple[str, ...]) -> Outbound:
+        outbound = self._outbounds.get(addresses)
+        if outbound is None:
+            outbound = self._outbounds[addresses] = Outbound(addresses, self._endpoint.connect, self._clock)
+        return outbound

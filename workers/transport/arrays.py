@@ -26,7 +26,7 @@ _LENGTH = struct.Struct(">i")
 _PAIR = {BIGINT: struct.Struct(">iq"), INTEGER: struct.Struct(">ii")}
 
 
-class MalformedArray(ValueError):  # noqa: N818 - a word of this module, always turned into a ProtocolError
+class ArrayError(ValueError):
     """Bytes that are no one-dimensional PostgreSQL array of the expected type."""
 
 
@@ -34,8 +34,8 @@ def element_count(array: bytes, element_type: int) -> int:
     """Return the number of elements that the header promises.
 
     Raises:
-        MalformedArray: The header is not that of a one-dimensional array of `element_type` from 1, or promises
-            more elements than the bytes could hold.
+        ArrayError: The header is not that of such an array, one-dimensional and from 1, or it promises more
+            elements than the bytes could hold.
     """
     if len(array) == _EMPTY.size:
         dimensions, flags, kind = _EMPTY.unpack(array)
@@ -45,13 +45,13 @@ def element_count(array: bytes, element_type: int) -> int:
         dimensions, flags, kind, count, lower = _HEADER.unpack_from(array)
         expected = 1
     else:
-        raise MalformedArray("shorter than the header of an array")
+        raise ArrayError("shorter than the header of an array")
     if dimensions != expected or lower != 1 or flags not in (0, 1):
-        raise MalformedArray("not a one-dimensional array from 1")
+        raise ArrayError("not a one-dimensional array from 1")
     if kind != element_type:
-        raise MalformedArray(f"elements of type {kind} where {element_type} belongs")
+        raise ArrayError(f"elements of type {kind} where {element_type} belongs")
     if count < expected or count * _LENGTH.size > len(array) - _HEADER.size * expected:
-        raise MalformedArray("the number of elements does not match the length")
+        raise ArrayError("the number of elements does not match the length")
     return count
 
 
@@ -59,25 +59,25 @@ def to_elements(array: bytes, element_type: int) -> list[bytes | None]:
     """Return the elements as the bytes of their binary format, None for a null.
 
     Raises:
-        MalformedArray: The bytes are no such array.
+        ArrayError: The bytes are no such array.
     """
     count = element_count(array, element_type)
     elements: list[bytes | None] = []
     position = _HEADER.size if count else _EMPTY.size
     for _ in range(count):
         if position + _LENGTH.size > len(array):
-            raise MalformedArray("ends inside of an element")
+            raise ArrayError("ends inside of an element")
         (length,) = _LENGTH.unpack_from(array, position)
         position += _LENGTH.size
         if length == -1:
             elements.append(None)
             continue
         if length < 0 or position + length > len(array):
-            raise MalformedArray("ends inside of an element")
+            raise ArrayError("ends inside of an element")
         elements.append(array[position : position + length])
         position += length
     if position != len(array):
-        raise MalformedArray("bytes follow the last element")
+        raise ArrayError("bytes follow the last element")
     return elements
 
 
@@ -85,19 +85,19 @@ def to_integers(array: bytes, element_type: int) -> list[int]:
     """Return the elements of an integer[] or bigint[] without nulls.
 
     Raises:
-        MalformedArray: The bytes are no such array, or an element is null.
+        ArrayError: The bytes are no such array, or an element is null.
     """
     count = element_count(array, element_type)
     pair = _PAIR[element_type]
     if not count:
         return []
     if len(array) != _HEADER.size + count * pair.size:
-        raise MalformedArray("an integer is null or of another size")
+        raise ArrayError("an integer is null or of another size")
     width = pair.size - _LENGTH.size
     integers = []
     for length, value in pair.iter_unpack(memoryview(array)[_HEADER.size :]):
         if length != width:
-            raise MalformedArray("an integer is null or of another size")
+            raise ArrayError("an integer is null or of another size")
         integers.append(value)
     return integers
 
@@ -106,13 +106,13 @@ def to_nullable_integers(array: bytes, element_type: int) -> list[int | None]:
     """Return the elements of an integer[] or bigint[], None for a null.
 
     Raises:
-        MalformedArray: The bytes are no such array.
+        ArrayError: The bytes are no such array.
     """
     width = _PAIR[element_type].size - _LENGTH.size
     integers: list[int | None] = []
     for element in to_elements(array, element_type):
         if element is not None and len(element) != width:
-            raise MalformedArray("an integer is of another size")
+            raise ArrayError("an integer is of another size")
         integers.append(None if element is None else int.from_bytes(element, "big", signed=True))
     return integers
 
@@ -121,11 +121,11 @@ def to_booleans(array: bytes) -> list[bool]:
     """Return the elements of a boolean[]; a null is false.
 
     Raises:
-        MalformedArray: The bytes are no such array.
+        ArrayError: The bytes are no such array.
     """
     elements = to_elements(array, BOOLEAN)
     if any(element not in (None, b"\0", b"\1") for element in elements):
-        raise MalformedArray("a boolean is neither true nor false")
+        raise ArrayError("a boolean is neither true nor false")
     return [element == b"\1" for element in elements]
 
 
@@ -133,14 +133,12 @@ def to_texts(array: bytes) -> list[str | None]:
     """Return the elements of a text[] in UTF-8.
 
     Raises:
-        MalformedArray: The bytes are no such array.
+        ArrayError: The bytes are no such array.
     """
     try:
-        return [
-            None if element is None else element.decode("utf-8") for element in to_elements(array, TEXT)
-        ]
+        return [None if element is None else element.decode("utf-8") for element in to_elements(array, TEXT)]
     except UnicodeDecodeError as error:
-        raise MalformedArray("a text is not UTF-8") from error
+        raise ArrayError("a text is not UTF-8") from error
 
 
 def from_elements(elements: Sequence[bytes | None], element_type: int) -> bytes:

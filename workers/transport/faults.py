@@ -10,7 +10,9 @@ RECEIVE_FAILED = 9755
 SEND_FAILED = 9759
 NAME_NOT_RESOLVED = 9783
 SERVICE_NOT_FOUND = 9793
+SENDER_DISABLED = 9791
 BROKER_NOT_HERE = 9795
+TARGET_DISABLED = 28012
 NOT_YET_VALID = 28024
 EXPIRED = 28025
 NOTHING_IN_COMMON = 28027
@@ -25,7 +27,7 @@ _SQLSTATE_CHARACTERS = 5
 _FIRST_HANDSHAKE_NUMBER = 28000
 
 
-class TransportFault(Exception):
+class TransportError(Exception):
     """A reason why messages wait, fit to be shown as their transmission status.
 
     Attributes:

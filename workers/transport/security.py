@@ -25,15 +25,17 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from pybroker.workers.transport import faults
-from pybroker.workers.transport.faults import TransportFault
+from pybroker.workers.transport.faults import TransportError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from structlog.typing import FilteringBoundLogger
+
     from pybroker.workers.transport.wire import Encryption
 
-log = structlog.get_logger(__name__)
+logger: FilteringBoundLogger = structlog.get_logger()
 
 _X509_NOT_YET_VALID = 9
 _X509_EXPIRED = 10
@@ -92,26 +94,29 @@ class Credentials:
         """Return whose certificate (as DER) this is.
 
         Raises:
-            TransportFault: 28045, nobody's, or 28034, its user lacks CONNECT on the endpoint.
+            TransportError: 28045, nobody's, or 28034, its user lacks CONNECT on the endpoint;
+                9666, the endpoint is disabled.
         """
         peer = self.peers.get(hashlib.sha256(certificate).digest())
         if peer is None:
-            raise TransportFault(
+            raise TransportError(
                 faults.UNKNOWN_CERTIFICATE,
                 f"The certificate {fingerprint(certificate)} is not known at the endpoint.",
             )
         if not peer.may_connect:
-            raise TransportFault(
+            raise TransportError(
                 faults.NO_CONNECT_PERMISSION,
-                f'"{peer.user_name}" does not have CONNECT permission on the endpoint "{self.endpoint.name}".',
+                f'"{peer.user_name}" has no CONNECT permission on the endpoint "{self.endpoint.name}".',
             )
+        if self.endpoint.state == "DISABLED":
+            raise TransportError(faults.ENDPOINT_STOPPED, f'The endpoint "{self.endpoint.name}" is disabled.')
         return peer
 
     def check_own_validity(self) -> None:
         """Refuse to use a certificate that every peer would refuse.
 
         Raises:
-            TransportFault: 28024, it is not yet valid, or 28025, it has expired.
+            TransportError: 28024, it is not yet valid, or 28025, it has expired.
         """
         fault = validity_fault(self.certificate, f'The certificate "{self.endpoint.certificate_name}"')
         if fault is not None:
@@ -123,20 +128,26 @@ def private_key_path(key_directory: Path, certificate_name: str) -> Path:
     return key_directory / f"{quote(certificate_name, safe='')}.key"
 
 
+def certificate_path(key_directory: Path, certificate_name: str) -> Path:
+    """Return where `pybroker certificate create` puts a certificate, beside its key."""
+    return key_directory / f"{quote(certificate_name, safe='')}.pem"
+
+
 def fingerprint(certificate: bytes) -> str:
     """Return the SHA-256 of a certificate (as DER) in hexadecimal."""
     return hashlib.sha256(certificate).hexdigest()
 
 
-def validity_fault(certificate: x509.Certificate, what: str) -> TransportFault | None:
+def validity_fault(certificate: x509.Certificate, what: str) -> TransportError | None:
     """Say that a certificate is not valid today, if so."""
     now = datetime.now(UTC)
     if now < certificate.not_valid_before_utc:
-        return TransportFault(
-            faults.NOT_YET_VALID, f"{what} is not valid before {certificate.not_valid_before_utc:%Y-%m-%d %H:%M} UTC."
+        return TransportError(
+            faults.NOT_YET_VALID,
+            f"{what} is not valid before {certificate.not_valid_before_utc:%Y-%m-%d %H:%M} UTC.",
         )
     if now > certificate.not_valid_after_utc:
-        return TransportFault(
+        return TransportError(
             faults.EXPIRED, f"{what} expired at {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC."
         )
     return None
@@ -148,15 +159,16 @@ def load_credentials(
     """Make contexts for both directions.
 
     Raises:
-        TransportFault: 9748 or 9666, there is no endpoint or it is stopped; 28036, it names no usable
+        TransportError: 9748 or 9666, there is no endpoint or it is stopped; 28036, it names no usable
             certificate; 28037, the private key is missing, readable by others, or another certificate's.
     """
     if endpoint is None:
-        raise TransportFault(
-            faults.NO_ENDPOINT, "The transport is not available: the home database of this worker has no endpoint."
+        raise TransportError(
+            faults.NO_ENDPOINT,
+            "The transport is not available: the home database of this worker has no endpoint.",
         )
     if endpoint.state == "STOPPED":
-        raise TransportFault(faults.ENDPOINT_STOPPED, f'The endpoint "{endpoint.name}" is stopped.')
+        raise TransportError(faults.ENDPOINT_STOPPED, f'The endpoint "{endpoint.name}" is stopped.')
     certificate = _own_certificate(endpoint)
     key_path = _checked_key(endpoint, certificate, key_directory)
     peers, anchors = _known(certificates)
@@ -178,46 +190,48 @@ def load_credentials(
     return Credentials(endpoint, certificate, contexts[0], contexts[1], peers)
 
 
-def verification_fault(error: ssl.SSLCertVerificationError) -> TransportFault:
+def verification_fault(error: ssl.SSLCertVerificationError) -> TransportError:
     """Turn the refusal of a peer's certificate, by this side, into its number."""
     if error.verify_code == _X509_NOT_YET_VALID:
-        return TransportFault(faults.NOT_YET_VALID, "The peer's certificate is not yet valid.")
+        return TransportError(faults.NOT_YET_VALID, "The peer's certificate is not yet valid.")
     if error.verify_code == _X509_EXPIRED:
-        return TransportFault(faults.EXPIRED, "The peer's certificate has expired.")
+        return TransportError(faults.EXPIRED, "The peer's certificate has expired.")
     if error.verify_code in _X509_UNKNOWN:
-        return TransportFault(faults.UNKNOWN_CERTIFICATE, "The peer's certificate is not known here.")
-    return TransportFault(
+        return TransportError(faults.UNKNOWN_CERTIFICATE, "The peer's certificate is not known here.")
+    return TransportError(
         faults.NOT_VERIFIED, f"The peer's certificate was not accepted: {error.verify_message}."
     )
 
 
-def alert_fault(error: ssl.SSLError, credentials: Credentials) -> TransportFault:
+def alert_fault(error: ssl.SSLError, credentials: Credentials) -> TransportError:
     """Turn the refusal of our certificate, by the peer's alert, into its number."""
     reason = error.reason or ""
     if reason.endswith("ALERT_CERTIFICATE_EXPIRED"):
-        return TransportFault(
+        return TransportError(
             faults.EXPIRED, "The far endpoint refused this endpoint's certificate, as it has expired."
         )
     if reason.endswith("ALERT_UNKNOWN_CA"):
-        return TransportFault(
+        return TransportError(
             faults.UNKNOWN_CERTIFICATE, "The far endpoint does not know this endpoint's certificate."
         )
     # TLS has no alert for a certificate from the future: it is called a bad one.
     if reason.endswith("ALERT_BAD_CERTIFICATE"):
-        own = validity_fault(credentials.certificate, "This endpoint's certificate, refused by the far endpoint,")
-        return own or TransportFault(
+        own = validity_fault(
+            credentials.certificate, "This endpoint's certificate, refused by the far endpoint,"
+        )
+        return own or TransportError(
             faults.NOT_VERIFIED, "The far endpoint did not accept this endpoint's certificate."
         )
-    return TransportFault(faults.NOT_VERIFIED, f"The TLS handshake failed: {reason or 'no reason given'}.")
+    return TransportError(faults.NOT_VERIFIED, f"The TLS handshake failed: {reason or 'no reason given'}.")
 
 
 def _own_certificate(endpoint: Endpoint) -> x509.Certificate:
     if endpoint.certificate_name is None or endpoint.certificate_pem is None:
-        raise TransportFault(faults.NO_CERTIFICATE, f'The endpoint "{endpoint.name}" names no certificate.')
+        raise TransportError(faults.NO_CERTIFICATE, f'The endpoint "{endpoint.name}" names no certificate.')
     try:
         return x509.load_pem_x509_certificate(endpoint.certificate_pem.encode())
     except ValueError as error:
-        raise TransportFault(
+        raise TransportError(
             faults.NO_CERTIFICATE, f'The certificate "{endpoint.certificate_name}" is not valid PEM.'
         ) from error
 
@@ -225,7 +239,7 @@ def _own_certificate(endpoint: Endpoint) -> x509.Certificate:
 def _checked_key(endpoint: Endpoint, certificate: x509.Certificate, key_directory: Path | None) -> Path:
     name = endpoint.certificate_name
     if key_directory is None or name is None:
-        raise TransportFault(
+        raise TransportError(
             faults.NO_PRIVATE_KEY,
             f'The private key of "{name}" is out of reach: start the worker with --key-directory.',
         )
@@ -235,27 +249,28 @@ def _checked_key(endpoint: Endpoint, certificate: x509.Certificate, key_director
         # PostgreSQL's own rule for its server key: the group may read it where root owns it.
         forbidden = 0o037 if status.st_uid == 0 else 0o077
         if not stat.S_ISREG(status.st_mode) or status.st_mode & forbidden:
-            raise TransportFault(
+            raise TransportError(
                 faults.NO_PRIVATE_KEY,
                 f"The key file {path} can be read by others: make its mode 0600 (0640 where root owns it).",
             )
         if status.st_uid not in (0, os.geteuid()):
-            raise TransportFault(
-                faults.NO_PRIVATE_KEY, f"The key file {path} belongs to another user than the worker's or root."
+            raise TransportError(
+                faults.NO_PRIVATE_KEY,
+                f"The key file {path} belongs to another user than the worker's or root.",
             )
         key = load_pem_private_key(path.read_bytes(), password=None)
     except OSError as error:
-        raise TransportFault(
+        raise TransportError(
             faults.NO_PRIVATE_KEY, f"The key file {path} cannot be read: {error.strerror}."
         ) from error
     except (ValueError, TypeError):
         # Without the cause: a parser's message may quote what it could not parse.
-        raise TransportFault(
+        raise TransportError(
             faults.NO_PRIVATE_KEY, f"The key file {path} holds no private key in PEM without a password."
         ) from None
     public = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     if key.public_key().public_bytes(*public) != certificate.public_key().public_bytes(*public):
-        raise TransportFault(
+        raise TransportError(
             faults.NO_PRIVATE_KEY, f'The key file {path} is not that of the certificate "{name}".'
         )
     return path
@@ -269,7 +284,7 @@ def _known(certificates: Sequence[KnownCertificate]) -> tuple[dict[bytes, Peer],
             certificate = x509.load_pem_x509_certificate(known.certificate_pem.encode())
         except ValueError:
             # One damaged row must not shut out all other peers.
-            log.warning("certificate ignored", certificate=known.name, reason="not valid PEM")
+            logger.warning("certificate_ignored", certificate=known.name, reason="not valid PEM")
             continue
         encoded = certificate.public_bytes(Encoding.DER)
         digest = hashlib.sha256(encoded).digest()
@@ -287,6 +302,6 @@ def _load_own(context: ssl.SSLContext, certificate: x509.Certificate, key_path: 
         try:
             context.load_cert_chain(file.name, key_path)
         except (ssl.SSLError, OSError):
-            raise TransportFault(
+            raise TransportError(
                 faults.NO_PRIVATE_KEY, f"OpenSSL does not accept the key file {key_path} and its certificate."
             ) from None

@@ -89,7 +89,13 @@ class TlsStream:
                     with view[start : start + _WRITE_BYTES] as part:
                         # The outgoing BIO takes everything, so a write is never partial.
                         self._tls.write(part)
-                    await self._flush()
+                    try:
+                        await self._flush()
+                    except BaseException:
+                        if start + _WRITE_BYTES < len(view):
+                            # Cancelled in the middle: what is sent next would be read as the rest of this.
+                            self._writer.transport.abort()
+                        raise
 
     async def close(self) -> None:
         """Say farewell and close; never raises for a connection that is lost already."""

@@ -12,10 +12,13 @@ from pybroker.workers.transport import arrays
 PROTOCOL_VERSION = 1
 OLDEST_PROTOCOL_VERSION = 1
 
-# PostgreSQL allocates at most 1 GiB for an array, so no batch that a database could read is refused for its size.
+# PostgreSQL allocates at most 1 GiB for an array, so no batch that a database could read is too large.
 MAXIMUM_FRAME_BYTES = 2**30 + 2**20
 # All that may come from a peer before it has said who it is.
 HELLO_FRAME_BYTES = 64 * 1024
+
+# The longest text of a refusal.
+TEXT_CHARACTERS = 4000
 
 _PREFIX = struct.Struct(">I")
 _KINDS = frozenset("MEX")
@@ -23,7 +26,7 @@ _KINDS = frozenset("MEX")
 Guid = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
 Number = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
-Text = Annotated[str, msgspec.Meta(max_length=4000)]
+Text = Annotated[str, msgspec.Meta(max_length=TEXT_CHARACTERS)]
 Encryption = Literal["DISABLED", "SUPPORTED", "REQUIRED"]
 
 
@@ -186,10 +189,14 @@ class FrameDecoder:
         del self._buffer[:end]
         return frame
 
-    @property
-    def is_between_frames(self) -> bool:
-        """Whether the peer may end the connection here without cutting a frame."""
-        return not self._buffer
+    def end(self) -> None:
+        """Note that nothing more arrives.
+
+        Raises:
+            ProtocolError: A frame was cut.
+        """
+        if self._buffer:
+            raise ProtocolError("the connection ended inside of a frame")
 
 
 def _common_count(frame: Batch | Ack, columns: dict[str, int]) -> int:

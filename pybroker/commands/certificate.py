@@ -1,0 +1,251 @@
+"""`pybroker certificate`: make keys and certificates, look at them, and register them in a home database."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from pybroker.commands.options import DatabaseUrl, Json
+
+if TYPE_CHECKING:
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+
+# RSA, as in Service Broker: the same kind of key can wrap the session keys of dialogs, which an elliptic curve's
+# can't. 3072 bits are held equal to 128 bits of AES, and a handshake is rare enough not to notice them.
+_KEY_BITS = 3072
+# A clock of a peer that is a little behind must not find the certificate not yet valid.
+_BACKDATED = timedelta(minutes=5)
+_COMMON_NAME_CHARACTERS = 64
+
+certificate = typer.Typer(
+    name="certificate",
+    help="Make keys and certificates for dialogs and transport.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+
+KeyDirectory = Annotated[
+    Path,
+    typer.Option(
+        "--key-directory",
+        envvar="PYBROKER_KEY_DIRECTORY",
+        metavar="DIRECTORY",
+        file_okay=False,
+        help="Where the worker's private keys are.",
+    ),
+]
+
+
+@certificate.command()
+def create(
+    name: Annotated[str, typer.Argument(help="The certificate's name, as in broker.create_certificate.")],
+    *,
+    key_directory: KeyDirectory,
+    days: Annotated[int, typer.Option(metavar="N", min=1, max=36500, help="Valid for so many days.")] = 365,
+    as_json: Json = False,
+) -> None:
+    """Make a private key and its self-signed certificate.
+
+    The key goes to NAME.key, readable by its owner alone, and never leaves the directory. The certificate goes
+    to NAME.pem: install it in the home databases of this worker and of its peers. Nothing is ever overwritten.
+
+    \b
+    Example:
+      pybroker certificate create shop --key-directory /etc/pybroker/keys --days 730
+
+    Exit codes: 0 made, 1 a file exists or cannot be written, 2 wrong usage.
+    """
+    from cryptography.hazmat.primitives.asymmetric import rsa
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    from pybroker.workers.transport.security import certificate_path, private_key_path
+
+    if not 1 <= len(name) <= _COMMON_NAME_CHARACTERS:
+        raise typer.BadParameter(f"a certificate's name has 1 to {_COMMON_NAME_CHARACTERS} characters")
+    key_path, pem_path = private_key_path(key_directory, name), certificate_path(key_directory, name)
+    # Looked at first, so that a second call leaves no key without its certificate.
+    for path in (key_path, pem_path):
+        if path.exists():
+            _fail(f"{path} exists; choose another name, or move the file away")
+    key = rsa.generate_private_key(public_exponent=65537, key_size=_KEY_BITS)
+    made = _self_signed(key, name, days)
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    try:
+        key_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _write_new(key_path, private, 0o600)
+        _write_new(pem_path, made.public_bytes(Encoding.PEM), 0o644)
+    except OSError as error:
+        _fail(f"cannot write {error.filename}: {error.strerror}")
+    described = {
+        "name": name,
+        "key_file": str(key_path),
+        "certificate_file": str(pem_path),
+        **_describe(made),
+    }
+    _print(described, as_json=as_json)
+
+
+@certificate.command()
+def show(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A certificate in PEM.")],
+    *,
+    as_json: Json = False,
+) -> None:
+    """Show whose a certificate is, how long it is valid, and its fingerprint (SHA-256).
+
+    Compare the fingerprint with its maker's over the telephone before you install it.
+
+    \b
+    Example:
+      pybroker certificate show warehouse.pem
+
+    Exit codes: 0 valid today, 1 no certificate, 3 expired or not yet valid.
+    """
+    described = _describe(_read(file)[0])
+    _print(described, as_json=as_json)
+    if not described["is_valid"]:
+        raise typer.Exit(3)
+
+
+@certificate.command()
+def install(
+    name: Annotated[str, typer.Argument(help="The name that it gets in the home database.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A certificate in PEM: this worker's or a peer's.")
+    ],
+    *,
+    database_url: DatabaseUrl,
+    user: Annotated[
+        str,
+        typer.Option(metavar="USER", help="Whom the certificate stands for; need not be a database role."),
+    ],
+    connect: Annotated[
+        bool, typer.Option("--connect", help="Grant USER CONNECT on the endpoint, which must exist.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Register a certificate in the home database.
+
+    A worker trusts the certificates in its home database, and lets in those whose users have CONNECT.
+    A running worker sees the change within seconds.
+
+    \b
+    Example:
+      pybroker certificate install warehouse warehouse.pem --user warehouse --connect \\
+        --database-url postgresql://localhost/shop
+
+    Exit codes: 0 installed, 1 refused or no certificate, 2 wrong usage.
+    """
+    import psycopg
+
+    read, pem = _read(file)
+    with psycopg.connect(database_url) as connection:
+        connection.execute("select broker.create_certificate(%s, %s, %s)", (name, pem, user))
+        if connect:
+            endpoint = connection.execute("select name from broker.service_broker_endpoints").fetchone()
+            if endpoint is None:
+                connection.rollback()
+                _fail(
+                    "the home database has no endpoint; make one with broker.create_endpoint, or leave out --connect"
+                )
+            connection.execute("select broker.grant('CONNECT', 'ENDPOINT', %s, %s)", (endpoint[0], user))
+    _print({"name": name, "user": user, "may_connect": connect, **_describe(read)}, as_json=as_json)
+
+
+def _self_signed(key: RSAPrivateKey, name: str, days: int) -> x509.Certificate:
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.now(UTC)
+    public = key.public_key()
+    usage = x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=True,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=False,
+        crl_sign=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(public)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _BACKDATED)
+        .not_valid_after(now + timedelta(days=days))
+        # Trusted as itself, it must never vouch for another.
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(
+            x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]),
+            critical=False,
+        )
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(public), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+
+
+def _write_new(path: Path, content: bytes, mode: int) -> None:
+    # The mode from the first moment on, and no file of anybody else's, not even through a link.
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(descriptor)
+
+
+def _read(file: Path) -> tuple[x509.Certificate, str]:
+    from cryptography import x509
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    try:
+        read = x509.load_pem_x509_certificate(file.read_bytes())
+    except OSError as error:
+        _fail(f"cannot read {file}: {error.strerror}")
+    except ValueError:
+        _fail(f"{file} holds no certificate in PEM")
+    # Encoded anew: a file may hold more than the certificate, a private key included.
+    return read, read.public_bytes(Encoding.PEM).decode()
+
+
+def _describe(described: x509.Certificate) -> dict[str, str | bool]:
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    from pybroker.workers.transport.security import fingerprint
+
+    begin, end = described.not_valid_before_utc, described.not_valid_after_utc
+    return {
+        "subject": described.subject.rfc4514_string(),
+        "not_valid_before": begin.isoformat(),
+        "not_valid_after": end.isoformat(),
+        "is_valid": begin <= datetime.now(UTC) <= end,
+        "fingerprint": fingerprint(described.public_bytes(Encoding.DER)),
+    }
+
+
+def _print(described: dict[str, str | bool], *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(described))
+        return
+    for label, value in described.items():
+        shown = {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
+        typer.echo(f"{label.replace('_', ' ') + ':':18} {shown}")
+
+
+def _fail(reason: str) -> NoReturn:
+    typer.echo(f"pybroker certificate: {reason}", err=True)
+    raise typer.Exit(1)

@@ -1,0 +1,117 @@
+"""A shop and a warehouse in one database: the smallest application that has a conversation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from uuid import UUID
+
+    from tests.conftest import Database
+
+END_DIALOG = "http://schemas.microsoft.com/SQL/ServiceBroker/EndDialog"
+ERROR = "http://schemas.microsoft.com/SQL/ServiceBroker/Error"
+
+DEFINITIONS = """
+select broker.create_message_type('order');
+select broker.create_message_type('ack');
+select broker.create_message_type('nudge', validation => 'EMPTY');
+select broker.create_message_type('invoice', validation => 'WELL_FORMED_XML');
+select broker.create_contract('ordering',
+  sent_by_initiator => '{order,invoice}', sent_by_target => '{ack}', sent_by_any => '{nudge}');
+select broker.create_queue('shop');
+select broker.create_queue('warehouse');
+select broker.create_service('//shop', 'shop');
+select broker.create_service('//warehouse', 'warehouse', '{ordering,DEFAULT}');
+"""
+
+
+class Session:
+    """One session of a user, with the verbs of a conversation."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self.connection = connection
+
+    def rows(self, query: str, *arguments: object) -> list[tuple[Any, ...]]:
+        cursor = self.connection.execute(query.encode(), arguments or None)
+        return cursor.fetchall() if cursor.description is not None else []
+
+    def value(self, query: str, *arguments: object) -> Any:
+        return self.rows(query, *arguments)[0][0]
+
+    def refused(self, query: str, *arguments: object) -> str:
+        """Run what must be refused, and return the SQLSTATE; the refusal must say what to do."""
+        with pytest.raises(psycopg.Error) as caught:
+            self.rows(query, *arguments)
+        assert caught.value.diag.message_hint, "a refusal says what to do"
+        return str(caught.value.sqlstate)
+
+    def dialog(self, **options: object) -> UUID:
+        extra = "".join(f", {name} => %s" for name in options)
+        query = f"select broker.begin_dialog('//shop', '//warehouse', contract => 'ordering'{extra})"
+        handle: UUID = self.value(query, *options.values())
+        return handle
+
+    def send(self, handle: UUID, kind: str = "order", body: bytes = b"") -> None:
+        self.rows("select broker.send(%s, %s, %s::bytea)", handle, kind, body)
+
+    def receive(self, queue: str = "warehouse", **options: object) -> list[tuple[str, int, bytes | None]]:
+        """Return type, number and body of each message."""
+        extra = "".join(f", {name} => %s" for name in options)
+        query = (
+            "select message_type_name, message_sequence_number, message_body"
+            f" from broker.receive(%s{extra})"
+        )
+        return self.rows(query, queue, *options.values())
+
+    def bodies(self, queue: str = "warehouse", **options: object) -> list[bytes | None]:
+        return [body for _, _, body in self.receive(queue, **options)]
+
+    def handle_of(self, handle: UUID) -> UUID:
+        """Return the handle of the far side, which is in the same database."""
+        far: UUID = self.value(
+            "select f.conversation_handle from broker.conversation_endpoints e"
+            " join broker.conversation_endpoints f using (conversation_id)"
+            " where e.conversation_handle = %s and f.is_initiator <> e.is_initiator",
+            handle,
+        )
+        return far
+
+    def state(self, handle: UUID) -> str | None:
+        found = self.rows(
+            "select state from broker.conversation_endpoints where conversation_handle = %s", handle
+        )
+        return found[0][0] if found else None
+
+    def end(self, handle: UUID, *error: object) -> None:
+        self.rows(f"select broker.end_conversation(%s{', %s' * len(error)})", handle, *error)
+
+
+class Shop:
+    """The shop's database, and its sessions."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self._sessions: list[psycopg.Connection[Any]] = []
+        self.psql = self.session()
+        self.psql.rows(DEFINITIONS)
+
+    @property
+    def has_xml_parser(self) -> bool:
+        return self.database.server.version == 15
+
+    def session(self, *, autocommit: bool = True, user: str = "postgres") -> Session:
+        connection = self.database.connect(autocommit=autocommit, user=user)
+        self._sessions.append(connection)
+        return Session(connection)
+
+    def sessions(self, count: int) -> Sequence[Session]:
+        return [self.session(autocommit=False) for _ in range(count)]
+
+    def close(self) -> None:
+        for connection in self._sessions:
+            connection.close()

@@ -1,0 +1,234 @@
+"""The wire format: what is encoded is decoded again, and nothing else gets through."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pybroker.workers.transport import arrays, wire
+
+GUID = bytes(range(16))
+
+
+def batch(**changes: Any) -> wire.Batch:
+    two_texts = arrays.from_texts(["//shop", "//büro"])
+    fields: dict[str, Any] = {
+        "number": 7,
+        "from_broker": GUID,
+        "to_service": "//warehouse",
+        "to_broker": None,
+        "conversation_ids": arrays.from_elements([GUID, GUID[::-1]], arrays.UUID),
+        "from_initiator": arrays.from_elements([b"\1", b"\0"], arrays.BOOLEAN),
+        "from_services": two_texts,
+        "to_services": two_texts,
+        "to_brokers": arrays.from_elements([None, GUID], arrays.UUID),
+        "contracts": two_texts,
+        "expirations": arrays.from_elements([bytes(8), bytes(8)], arrays.TIMESTAMPTZ),
+        "encrypted": arrays.from_elements([b"\0", b"\0"], arrays.BOOLEAN),
+        "type_names": arrays.from_texts(["//order"]),
+        "dialog_index": arrays.from_integers([1, 2, 1], arrays.INTEGER),
+        "type_index": arrays.from_integers([1, 1, 1], arrays.INTEGER),
+        "sequence_numbers": arrays.from_integers([0, 4, 1], arrays.BIGINT),
+        "kinds": "MME",
+        "bodies": arrays.from_elements([b"one", b"\0" * 100_000, None], arrays.BYTEA),
+    }
+    return wire.Batch(**{**fields, **changes})
+
+
+def ack(**changes: Any) -> wire.Ack:
+    fields: dict[str, Any] = {
+        "number": 7,
+        "broker_instance": GUID,
+        "next_numbers": arrays.from_integers([2, 5], arrays.BIGINT),
+        "fault_codes": arrays.from_integers([None, -9749], arrays.INTEGER),
+        "fault_texts": arrays.from_texts([None, "9749: The target queue is disabled."]),
+        "fault_is_final": arrays.from_elements([b"\0", b"\0"], arrays.BOOLEAN),
+    }
+    return wire.Ack(**{**fields, **changes})
+
+
+HELLO = wire.Hello(1, 1, [GUID], "REQUIRED", 16, wire.MAXIMUM_FRAME_BYTES, "pybroker")
+FRAMES: list[wire.Frame] = [
+    HELLO,
+    batch(),
+    batch(to_broker=GUID),
+    ack(),
+    wire.Refusal(None, 28034, "no CONNECT"),
+    wire.Refusal(3, 9736, "disk full"),
+    wire.Ping(is_answer=True),
+]
+
+
+def decoded(data: bytes, maximum: int = wire.MAXIMUM_FRAME_BYTES) -> list[wire.Frame]:
+    decoder = wire.FrameDecoder(maximum)
+    decoder.feed(data)
+    frames = []
+    while (frame := decoder.next_frame()) is not None:
+        frames.append(frame)
+    decoder.end()
+    return frames
+
+
+@pytest.mark.parametrize("frame", FRAMES, ids=lambda frame: type(frame).__name__)
+def test_a_frame_comes_out_as_it_went_in(frame: wire.Frame) -> None:
+    assert decoded(bytes(wire.encode(frame))) == [frame]
+
+
+@given(st.integers(1, 4000))
+def test_frames_may_arrive_in_pieces(size: int) -> None:
+    stream = b"".join(bytes(wire.encode(frame)) for frame in FRAMES)
+    decoder = wire.FrameDecoder(wire.MAXIMUM_FRAME_BYTES)
+    frames = []
+    for start in range(0, len(stream), size):
+        decoder.feed(stream[start : start + size])
+        while (frame := decoder.next_frame()) is not None:
+            frames.append(frame)
+    decoder.end()
+    assert frames == FRAMES
+
+
+def test_the_prefix_is_the_length_in_four_bytes_big_endian() -> None:
+    encoded = bytes(wire.encode(wire.Ping(is_answer=False)))
+    assert struct.unpack(">I", encoded[:4]) == (len(encoded) - 4,)
+    assert msgspec.msgpack.decode(encoded[4:]) == {"frame": "ping", "is_answer": False}
+
+
+def test_an_oversized_frame_is_refused_before_it_has_arrived() -> None:
+    decoder = wire.FrameDecoder(100)
+    decoder.feed(struct.pack(">I", 101))
+    with pytest.raises(wire.ProtocolError):
+        decoder.next_frame()
+
+
+def test_an_oversized_frame_is_not_sent() -> None:
+    with pytest.raises(wire.ProtocolError):
+        wire.encode(batch(), 1000)
+
+
+def test_a_cut_frame_is_noticed() -> None:
+    with pytest.raises(wire.ProtocolError):
+        decoded(bytes(wire.encode(HELLO))[:-1])
+
+
+def test_fields_of_later_versions_are_ignored() -> None:
+    fields = {"frame": "ping", "is_answer": True, "mood": "fine"}
+    assert wire.decode(msgspec.msgpack.encode(fields)) == wire.Ping(is_answer=True)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        batch(number=0),
+        batch(from_broker=b"short"),
+        batch(to_service=""),
+        batch(kinds="MM"),
+        batch(kinds="MM?"),
+        batch(conversation_ids=arrays.from_elements([GUID], arrays.UUID)),
+        batch(conversation_ids=arrays.from_texts(["a", "b"])),
+        batch(dialog_index=arrays.from_integers([1, 2, 3], arrays.INTEGER)),
+        batch(dialog_index=arrays.from_integers([0, 1, 1], arrays.INTEGER)),
+        batch(type_index=arrays.from_integers([1, 1, None], arrays.INTEGER)),
+        batch(bodies=arrays.from_elements([b"one"], arrays.BYTEA)),
+        batch(bodies=b""),
+        ack(fault_codes=arrays.from_integers([], arrays.INTEGER)),
+        ack(broker_instance=None),
+        wire.Refusal(1, 2**40, ""),
+        wire.Refusal(1, 9736, "x" * 5000),
+        msgspec.structs.replace(HELLO, encryption="MAYBE"),
+        msgspec.structs.replace(HELLO, window=0),
+    ],
+    ids=repr,
+)
+def test_a_malformed_frame_is_a_protocol_error(frame: wire.Frame) -> None:
+    with pytest.raises(wire.ProtocolError):
+        decoded(bytes(wire.encode(frame)))
+
+
+def only_protocol_errors(data: bytes) -> None:
+    try:
+        decoded(data, wire.HELLO_FRAME_BYTES)
+    except wire.ProtocolError:
+        return
+
+
+@given(st.binary(max_size=500))
+def test_any_bytes_decode_or_are_a_protocol_error(data: bytes) -> None:
+    only_protocol_errors(data)
+    only_protocol_errors(struct.pack(">I", len(data)) + data)
+
+
+nested = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.text(max_size=20)
+    | st.binary(max_size=60),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@given(st.sampled_from(FRAMES), st.data())
+def test_any_value_in_any_field_decodes_or_is_a_protocol_error(
+    frame: wire.Frame, data: st.DataObject
+) -> None:
+    fields = msgspec.msgpack.decode(bytes(wire.encode(frame))[4:])
+    fields[data.draw(st.sampled_from(sorted(fields)))] = data.draw(nested)
+    payload = msgspec.msgpack.encode(fields)
+    only_protocol_errors(struct.pack(">I", len(payload)) + payload)
+
+
+@given(st.sampled_from(FRAMES), st.data())
+def test_a_damaged_frame_decodes_or_is_a_protocol_error(frame: wire.Frame, data: st.DataObject) -> None:
+    encoded = wire.encode(frame)
+    for _ in range(data.draw(st.integers(1, 4))):
+        encoded[data.draw(st.integers(0, len(encoded) - 1))] = data.draw(st.integers(0, 255))
+    only_protocol_errors(bytes(encoded))
+
+
+def test_deep_nesting_is_a_protocol_error() -> None:
+    payload = b"\x91" * 60_000
+    with pytest.raises(wire.ProtocolError):
+        decoded(struct.pack(">I", len(payload)) + payload)
+
+
+@given(st.lists(st.none() | st.binary(max_size=50), max_size=20))
+def test_array_elements_come_out_as_they_went_in(elements: list[bytes | None]) -> None:
+    array = arrays.from_elements(elements, arrays.BYTEA)
+    assert arrays.element_count(array, arrays.BYTEA) == len(elements)
+    assert arrays.to_elements(array, arrays.BYTEA) == elements
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=20))
+def test_array_integers_come_out_as_they_went_in(integers: list[int]) -> None:
+    array = arrays.from_integers(integers, arrays.BIGINT)
+    assert arrays.to_integers(array, arrays.BIGINT) == integers
+    assert arrays.to_nullable_integers(array, arrays.BIGINT) == integers
+
+
+@given(st.lists(st.none() | st.text(max_size=20), max_size=20))
+def test_array_texts_come_out_as_they_went_in(texts: list[str | None]) -> None:
+    assert arrays.to_texts(arrays.from_texts(texts)) == texts
+
+
+@given(
+    st.binary(max_size=100)
+    | st.binary(max_size=60).map(lambda tail: struct.pack(">iiIii", 1, 0, 25, 2, 1) + tail)
+)
+def test_any_bytes_are_an_array_or_an_array_error(data: bytes) -> None:
+    for read in (
+        arrays.to_texts,
+        arrays.to_booleans,
+        lambda array: arrays.to_integers(array, arrays.BIGINT),
+        lambda array: arrays.to_nullable_integers(array, arrays.INTEGER),
+        lambda array: arrays.to_elements(array, arrays.TEXT),
+    ):
+        try:
+            read(data)
+        except arrays.ArrayError:
+            continue

@@ -1,0 +1,237 @@
+"""The endpoint of the home database: follows its rows, listens, and greets in both directions."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import weakref
+from typing import TYPE_CHECKING
+
+import psycopg
+import structlog
+
+from pybroker.workers.transport import faults, link, statements, wire
+from pybroker.workers.transport.faults import TransportError
+from pybroker.workers.transport.security import Credentials, load_credentials, private_key_path
+from pybroker.workers.transport.tls import READ_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+    from pathlib import Path
+
+    from structlog.typing import FilteringBoundLogger
+
+    from pybroker.workers.clock import Clock
+    from pybroker.workers.database import Database
+    from pybroker.workers.transport.link import Link
+    from pybroker.workers.transport.security import Endpoint, KnownCertificate
+
+# How soon a new certificate, grant or port is seen.
+REFRESH_SECONDS = 2.0
+# Batches that a far side may have unanswered on one connection: it bounds what a peer can make us hold.
+WINDOW = 16
+# Who has not yet proved who he is costs a handshake; more than this many at once are turned away.
+_STRANGERS = 64
+
+logger: FilteringBoundLogger = structlog.get_logger()
+
+
+class HomeEndpoint:
+    """What the worker is on the network, as the home database has it now."""
+
+    def __init__(
+        self,
+        home: Database,
+        databases: Sequence[Database],
+        key_directory: Path | None,
+        serve: Callable[[Link], Awaitable[None]],
+        clock: Clock,
+    ) -> None:
+        """Prepare, without listening.
+
+        Args:
+            home: the database with endpoint, certificates and CONNECT grants.
+            databases: what this worker serves, for its Hello.
+            key_directory: where private keys are.
+            serve: takes over an accepted link until it ends.
+            clock: paces the look at the home database.
+        """
+        self._home = home
+        self._databases = databases
+        self._key_directory = key_directory
+        self._serve = serve
+        self._clock = clock
+        self._seen: object = None
+        self._credentials: Credentials | None = None
+        self._fault = TransportError(faults.NO_ENDPOINT, "The home database was not read yet.")
+        self._server: asyncio.Server | None = None
+        self._listening: tuple[str, int] | None = None
+        # Weakly: a link that was opened belongs to the sending side, and is forgotten with it.
+        self._links: weakref.WeakSet[Link] = weakref.WeakSet()
+        self._callers: set[asyncio.Task[None]] = set()
+        self._strangers = 0
+
+    async def run(self) -> None:
+        """Follow the home database until cancelled; then close the listener and every link."""
+        try:
+            while True:
+                await self.refresh()
+                await self._clock.sleep(REFRESH_SECONDS)
+        finally:
+            await self._close()
+
+    async def refresh(self) -> None:
+        """Read the home database, and act on what changed. Without an answer all stays as it is."""
+        try:
+            async with self._home.connection() as connection:
+                endpoint = await statements.endpoint(connection)
+                certificates = await statements.certificates(connection)
+        except (psycopg.Error, OSError) as error:
+            logger.warning("home_database_unreadable", database=self._home.name, error=_line(error))
+            return
+        seen = (endpoint, sorted(certificates, key=lambda c: c.name), self._key_state(endpoint))
+        if seen != self._seen:
+            self._seen = seen
+            await self._renew(endpoint, certificates)
+        await self._listen()
+
+    async def connect(self, address: str) -> Link:
+        """Open a link to `tcp://host:port`.
+
+        Raises:
+            TransportError: This endpoint can't be used, or the far one is unreachable, refuses or is refused.
+        """
+        if self._credentials is None:
+            raise self._fault
+        credentials = self._credentials
+        opened = await link.connect(address, credentials, self._hello(credentials))
+        self._links.add(opened)
+        return opened
+
+    async def _renew(self, endpoint: Endpoint | None, certificates: Sequence[KnownCertificate]) -> None:
+        try:
+            self._credentials = load_credentials(endpoint, certificates, self._key_directory)
+        except TransportError as fault:
+            self._credentials, self._fault = None, fault
+            # No endpoint, or a stopped one, is somebody's wish and no failure.
+            level = logger.info if endpoint is None or endpoint.state == "STOPPED" else logger.error
+            level("endpoint_unavailable", number=fault.number, reason=fault.text)
+        else:
+            logger.info(
+                "endpoint_renewed",
+                endpoint=self._credentials.endpoint.name,
+                known=len(self._credentials.peers),
+            )
+        for each in tuple(self._links):
+            try:
+                if self._credentials is None:
+                    raise self._fault
+                self._credentials.admit(each.certificate)
+            except TransportError as fault:
+                self._links.discard(each)
+                _log_refusal(each.address, fault)
+                await each.close(fault)
+
+    def _key_state(self, endpoint: Endpoint | None) -> tuple[int, ...] | None:
+        if endpoint is None or endpoint.certificate_name is None or self._key_directory is None:
+            return None
+        try:
+            status = private_key_path(self._key_directory, endpoint.certificate_name).stat()
+        except OSError:
+            return None
+        return status.st_mtime_ns, status.st_size, status.st_ino, status.st_mode, status.st_uid
+
+    async def _listen(self) -> None:
+        wanted = None
+        if self._credentials is not None:
+            endpoint = self._credentials.endpoint
+            wanted = endpoint.listener_ip, endpoint.listener_port
+        if wanted == self._listening:
+            return
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+            logger.info("listener_closed", listening=self._listening)
+        self._listening = None
+        if wanted is None:
+            return
+        host, port = wanted
+        try:
+            self._server = await asyncio.start_server(
+                self._accept, None if host == "ALL" else host, port, limit=READ_BYTES
+            )
+        except OSError as error:
+            logger.warning("listener_failed", host=host, port=port, error=_line(error))
+            return
+        self._listening = wanted
+        logger.info("listener_opened", host=host, port=port)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        credentials = self._credentials
+        if credentials is None or self._strangers >= _STRANGERS:
+            writer.transport.abort()
+            return
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - a coroutine always runs in a task
+        self._callers.add(task)
+        try:
+            self._strangers += 1
+            try:
+                caller = await link.accept(reader, writer, credentials, self._hello(credentials))
+            except TransportError as fault:
+                _log_refusal(str(writer.get_extra_info("peername")), fault)
+                return
+            finally:
+                self._strangers -= 1
+            # The rows may have changed during the handshake, when this link was not yet in the set.
+            if credentials is not self._credentials:
+                await caller.close(
+                    TransportError(faults.NOT_VERIFIED, "The endpoint changed; connect again.")
+                )
+                return
+            await self._serve_caller(caller)
+        finally:
+            self._callers.discard(task)
+
+    async def _serve_caller(self, caller: Link) -> None:
+        self._links.add(caller)
+        logger.info("connection_accepted", address=caller.address, user=caller.peer.user_name)
+        try:
+            await self._serve(caller)
+        except TransportError as fault:
+            logger.info("connection_closed", address=caller.address, number=fault.number, reason=fault.text)
+        else:
+            logger.info("connection_closed", address=caller.address)
+        finally:
+            self._links.discard(caller)
+            await caller.close()
+
+    def _hello(self, credentials: Credentials) -> wire.Hello:
+        return wire.Hello(
+            version=wire.PROTOCOL_VERSION,
+            oldest_version=wire.OLDEST_PROTOCOL_VERSION,
+            broker_instances=[database.greeting.service_broker_guid.bytes for database in self._databases],
+            encryption=credentials.endpoint.encryption,
+            window=WINDOW,
+            maximum_frame_bytes=wire.MAXIMUM_FRAME_BYTES,
+            software="pybroker",
+        )
+
+    async def _close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        for task in self._callers:
+            task.cancel()
+        if self._callers:
+            await asyncio.wait(self._callers)
+        for each in tuple(self._links):
+            with contextlib.suppress(TransportError):
+                await each.close()
+
+
+def _log_refusal(address: str, fault: TransportError) -> None:
+    logger.warning("connection_refused", address=address, number=fault.number, reason=fault.text)
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())

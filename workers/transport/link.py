@@ -1,0 +1,282 @@
+"""One connection between two endpoints: opened or accepted, greeted, then frames in both directions."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from pybroker.workers.transport import faults, wire
+from pybroker.workers.transport.faults import TransportError
+from pybroker.workers.transport.security import alert_fault, verification_fault
+from pybroker.workers.transport.tls import READ_BYTES, TlsStream
+
+if TYPE_CHECKING:
+    from pybroker.workers.transport.security import Credentials, Peer
+    from pybroker.workers.transport.wire import Frame, Hello
+
+_CONNECT_SECONDS = 10.0
+_GREETING_SECONDS = 10.0
+# Seconds, and milliseconds for what the far host does not confirm: about 45 s until a dead host is noticed.
+_KEEPALIVE = {"TCP_KEEPIDLE": 20, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 45_000}
+
+
+class Link:
+    """A greeted connection to a peer who has CONNECT.
+
+    Attributes:
+        address: The far side's address, for people.
+        peer: Whom the far side's certificate stands for.
+        certificate: The far side's certificate as DER.
+        far: The far side's Hello.
+    """
+
+    def __init__(
+        self,
+        stream: TlsStream,
+        decoder: wire.FrameDecoder,
+        address: str,
+        peer: Peer,
+        far: Hello,
+    ) -> None:
+        self._stream = stream
+        self._decoder = decoder
+        self._closed_because: TransportError | None = None
+        self.address = address
+        self.peer = peer
+        self.certificate = stream.peer_certificate
+        self.far = far
+
+    async def send(self, frame: Frame) -> None:
+        """Send one frame, and wait while the far side reads too slowly.
+
+        Raises:
+            TransportError: 9759, the connection was lost; 9736, the frame is larger than the far side takes.
+        """
+        await _send(self._stream, frame, self.far.maximum_frame_bytes)
+
+    async def receive(self) -> Frame | None:
+        """Return the next frame, or None once the far side has said farewell.
+
+        May be cancelled and called again.
+
+        Raises:
+            TransportError: 9755, the connection was lost; 28040, what arrived is no frame.
+        """
+        try:
+            return await _receive(self._stream, self._decoder)
+        except (OSError, TransportError) as error:
+            if self._closed_because is not None:
+                raise self._closed_because from error
+            if isinstance(error, TransportError):
+                raise
+            raise TransportError(
+                faults.RECEIVE_FAILED, f"The connection with {self.address} was lost: {_reason(error)}."
+            ) from error
+
+    async def close(self, because: TransportError | None = None) -> None:
+        """Close; the far side is told why, if there is a reason."""
+        self._closed_because = because
+        if because is not None:
+            await _refuse(self._stream, because)
+        await self._stream.close()
+
+
+async def connect(address: str, credentials: Credentials, hello: Hello) -> Link:
+    """Open a connection to `tcp://host:port`.
+
+    Raises:
+        TransportError: 9783, the name has no address; 9754, no connection; 28034, 28045, 28024, 28025 and
+            others, one of the two sides refused the other.
+    """
+    credentials.check_own_validity()
+    reader, writer = await _open(address)
+    stream = TlsStream(reader, writer, credentials.client_context, server_side=False)
+    try:
+        async with asyncio.timeout(_GREETING_SECONDS):
+            return await _greet(stream, address, credentials, hello, speaks_first=False)
+    except TransportError:
+        await stream.close()
+        raise
+    except (OSError, TimeoutError) as error:
+        await stream.close()
+        raise _handshake_fault(error, address, credentials) from error
+    except BaseException:
+        writer.transport.abort()
+        raise
+
+
+async def accept(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, credentials: Credentials, hello: Hello
+) -> Link:
+    """Greet who has connected.
+
+    Raises:
+        TransportError: 28034, 28045, 28024, 28025 and others, one of the two sides refused the other;
+            9666, the endpoint is disabled.
+    """
+    host, port = (writer.get_extra_info("peername") or ("?", "?"))[:2]
+    address = f"{host}:{port}"
+    _keep_alive(writer)
+    stream = TlsStream(reader, writer, credentials.server_context, server_side=True)
+    try:
+        async with asyncio.timeout(_GREETING_SECONDS):
+            return await _greet(stream, address, credentials, hello, speaks_first=True)
+    except TransportError:
+        await stream.close()
+        raise
+    except (OSError, TimeoutError) as error:
+        await stream.close()
+        raise _handshake_fault(error, address, credentials) from error
+    except BaseException:
+        writer.transport.abort()
+        raise
+
+
+def host_and_port(address: str) -> tuple[str, int]:
+    """Return the parts of `tcp://host:port`.
+
+    Raises:
+        TransportError: 9754, it is no such address.
+    """
+    try:
+        parts = urlsplit(address)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host = port = None
+    if not host or not port:
+        raise TransportError(faults.CONNECT_FAILED, f'"{address}" is not an address like tcp://host:port.')
+    return host, port
+
+
+async def _open(address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    host, port = host_and_port(address)
+    try:
+        async with asyncio.timeout(_CONNECT_SECONDS):
+            reader, writer = await asyncio.open_connection(host, port, limit=READ_BYTES)
+    except socket.gaierror as error:
+        raise TransportError(
+            faults.NAME_NOT_RESOLVED, f"The name of {address} has no address: {_reason(error)}."
+        ) from error
+    except (OSError, TimeoutError, UnicodeError) as error:
+        raise TransportError(
+            faults.CONNECT_FAILED, f"The connection attempt to {address} failed: {_reason(error)}."
+        ) from error
+    _keep_alive(writer)
+    return reader, writer
+
+
+async def _greet(
+    stream: TlsStream, address: str, credentials: Credentials, hello: Hello, *, speaks_first: bool
+) -> Link:
+    """Shake hands and exchange Hellos.
+
+    The accepting side speaks first: a connecting side that has sent nothing when it is refused can read the
+    reason, while unread bytes of its own would make the far kernel answer with a reset.
+    """
+    await stream.handshake()
+    try:
+        peer = credentials.admit(stream.peer_certificate)
+    except TransportError as fault:
+        await _refuse(stream, fault)
+        raise
+    decoder = wire.FrameDecoder()
+    if speaks_first:
+        await _send(stream, hello, wire.HELLO_FRAME_BYTES)
+    far = await _receive(stream, decoder)
+    if isinstance(far, wire.Refusal):
+        raise TransportError(far.error_number, f"Refused by {address}: {far.text}")
+    if not isinstance(far, wire.Hello):
+        raise TransportError(faults.RECEIVE_FAILED, f"{address} did not say Hello.")
+    try:
+        _check_common_ground(hello, far)
+    except TransportError as fault:
+        await _refuse(stream, fault)
+        raise
+    if not speaks_first:
+        await _send(stream, hello, wire.HELLO_FRAME_BYTES)
+    decoder.maximum_bytes = hello.maximum_frame_bytes
+    return Link(stream, decoder, address, peer, far)
+
+
+def _check_common_ground(own: Hello, far: Hello) -> None:
+    version = min(own.version, far.version)
+    if version < max(own.oldest_version, far.oldest_version):
+        raise TransportError(
+            faults.NOTHING_IN_COMMON,
+            f"No common protocol version: {own.oldest_version} to {own.version} here, "
+            f"{far.oldest_version} to {far.version} there. Upgrade the older worker.",
+        )
+    if {own.encryption, far.encryption} == {"DISABLED", "REQUIRED"}:
+        raise TransportError(
+            faults.NOTHING_IN_COMMON, "One endpoint requires encryption, and the other has it disabled."
+        )
+
+
+async def _send(stream: TlsStream, frame: Frame, maximum_bytes: int) -> None:
+    try:
+        encoded = wire.encode(frame, maximum_bytes)
+        await stream.write(encoded)
+    except wire.ProtocolError as error:
+        raise TransportError(faults.NOT_TRANSMITTED, f"Not sent: {error}.") from error
+    except OSError as error:
+        raise TransportError(faults.SEND_FAILED, f"The connection was lost: {_reason(error)}.") from error
+
+
+async def _receive(stream: TlsStream, decoder: wire.FrameDecoder) -> Frame | None:
+    try:
+        while (frame := decoder.next_frame()) is None:
+            data = await stream.read()
+            if not data:
+                decoder.end()
+                return None
+            decoder.feed(data)
+    except wire.ProtocolError as error:
+        raise TransportError(faults.CORRUPTED, f"A corrupted message was received: {error}.") from error
+    return frame
+
+
+async def _refuse(stream: TlsStream, fault: TransportError) -> None:
+    # Who is refused may be gone; the refusal stands all the same.
+    with contextlib.suppress(TransportError, TimeoutError):
+        async with asyncio.timeout(1):
+            await _send(
+                stream,
+                wire.Refusal(None, fault.number, fault.text[: wire.TEXT_CHARACTERS]),
+                wire.HELLO_FRAME_BYTES,
+            )
+
+
+def _handshake_fault(error: Exception, address: str, credentials: Credentials) -> TransportError:
+    if isinstance(error, TimeoutError):
+        return TransportError(faults.CONNECT_FAILED, f"The handshake with {address} took too long.")
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return verification_fault(error)
+    # A connection that was cut off is an SSLEOFError, and not TLS's own fault.
+    if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
+        return alert_fault(error, credentials)
+    return TransportError(
+        faults.RECEIVE_FAILED,
+        f"The connection with {address} was lost during the handshake: {_reason(error)}.",
+    )
+
+
+def _keep_alive(writer: asyncio.StreamWriter) -> None:
+    connection: socket.socket | None = writer.get_extra_info("socket")
+    if connection is None:
+        return
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE.items():
+        # Not every system has all of them.
+        option = getattr(socket, name, None)
+        if option is not None:
+            connection.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, ssl.SSLEOFError):
+        return "closed by the far side"
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -1,0 +1,220 @@
+"""The connection to one address: opened when there is something to send, closed when there is not for long.
+
+Any number of senders share it. Batches in flight are told apart by their numbers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import structlog
+
+from pybroker.workers.clock import Backoff
+from pybroker.workers.transport import faults, wire
+from pybroker.workers.transport.faults import TransportError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from structlog.typing import FilteringBoundLogger
+
+    from pybroker.workers.clock import Clock
+    from pybroker.workers.transport.link import Link
+
+FIRST_PAUSE = 0.2
+LONGEST_PAUSE = 15.0
+# After this many seconds without a frame the far side is asked whether it is there.
+PING_SECONDS = 15.0
+_UNANSWERED_PINGS = 3
+# Service Broker closes a connection that was idle for 90 s.
+_IDLE_PINGS = 6
+# The far side answers, but not this batch: it is taken and sent again.
+_ACK_SECONDS = 120.0
+
+logger: FilteringBoundLogger = structlog.get_logger()
+
+
+class Outbound:
+    """Opens, uses and closes the connection to a far endpoint at one address, or at its mirror."""
+
+    def __init__(
+        self, addresses: tuple[str, ...], connect: Callable[[str], Awaitable[Link]], clock: Clock
+    ) -> None:
+        """Prepare, without connecting.
+
+        Args:
+            addresses: `tcp://host:port`, the mirror's last; the one that answered last is tried first.
+            connect: opens a link to one of them, or raises TransportError.
+            clock: says when the next attempt is due.
+        """
+        self._addresses = list(addresses)
+        self._connect = connect
+        self._clock = clock
+        self._backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
+        self._due = 0.0
+        self._opening = asyncio.Lock()
+        self._fault: TransportError | None = None
+        self._link: Link | None = None
+        self._window = asyncio.Semaphore(1)
+        self._listening: asyncio.Task[None] | None = None
+        self._last_number = 0
+        self._in_flight: dict[int, asyncio.Future[wire.Ack]] = {}
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the connection is open, or an attempt to open it is due."""
+        return self._link is not None or self._clock.monotonic() >= self._due
+
+    @property
+    def fault(self) -> TransportError | None:
+        """Why the last attempt to connect failed, or how the last connection ended."""
+        return self._fault
+
+    async def open(self) -> Link:
+        """Return the open connection.
+
+        Raises:
+            TransportError: It can't be opened, or failed so recently that the next attempt is not due.
+        """
+        async with self._opening:
+            if self._link is not None:
+                return self._link
+            if self._fault is not None and not self.is_due:
+                raise self._fault
+            return await self._open()
+
+    async def exchange(self, batch: Callable[[int], wire.Batch]) -> wire.Ack:
+        """Send a batch, made for the number that it gets, and wait for what became of it.
+
+        Raises:
+            TransportError: It was refused, or the connection was lost, so that nobody knows; send it again.
+        """
+        link = await self.open()
+        async with self._window:
+            if link is not self._link:
+                raise self._fault or TransportError(faults.SEND_FAILED, "The connection was lost.")
+            self._last_number += 1
+            number = self._last_number
+            answer: asyncio.Future[wire.Ack] = asyncio.get_running_loop().create_future()
+            self._in_flight[number] = answer
+            try:
+                async with asyncio.timeout(_ACK_SECONDS):
+                    await link.send(batch(number))
+                    return await answer
+            except TimeoutError:
+                raise TransportError(
+                    faults.RECEIVE_FAILED,
+                    f"{link.address} did not acknowledge a batch in {_ACK_SECONDS:g} s.",
+                ) from None
+            finally:
+                del self._in_flight[number]
+                # An exception that nobody waits for any more would be reported as forgotten.
+                if not answer.cancel() and not answer.cancelled():
+                    answer.exception()
+
+    async def close(self) -> None:
+        """Close the connection; batches in flight fail and are sent again."""
+        if self._listening is not None:
+            self._listening.cancel()
+            await asyncio.wait((self._listening,))
+
+    async def _open(self) -> Link:
+        fault: TransportError | None = None
+        for address in tuple(self._addresses):
+            try:
+                link = await self._connect(address)
+            except TransportError as error:
+                fault = fault or error
+                continue
+            self._addresses.remove(address)
+            self._addresses.insert(0, address)
+            self._link = link
+            self._fault = None
+            self._window = asyncio.Semaphore(link.far.window)
+            self._listening = asyncio.create_task(self._listen(link), name=f"outbound {address}")
+            logger.info("connection_opened", address=address, user=link.peer.user_name)
+            return link
+        self._fault = fault or TransportError(faults.CONNECT_FAILED, "There is no address.")
+        pause = self._backoff.failed()
+        self._due = self._clock.monotonic() + pause
+        logger.warning(
+            "connection_failed",
+            address=self._addresses[0],
+            number=self._fault.number,
+            reason=self._fault.text,
+            next_attempt_in=pause,
+        )
+        raise self._fault
+
+    async def _listen(self, link: Link) -> None:
+        fault = TransportError(faults.RECEIVE_FAILED, f"The connection was closed by {link.address}.")
+        try:
+            await self._answer(link)
+        except TransportError as error:
+            fault = error
+        finally:
+            # A far side that greets and then closes would otherwise be called without a pause.
+            if self._in_flight:
+                self._due = self._clock.monotonic() + self._backoff.failed()
+            self._link = None
+            self._fault = fault
+            for answer in self._in_flight.values():
+                if not answer.done():
+                    answer.set_exception(fault)
+            logger.info("connection_closed", address=link.address, number=fault.number, reason=fault.text)
+            await link.close()
+
+    async def _answer(self, link: Link) -> None:
+        """Hand each answer to who waits for it, until the connection ends or was idle for long."""
+        silent = idle = 0
+        while True:
+            try:
+                async with asyncio.timeout(PING_SECONDS):
+                    frame = await link.receive()
+            except TimeoutError:
+                silent += 1
+                if silent > _UNANSWERED_PINGS:
+                    raise TransportError(
+                        faults.RECEIVE_FAILED,
+                        f"{link.address} did not answer for {silent * PING_SECONDS:g} s.",
+                    ) from None
+                await self._ping(link)
+                continue
+            silent = 0
+            match frame:
+                case None:
+                    return
+                case wire.Ack():
+                    idle = 0
+                    self._backoff.reset()
+                    self._settle(frame.number, frame)
+                case wire.Refusal(number=int() as number):
+                    idle = 0
+                    self._settle(number, TransportError(frame.error_number, frame.text))
+                case wire.Refusal():
+                    raise TransportError(frame.error_number, f"Closed by {link.address}: {frame.text}")
+                case wire.Ping(is_answer=True):
+                    idle = 0 if self._in_flight else idle + 1
+                    if idle >= _IDLE_PINGS:
+                        return
+                case _:
+                    raise TransportError(faults.CORRUPTED, f"{link.address} sent a frame that is not for us.")
+
+    def _settle(self, number: int, result: wire.Ack | TransportError) -> None:
+        answer = self._in_flight.get(number)
+        # Nobody waits any more for an answer that came too late.
+        if answer is None or answer.done():
+            return
+        if isinstance(result, TransportError):
+            answer.set_exception(result)
+        else:
+            answer.set_result(result)
+
+    async def _ping(self, link: Link) -> None:
+        try:
+            async with asyncio.timeout(PING_SECONDS):
+                await link.send(wire.Ping(is_answer=False))
+        except TimeoutError:
+            # The far side reads nothing; the count of unanswered pings decides.
+            return

@@ -1,0 +1,173 @@
+"""Stores what other brokers send: a batch, one transaction, an answer."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import psycopg
+import structlog
+
+from pybroker.workers.transport import arrays, faults, statements, wire
+from pybroker.workers.transport.endpoint import WINDOW
+from pybroker.workers.transport.faults import TransportError, number_of
+from pybroker.xml import is_well_formed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from structlog.typing import FilteringBoundLogger
+
+    from pybroker.workers.database import Database
+    from pybroker.workers.transport.link import Link
+
+# A peer pings after 15 s of silence, so one that is silent for this long is gone.
+_SILENCE_SECONDS = 60.0
+# Deliveries at once for each database: enough to keep it busy, while senders still find connections.
+_DELIVERIES = 6
+
+logger: FilteringBoundLogger = structlog.get_logger()
+
+
+class Receiver:
+    """Takes batches from accepted links and delivers them into the databases of this worker."""
+
+    def __init__(self, databases: Sequence[Database]) -> None:
+        self._databases = databases
+        self._deliveries = {database: asyncio.Semaphore(_DELIVERIES) for database in databases}
+
+    async def serve(self, link: Link) -> None:
+        """Answer everything that arrives on a link, until it ends.
+
+        Raises:
+            TransportError: The connection was lost, or the peer broke the protocol.
+        """
+        answering: set[asyncio.Task[None]] = set()
+        try:
+            while True:
+                try:
+                    async with asyncio.timeout(_SILENCE_SECONDS):
+                        frame = await link.receive()
+                except TimeoutError:
+                    raise TransportError(
+                        faults.RECEIVE_FAILED, f"{link.address} was silent for {_SILENCE_SECONDS:g} s."
+                    ) from None
+                match frame:
+                    case None:
+                        return
+                    case wire.Batch():
+                        if len(answering) >= WINDOW:
+                            raise TransportError(
+                                faults.CORRUPTED, f"{link.address} sent more than {WINDOW} batches at once."
+                            )
+                        task = asyncio.create_task(self._answer(link, frame))
+                        answering.add(task)
+                        task.add_done_callback(answering.discard)
+                    case wire.Ping(is_answer=False):
+                        await link.send(wire.Ping(is_answer=True))
+                    case wire.Refusal():
+                        raise TransportError(frame.error_number, f"Closed by {link.address}: {frame.text}")
+                    case _:
+                        raise TransportError(
+                            faults.CORRUPTED, f"{link.address} sent a frame that is not for us."
+                        )
+        finally:
+            # A delivery that is cut off rolls back, or is dropped by its numbers when it is sent again.
+            for task in answering:
+                task.cancel()
+            if answering:
+                await asyncio.wait(answering)
+
+    async def _answer(self, link: Link, batch: wire.Batch) -> None:
+        answer: wire.Ack | wire.Refusal
+        try:
+            answer = await self._take_in(batch)
+        except TransportError as fault:
+            logger.warning("batch_refused", address=link.address, number=fault.number, reason=fault.text)
+            answer = wire.Refusal(batch.number, fault.number, fault.text[: wire.TEXT_CHARACTERS])
+        except Exception:
+            # Whatever it is, one batch must not end the others' connection.
+            logger.exception("batch_failed", address=link.address)
+            answer = wire.Refusal(
+                batch.number, faults.NOT_TRANSMITTED, "An error in the far worker; see its log."
+            )
+        try:
+            await link.send(answer)
+        except TransportError as fault:
+            # The reading side of the link notices by itself; the peer sends the batch again.
+            logger.info("answer_not_sent", address=link.address, number=fault.number, reason=fault.text)
+
+    async def _take_in(self, batch: wire.Batch) -> wire.Ack:
+        try:
+            database = await self._database_for(batch)
+            async with self._deliveries[database]:
+                malformed = await _malformed(database, batch)
+                async with database.connection() as connection:
+                    delivered = await statements.deliver(connection, batch, malformed)
+        except psycopg.Error as error:
+            reason = error.diag.message_primary or type(error).__name__
+            raise TransportError(
+                number_of(error.sqlstate),
+                f"The far database did not take the batch: {' '.join(reason.split())}"
+                + (f" (SQLSTATE {error.sqlstate})" if error.sqlstate else ""),
+            ) from error
+        except arrays.ArrayError as error:
+            raise TransportError(faults.CORRUPTED, f"A corrupted batch was received: {error}.") from error
+        return wire.Ack(
+            batch.number,
+            database.greeting.service_broker_guid.bytes,
+            delivered.next_numbers,
+            delivered.fault_codes,
+            delivered.fault_texts,
+            delivered.fault_is_final,
+        )
+
+    async def _database_for(self, batch: wire.Batch) -> Database:
+        """Return the served database that a batch is for: by broker instance, or by service name."""
+        if batch.to_broker is not None:
+            broker = UUID(bytes=batch.to_broker)
+            for database in self._databases:
+                if database.greeting.service_broker_guid == broker:
+                    return _enabled(database)
+            raise TransportError(faults.BROKER_NOT_HERE, f"The broker instance {broker} is not served here.")
+        if len(self._databases) == 1:
+            return _enabled(self._databases[0])
+        for database in self._databases:
+            if database.greeting.is_broker_enabled:
+                async with database.connection() as connection:
+                    if await statements.has_service(connection, batch.to_service):
+                        return database
+        raise TransportError(
+            faults.SERVICE_NOT_FOUND,
+            f'The service "{batch.to_service}" is in none of the databases served here.',
+        )
+
+
+def _enabled(database: Database) -> Database:
+    if not database.greeting.is_broker_enabled:
+        raise TransportError(faults.TARGET_DISABLED, "The broker of the target database is disabled.")
+    return database
+
+
+async def _malformed(database: Database, batch: wire.Batch) -> list[int]:
+    """Return the places, from 1, of messages whose types want XML and whose bodies are none.
+
+    Only for a server that can't look itself: the bodies are taken apart, which costs as much as the rest.
+    """
+    if database.greeting.has_xml_parser or "M" not in batch.kinds:
+        return []
+    async with database.connection() as connection:
+        wants_xml = await statements.xml_types(connection, arrays.to_texts(batch.type_names))
+    if not any(wants_xml):
+        return []
+    type_index = arrays.to_integers(batch.type_index, arrays.INTEGER)
+    bodies = arrays.to_elements(batch.bodies, arrays.BYTEA)
+    # In a thread: libxml2 gives up the interpreter's lock while it parses.
+    return await asyncio.to_thread(
+        lambda: [
+            place
+            for place, (kind, index, body) in enumerate(zip(batch.kinds, type_index, bodies, strict=True), 1)
+            if kind == "M" and wants_xml[index - 1] and not is_well_formed(body or b"")
+        ]
+    )

@@ -1,0 +1,264 @@
+"""Sends what waits for one destination: take, send, wait for the acknowledgement, acknowledge.
+
+`take` only reads, so a batch that was never acknowledged is simply taken again, with the same numbers. A
+dialog is always in the same lane, and a lane has one batch in flight: that keeps its messages in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from enum import Enum
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import psycopg
+import structlog
+
+from pybroker.workers.clock import Backoff
+from pybroker.workers.transport import arrays, faults, statements, wire
+from pybroker.workers.transport.faults import TransportError
+from pybroker.workers.transport.outbound import FIRST_PAUSE, LONGEST_PAUSE
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
+    from pybroker.workers.clock import Clock
+    from pybroker.workers.database import Database
+    from pybroker.workers.transport.outbound import Outbound
+    from pybroker.workers.transport.statements import Destination, Taken
+
+LANES = 4
+MAXIMUM_MESSAGES = 1000
+MAXIMUM_BYTES = 2**20
+
+logger: FilteringBoundLogger = structlog.get_logger()
+
+
+class _Outcome(Enum):
+    """What one turn of a lane found."""
+
+    EMPTY = "nothing waits"
+    PART = "a batch with room left"
+    FULL = "a batch with more behind it"
+    STUCK = "nothing of the batch was taken by the far broker"
+
+
+class Sender:
+    """Sends to one destination of one database."""
+
+    def __init__(self, database: Database, destination_no: int, clock: Clock, lanes: int = LANES) -> None:
+        """Prepare.
+
+        Args:
+            database: where the messages wait.
+            destination_no: the destination's number there.
+            clock: says when the next attempt is due.
+            lanes: batches in flight at once while there is much to send.
+        """
+        self._database = database
+        self._destination_no = destination_no
+        self._clock = clock
+        self._lanes = lanes
+        self._backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
+        self._due = 0.0
+        self._status: str | None = None
+        self._has_status = False
+
+    @property
+    def is_due(self) -> bool:
+        """Whether nothing went wrong lately, or the pause after it is over."""
+        return self._clock.monotonic() >= self._due
+
+    async def send(self, destination: Destination, outbound: Outbound) -> None:
+        """Send until nothing waits, or until something is wrong; that becomes the transmission status."""
+        self._has_status = self._has_status or destination.has_status
+        try:
+            await outbound.open()
+        except TransportError as fault:
+            # The connection paces its own attempts, for all who want to use it.
+            await self.wait_because(fault)
+            return
+        try:
+            await self._send_all(destination, outbound)
+        except TransportError as fault:
+            self._pause()
+            await self.wait_because(fault)
+        except psycopg.Error as error:
+            self._pause()
+            logger.warning(
+                "batch_not_taken",
+                database=self._database.name,
+                destination=self._destination_no,
+                error=" ".join(str(error).split()),
+            )
+
+    async def wait_because(self, problem: TransportError | str) -> None:
+        """Make the problem the destination's transmission status."""
+        text = str(problem)
+        if text == self._status:
+            return
+        try:
+            async with self._database.connection() as connection:
+                await statements.set_destination_status(connection, self._destination_no, text)
+        except psycopg.Error as error:
+            logger.warning(
+                "status_not_set",
+                database=self._database.name,
+                status=text,
+                error=" ".join(str(error).split()),
+            )
+        else:
+            self._status, self._has_status = text, True
+
+    def _pause(self) -> None:
+        self._due = self._clock.monotonic() + self._backoff.failed()
+
+    async def _send_all(self, destination: Destination, outbound: Outbound) -> None:
+        """Send in one lane, and in all of them while one is not enough.
+
+        Most of the time little waits, and looking into one lane costs a quarter of looking into four.
+        """
+        while True:
+            outcome = await self._send_batch(destination, outbound, 0, 1)
+            if outcome is _Outcome.FULL:
+                await self._send_in_lanes(destination, outbound)
+            elif outcome is _Outcome.STUCK:
+                self._pause()
+                return
+            elif outcome is _Outcome.EMPTY:
+                return
+
+    async def _send_in_lanes(self, destination: Destination, outbound: Outbound) -> None:
+        """Send in all lanes until one of them has room left.
+
+        A lane that runs dry ends the others after their next batch: one lane may be enough from then
+        on, and what comes for the dry lane's dialogs must not wait for them.
+        """
+        is_deep = True
+
+        async def send_lane(lane: int) -> None:
+            nonlocal is_deep
+            try:
+                while is_deep:
+                    outcome = await self._send_batch(destination, outbound, lane, self._lanes)
+                    is_deep = is_deep and outcome is _Outcome.FULL
+            finally:
+                is_deep = False
+
+        # None may be left in flight when one fails: the next turn would take the same messages again.
+        results = await asyncio.gather(*map(send_lane, range(self._lanes)), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    async def _send_batch(
+        self, destination: Destination, outbound: Outbound, lane: int, lanes: int
+    ) -> _Outcome:
+        async with self._database.connection() as connection:
+            taken = await statements.take(
+                connection, self._destination_no, lane, lanes, (MAXIMUM_MESSAGES, MAXIMUM_BYTES)
+            )
+        if taken is None:
+            return _Outcome.EMPTY
+        from_broker = self._database.greeting.service_broker_guid
+        ack = await outbound.exchange(lambda number: _batch(number, from_broker, destination, taken))
+        if not await self._settle(taken, ack):
+            return _Outcome.STUCK
+        self._backoff.reset()
+        is_full = len(taken.kinds) * 2 >= MAXIMUM_MESSAGES or len(taken.bodies) * 2 >= MAXIMUM_BYTES
+        return _Outcome.FULL if is_full else _Outcome.PART
+
+    async def _settle(self, taken: Taken, ack: wire.Ack) -> bool:
+        """Note what became of a batch, in one transaction; return whether anything moved."""
+        try:
+            acknowledged, failed, waiting = _sort_out(taken, ack)
+        except arrays.ArrayError as error:
+            raise TransportError(faults.CORRUPTED, f"A corrupted answer was received: {error}.") from error
+        async with self._database.connection() as connection:
+            moved = 0
+            if acknowledged:
+                moved = await statements.acknowledge(
+                    connection, UUID(bytes=ack.broker_instance), *map(list, zip(*acknowledged, strict=True))
+                )
+            if failed:
+                endpoint_nos, codes, texts = map(list, zip(*failed, strict=True))
+                await statements.fail_dialogs(connection, endpoint_nos, codes, texts)
+            if waiting:
+                endpoint_nos, texts = map(list, zip(*waiting, strict=True))
+                await statements.set_dialog_statuses(connection, endpoint_nos, texts)
+            if self._has_status:
+                await statements.set_destination_status(connection, self._destination_no, None)
+        self._status, self._has_status = None, False
+        if failed or waiting:
+            logger.warning(
+                "dialogs_refused",
+                database=self._database.name,
+                destination=self._destination_no,
+                failed=len(failed),
+                waiting=len(waiting),
+            )
+        return bool(moved or failed)
+
+
+def _batch(number: int, from_broker: UUID, destination: Destination, taken: Taken) -> wire.Batch:
+    return wire.Batch(
+        number=number,
+        from_broker=from_broker.bytes,
+        to_service=destination.service_name,
+        to_broker=None if destination.broker_instance is None else destination.broker_instance.bytes,
+        conversation_ids=taken.conversation_ids,
+        from_initiator=taken.from_initiator,
+        from_services=taken.from_services,
+        to_services=taken.to_services,
+        to_brokers=taken.to_brokers,
+        contracts=taken.contracts,
+        expirations=taken.expirations,
+        encrypted=taken.encrypted,
+        type_names=taken.type_names,
+        dialog_index=taken.dialog_index,
+        type_index=taken.type_index,
+        sequence_numbers=taken.sequence_numbers,
+        kinds=taken.kinds,
+        bodies=taken.bodies,
+    )
+
+
+def _sort_out(
+    taken: Taken, ack: wire.Ack
+) -> tuple[list[tuple[int, int, int]], list[tuple[int, int, str]], list[tuple[int, str]]]:
+    """Return, by endpoint: the next number and row id acknowledged, the final faults, the passing ones.
+
+    The number acknowledged goes no further than the batch: what else the far broker has stored is
+    acknowledged with its own rows, as each number stands for one row.
+    """
+    endpoint_nos = arrays.to_integers(taken.endpoint_nos, arrays.BIGINT)
+    next_numbers = arrays.to_nullable_integers(ack.next_numbers, arrays.BIGINT)
+    if len(next_numbers) != len(endpoint_nos):
+        raise arrays.ArrayError(f"{len(next_numbers)} dialogs where {len(endpoint_nos)} were sent")
+    last: dict[int, tuple[int, int]] = {}
+    for dialog, number, row_id in zip(
+        arrays.to_integers(taken.dialog_index, arrays.INTEGER),
+        arrays.to_integers(taken.sequence_numbers, arrays.BIGINT),
+        arrays.to_integers(taken.row_ids, arrays.BIGINT),
+        strict=True,
+    ):
+        expected = next_numbers[dialog - 1]
+        if expected is not None and number < expected:
+            last[dialog] = (number + 1, row_id)
+    acknowledged = [(endpoint_nos[dialog - 1], number, row_id) for dialog, (number, row_id) in last.items()]
+    failed, waiting = [], []
+    for endpoint_no, code, text, is_final in zip(
+        endpoint_nos,
+        arrays.to_nullable_integers(ack.fault_codes, arrays.INTEGER),
+        arrays.to_texts(ack.fault_texts),
+        arrays.to_booleans(ack.fault_is_final),
+        strict=True,
+    ):
+        if code is None:
+            continue
+        reason = text or f"{abs(code)}: The far broker did not take the message."
+        if is_final:
+            failed.append((endpoint_no, code, reason))
+        else:
+            waiting.append((endpoint_no, reason))
+    return acknowledged, failed, waiting

@@ -1,0 +1,272 @@
+"""The functions of `broker_private` that transport calls, each as one coroutine.
+
+The arrays of a batch stay the bytes that PostgreSQL wrote. Loader and dumper for that are registered on
+single cursors, so whoever else uses the connection sees lists as always.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import UUID
+
+from psycopg.adapt import Buffer, Dumper, Loader
+from psycopg.pq import Format
+from psycopg.rows import args_row, class_row, scalar_row
+
+from pybroker.workers.transport import arrays
+from pybroker.workers.transport.security import Endpoint, KnownCertificate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from psycopg import AsyncConnection, AsyncCursor
+    from psycopg.rows import AsyncRowFactory
+
+    from pybroker.workers.transport.wire import Batch
+
+Row = TypeVar("Row")
+
+# The array types of the columns of a batch: boolean, bytea, integer, text, bigint, timestamptz, uuid.
+_ARRAY_TYPES = (1000, 1001, 1007, 1009, 1016, 1185, 2951)
+
+
+class BinaryArray(bytes):
+    """An array in PostgreSQL's binary format."""
+
+    __slots__ = ()
+
+
+class _ArrayLoader(Loader):
+    format = Format.BINARY
+
+    def load(self, data: Buffer) -> BinaryArray:
+        return BinaryArray(data)
+
+
+class _ArrayDumper(Dumper):
+    # No type is named: the casts and the functions' signatures say it.
+    format = Format.BINARY
+
+    def dump(self, obj: BinaryArray) -> Buffer:
+        return obj
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """A row of `transmission_work()`."""
+
+    destination_no: int
+    service_name: str
+    broker_instance: UUID | None
+    address: str | None
+    mirror_address: str | None
+    problem: str | None
+    has_status: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The row of `take()`; all but `kinds` are binary arrays."""
+
+    endpoint_nos: BinaryArray
+    conversation_ids: BinaryArray
+    from_initiator: BinaryArray
+    from_services: BinaryArray
+    to_services: BinaryArray
+    to_brokers: BinaryArray
+    contracts: BinaryArray
+    expirations: BinaryArray
+    encrypted: BinaryArray
+    type_names: BinaryArray
+    dialog_index: BinaryArray
+    type_index: BinaryArray
+    sequence_numbers: BinaryArray
+    kinds: str
+    bodies: BinaryArray
+    row_ids: BinaryArray
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """The row of `deliver()`: binary arrays, one element for each dialog."""
+
+    next_numbers: BinaryArray
+    fault_codes: BinaryArray
+    fault_texts: BinaryArray
+    fault_is_final: BinaryArray
+
+
+async def endpoint(connection: AsyncConnection[Any]) -> Endpoint | None:
+    """Return the endpoint of this home database."""
+    async with connection.cursor(row_factory=class_row(Endpoint)) as cursor:
+        await cursor.execute(
+            "select name, state, listener_ip, listener_port, certificate_name, certificate_pem, encryption"
+            " from broker_private.worker_endpoint()"
+        )
+        return await cursor.fetchone()
+
+
+async def certificates(connection: AsyncConnection[Any]) -> list[KnownCertificate]:
+    """Return every certificate that this home database knows."""
+    async with connection.cursor(row_factory=class_row(KnownCertificate)) as cursor:
+        await cursor.execute(
+            "select name, user_name, certificate_pem, may_connect from broker_private.worker_certificates()"
+        )
+        return await cursor.fetchall()
+
+
+async def transmission_work(connection: AsyncConnection[Any]) -> list[Destination]:
+    """Return the destinations that messages wait for."""
+    async with connection.cursor(row_factory=class_row(Destination)) as cursor:
+        await cursor.execute(
+            "select destination_no, service_name, broker_instance, address, mirror_address, problem,"
+            " has_status from broker_private.transmission_work()"
+        )
+        return await cursor.fetchall()
+
+
+async def take(
+    connection: AsyncConnection[Any], destination: int, lane: int, lanes: int, limits: tuple[int, int]
+) -> Taken | None:
+    """Return the next batch of a lane, at most `limits` messages and bytes, or None if nothing waits."""
+    async with await _array_cursor(connection, args_row(Taken)) as cursor:
+        await cursor.execute(
+            "select endpoint_nos, conversation_ids, from_initiator, from_services, to_services, to_brokers,"
+            " contracts, expirations, encrypted, type_names, dialog_index, type_index, sequence_numbers,"
+            " kinds, bodies, row_ids"
+            " from broker_private.take(%b::integer, %b::integer, %b::integer, %b::integer, %b::bigint)",
+            (destination, lane, lanes, *limits),
+        )
+        return await cursor.fetchone()
+
+
+async def deliver(connection: AsyncConnection[Any], batch: Batch, malformed: Sequence[int]) -> Delivered:
+    """Store a batch; `malformed` are the places, from 1, of messages that are not well-formed XML."""
+    parameters = (
+        UUID(bytes=batch.from_broker),
+        *map(
+            BinaryArray,
+            (
+                batch.conversation_ids,
+                batch.from_initiator,
+                batch.from_services,
+                batch.to_services,
+                batch.to_brokers,
+                batch.contracts,
+                batch.expirations,
+                batch.encrypted,
+                batch.type_names,
+                batch.dialog_index,
+                batch.type_index,
+                batch.sequence_numbers,
+            ),
+        ),
+        batch.kinds,
+        BinaryArray(batch.bodies),
+        BinaryArray(arrays.from_integers(malformed, arrays.INTEGER)),
+    )
+    async with await _array_cursor(connection, args_row(Delivered)) as cursor:
+        await cursor.execute(
+            "select next_numbers, fault_codes, fault_texts, fault_is_final from broker_private.deliver("
+            "%b::uuid, %b::uuid[], %b::boolean[], %b::text[], %b::text[], %b::uuid[], %b::text[],"
+            " %b::timestamptz[], %b::boolean[], %b::text[], %b::integer[], %b::integer[], %b::bigint[],"
+            " %b::text, %b::bytea[], %b::integer[])",
+            parameters,
+        )
+        return await anext(cursor)
+
+
+async def acknowledge(
+    connection: AsyncConnection[Any],
+    far_broker: UUID,
+    endpoint_nos: Sequence[int],
+    next_numbers: Sequence[int],
+    row_ids: Sequence[int],
+) -> int:
+    """Forget what the far broker has stored; return the number of rows removed."""
+    columns = (
+        BinaryArray(arrays.from_integers(c, arrays.BIGINT)) for c in (endpoint_nos, next_numbers, row_ids)
+    )
+    async with await _array_cursor(connection, scalar_row) as cursor:
+        await cursor.execute(
+            "select broker_private.acknowledge(%b::uuid, %b::bigint[], %b::bigint[], %b::bigint[])",
+            (far_broker, *columns),
+        )
+        return int(await anext(cursor))
+
+
+async def fail_dialogs(
+    connection: AsyncConnection[Any], endpoint_nos: list[int], codes: list[int], descriptions: list[str]
+) -> None:
+    """Put an Error message into the queues of dialogs that the far broker refused for good."""
+    await connection.execute(
+        "select broker_private.fail_dialogs(%s::bigint[], %s::integer[], %s::text[])",
+        (endpoint_nos, codes, descriptions),
+    )
+
+
+async def set_dialog_statuses(
+    connection: AsyncConnection[Any], endpoint_nos: list[int], texts: list[str]
+) -> None:
+    """Say why the messages of these dialogs wait."""
+    await connection.execute(
+        "select broker_private.set_dialog_statuses(%s::bigint[], %s::text[])", (endpoint_nos, texts)
+    )
+
+
+async def set_destination_status(
+    connection: AsyncConnection[Any], destination: int, text: str | None
+) -> None:
+    """Say why everything for a destination waits; None when it no longer does."""
+    await connection.execute(
+        "select broker_private.set_destination_status(%s::integer, %s::text)", (destination, text)
+    )
+
+
+async def has_service(connection: AsyncConnection[Any], service_name: str) -> bool:
+    """Return whether the database has a service of that name."""
+    cursor = await connection.execute("select from broker.services where name = %s", (service_name,))
+    return await cursor.fetchone() is not None
+
+
+async def xml_types(connection: AsyncConnection[Any], type_names: list[str | None]) -> list[bool]:
+    """Return which of these message types are WELL_FORMED_XML in this database."""
+    async with connection.cursor(row_factory=scalar_row) as cursor:
+        await cursor.execute("select broker_private.xml_types(%s::text[])", (type_names,))
+        return list(await anext(cursor))
+
+
+async def local_messages_to_check(
+    connection: AsyncConnection[Any], max_messages: int
+) -> list[tuple[int, bytes]]:
+    """Return row ids and bodies of XML messages within this database that its server can't parse."""
+    async with connection.cursor(binary=True) as cursor:
+        await cursor.execute(
+            "select row_id, body from broker_private.local_messages_to_check(%s::integer)", (max_messages,)
+        )
+        return await cursor.fetchall()
+
+
+async def deliver_local(
+    connection: AsyncConnection[Any], well_formed: list[int], malformed: list[int]
+) -> int:
+    """Move what waits for queues of this database; return the number of messages moved."""
+    async with connection.cursor(row_factory=scalar_row) as cursor:
+        await cursor.execute(
+            "select broker_private.deliver_local(%s::bigint[], %s::bigint[])", (well_formed, malformed)
+        )
+        return int(await anext(cursor))
+
+
+async def _array_cursor(
+    connection: AsyncConnection[Any], row_factory: AsyncRowFactory[Row]
+) -> AsyncCursor[Row]:
+    # Texts inside of arrays are never decoded here, so both ends have to mean UTF-8 by their bytes.
+    if connection.info.encoding != "utf-8":
+        await connection.execute("set client_encoding to 'UTF8'")
+    cursor = connection.cursor(binary=True, row_factory=row_factory)
+    cursor.adapters.register_dumper(BinaryArray, _ArrayDumper)
+    for array_type in _ARRAY_TYPES:
+        cursor.adapters.register_loader(array_type, _ArrayLoader)
+    return cursor
