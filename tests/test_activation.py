@@ -28,9 +28,8 @@ from pybroker.workers.journal import without_passwords
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
 
-    from conftest import Database as MigratedDatabase
-
     from pybroker.embedded import EmbeddedServer
+    from tests.conftest import Database as MigratedDatabase
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PATIENCE = 60.0

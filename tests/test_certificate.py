@@ -226,7 +226,7 @@ def test_a_caller_out_of_date_is_refused_and_told(
         caller.check_own_validity()
     assert refused.value.number == number
     # As with a caller whose clock is wrong.
-    monkeypatch.setattr(Credentials, "check_own_validity", lambda self: None)
+    monkeypatch.setattr(Credentials, "check_own_validity", lambda _: None)
     assert handshake(caller, warehouse.credentials(shop.known())) == (number, number)
 
 

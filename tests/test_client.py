@@ -707,7 +707,7 @@ def test_the_tutorial_runs_as_it_is_printed() -> None:
     names: dict[str, Any] = {}
     try:
         for number, snippet in enumerate(
-            re.findall(r"```python\n(.*?)```", tutorial.read_text(encoding="utf-8"), re.S)
+            re.findall(r"```python\n(.*?)```", tutorial.read_text(encoding="utf-8"), re.DOTALL)
         ):
             exec(compile(snippet, f"snippet {number}", "exec"), names)
         with pytest.raises(EmbeddedServerError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -33,8 +32,8 @@ class Clock:
         finally:
             for future in (waiting, passing):
                 future.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await future
+            # Not by awaiting them: a cancellation of the caller could not be told from theirs, and be lost.
+            await asyncio.wait((waiting, passing))
         return event.is_set()
 
 

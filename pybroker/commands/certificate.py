@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
-# RSA, as in Service Broker: the same kind of key can wrap the session keys of dialogs, which an elliptic curve's
-# can't. 3072 bits are held equal to 128 bits of AES, and a handshake is rare enough not to notice them.
+# RSA, as in Service Broker: such a key can also wrap the session keys of dialogs, an elliptic curve's can't.
+# 3072 bits are held equal to 128 bits of AES, and a handshake is rare enough not to notice them.
 _KEY_BITS = 3072
 # A clock of a peer that is a little behind must not find the certificate not yet valid.
 _BACKDATED = timedelta(minutes=5)
@@ -53,8 +53,9 @@ def create(
 ) -> None:
     """Make a private key and its self-signed certificate.
 
-    The key goes to NAME.key, readable by its owner alone, and never leaves the directory. The certificate goes
-    to NAME.pem: install it in the home databases of this worker and of its peers. Nothing is ever overwritten.
+    The key goes to NAME.key, readable by its owner alone, and never leaves the directory. The certificate
+    goes to NAME.pem: install it in the home databases of this worker and of its peers. Nothing is ever
+    overwritten.
 
     \b
     Example:
@@ -152,9 +153,7 @@ def install(
             endpoint = connection.execute("select name from broker.service_broker_endpoints").fetchone()
             if endpoint is None:
                 connection.rollback()
-                _fail(
-                    "the home database has no endpoint; make one with broker.create_endpoint, or leave out --connect"
-                )
+                _fail("the home database has no endpoint for --connect; make it with broker.create_endpoint")
             connection.execute("select broker.grant('CONNECT', 'ENDPOINT', %s, %s)", (endpoint[0], user))
     _print({"name": name, "user": user, "may_connect": connect, **_describe(read)}, as_json=as_json)
 

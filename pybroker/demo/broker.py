@@ -122,7 +122,7 @@ class Broker:
             DemoError: It ended, or does not listen.
         """
         deadline = time.monotonic() + _WORKER_START
-        while not (self._is_ready() and self._is_listening()):
+        while not self._is_serving():
             self.check_worker()
             if time.monotonic() > deadline:
                 raise DemoError(
@@ -144,12 +144,14 @@ class Broker:
             )
 
     def last_words(self) -> str:
-        """Return the last lines of the worker's log, indented."""
+        """Return the last events of the worker's log, indented, each that repeats itself once."""
         try:
-            lines = self._log_path.read_text(errors="replace").splitlines()[-8:]
+            lines = self._log_path.read_text(errors="replace").splitlines()
         except OSError:
             lines = []
-        return "\n".join(f"    {_readable(line)}" for line in lines) or "    (none)"
+        # A dictionary keeps the order in which its keys first came: from the newest back.
+        events = list(dict.fromkeys(_readable(line) for line in reversed(lines[-200:])))[:8]
+        return "\n".join(f"    {event}" for event in reversed(events)) or "    (none)"
 
     def close(self) -> None:
         """Stop the worker, then the server; what they wrote goes with it."""
@@ -172,15 +174,10 @@ class Broker:
     def _log_path(self) -> Path:
         return self._server.socket_directory / "worker.log"
 
-    def _is_ready(self) -> bool:
-        return '"worker_ready"' in self._log_path.read_text(errors="replace")
-
-    def _is_listening(self) -> bool:
-        try:
-            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-        except OSError:
-            return False
-        return True
+    def _is_serving(self) -> bool:
+        # Asked of the log: a connection that does nothing but look would worry the worker.
+        log = self._log_path.read_text(errors="replace")
+        return '"worker_ready"' in log and '"listener_opened"' in log
 
     def _stop_worker(self) -> None:
         worker, self._worker = self._worker, None
@@ -228,9 +225,13 @@ def _pybroker(*arguments: str, stderr: int | IO[bytes]) -> subprocess.Popen[byte
 
 
 def _readable(line: str) -> str:
+    """Write an event of the worker's log without its time, and a traceback as its last line."""
     try:
         event = json.loads(line)
-        shown = [event.pop("timestamp", ""), event.pop("level", ""), event.pop("event", "")]
-    except (ValueError, AttributeError, TypeError):
+        del event["timestamp"]
+        shown = [event.pop("level"), event.pop("event")]
+    except (ValueError, KeyError, TypeError):
         return line
-    return " ".join(map(str, shown + [f"{name}={value}" for name, value in event.items()]))
+    if "exception" in event:
+        event["exception"] = event["exception"].splitlines()[-1]
+    return " ".join(shown + [f"{name}={value}" for name, value in event.items()])

@@ -1,0 +1,176 @@
+"""Migrations: what an operator, or an application with its own Alembic, can rely on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from alembic import command
+from alembic.config import Config
+
+from pybroker.migrations import VERSIONS, migrate, offline_sql
+from tests.shop import DEFINITIONS, Session
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pybroker.embedded import EmbeddedServer
+
+CATALOG = """
+select 'function', p.oid::regprocedure::text, pg_get_functiondef(p.oid) || coalesce(p.proacl::text, '')
+from pg_proc p where p.pronamespace in ('broker'::regnamespace, 'broker_private'::regnamespace)
+union all
+select 'relation', c.oid::regclass::text, concat(c.relkind, c.reloptions, c.relacl, pg_get_viewdef(c.oid))
+from pg_class c where c.relnamespace in ('broker'::regnamespace, 'broker_private'::regnamespace)
+union all
+select 'column', a.attrelid::regclass || '.' || a.attname, concat(a.attnum, format_type(a.atttypid, a.atttypmod), a.attnotnull, a.attstorage)
+from pg_attribute a join pg_class c on c.oid = a.attrelid
+where c.relnamespace in ('broker'::regnamespace, 'broker_private'::regnamespace) and a.attnum > 0
+union all
+select 'constraint', concat(conrelid::regclass, conname), pg_get_constraintdef(oid)
+from pg_constraint where connamespace in ('broker'::regnamespace, 'broker_private'::regnamespace)
+order by 1, 2
+"""
+
+
+@pytest.fixture
+def empty(any_server: EmbeddedServer) -> str:
+    """The URL of a database without pybroker."""
+    return _empty(any_server)
+
+
+def _empty(server: EmbeddedServer, owner: str | None = None) -> str:
+    name = f"empty_{uuid.uuid4().hex[:8]}"
+    server.create_database(name, owner=owner)
+    return server.url(name) if owner is None else server.url(name, user=owner)
+
+
+def _catalog(url: str) -> list[tuple[Any, ...]]:
+    with psycopg.connect(url) as session:
+        return session.execute(CATALOG).fetchall()
+
+
+def test_a_second_migration_changes_nothing(empty: str) -> None:
+    first = migrate(empty)
+    assert first.previous is None
+    assert first.applied_files > 0
+    before = _catalog(empty)
+    second = migrate(empty)
+    assert (second.previous, second.current, second.applied_files) == (first.current, first.current, 0)
+    assert _catalog(empty) == before
+
+
+def test_two_terminals_may_migrate_at_once(empty: str) -> None:
+    results: list[int] = []
+    threads = [threading.Thread(target=lambda: results.append(migrate(empty).applied_files)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(count > 0 for count in results) == [False, False, False, True]
+
+
+def test_an_upgraded_database_is_like_a_fresh_one_and_keeps_its_conversations(any_server: EmbeddedServer) -> None:
+    fresh, old = _empty(any_server), _empty(any_server)
+    migrate(fresh)
+    migrate(old)
+    with psycopg.connect(old, autocommit=True) as connection:
+        psql = Session(connection)
+        psql.rows(DEFINITIONS)
+        psql.send(psql.dialog(), "order", b"sent before the upgrade")
+        # The functions as an earlier release could have left them.
+        psql.rows(
+            "create or replace function broker.get_transmission_status(conversation_handle uuid) returns text"
+            " language sql begin atomic select 'old'; end;"
+            "create or replace function broker_private.clock() returns timestamptz language sql volatile"
+            " begin atomic select pg_catalog.statement_timestamp(); end;"
+            "update broker_private.applied_sql set sha256 = 'old'"
+            " where path in ('conversation/get_transmission_status.sql', 'foundation/clock.sql')"
+        )
+        assert migrate(old).applied_files == 2
+        assert psql.bodies() == [b"sent before the upgrade"]
+        psql.rows("drop view shop, warehouse")
+    assert _catalog(old) == _catalog(fresh)
+
+
+def test_the_script_for_psql_makes_the_same(any_server: EmbeddedServer) -> None:
+    online, offline = _empty(any_server), _empty(any_server)
+    migrate(online)
+    with psycopg.connect(offline) as session:
+        session.execute(offline_sql().encode())
+    assert _catalog(offline) == _catalog(online)
+    assert migrate(offline).applied_files == 0
+
+
+def test_a_role_that_owns_only_its_database_can_migrate_and_use_it(any_server: EmbeddedServer) -> None:
+    owner = f"owner_{uuid.uuid4().hex[:8]}"
+    with psycopg.connect(any_server.url("postgres"), autocommit=True) as session:
+        session.execute(f"create role {owner} login".encode())
+    url = _empty(any_server, owner)
+    migrate(url)
+    with psycopg.connect(url, autocommit=True) as connection:
+        psql = Session(connection)
+        psql.rows("create schema app; set search_path = app")
+        psql.rows(DEFINITIONS)
+        psql.send(psql.dialog(), "order", b"mine")
+        assert psql.bodies() == [b"mine"]
+
+
+def test_a_migration_that_fails_leaves_nothing(empty: str) -> None:
+    with psycopg.connect(empty, autocommit=True) as session:
+        session.execute("create schema broker")
+    with pytest.raises(psycopg.errors.DuplicateSchema):
+        migrate(empty)
+    with psycopg.connect(empty) as session:
+        assert session.execute("select to_regnamespace('broker_private')").fetchone() == (None,)
+
+
+def test_a_worker_role_that_is_missing_is_named(empty: str) -> None:
+    with pytest.raises(psycopg.errors.UndefinedObject, match="nobody_here"):
+        migrate(empty, worker_roles=["nobody_here"])
+
+
+def test_an_application_brings_pybroker_along_in_its_own_alembic(empty: str, tmp_path: Path) -> None:
+    versions = tmp_path / "versions"
+    versions.mkdir()
+    (versions / "app.py").write_text(
+        "from alembic import op\n"
+        "revision, down_revision, branch_labels, depends_on = 'app_1', None, ('app',), 'pybroker'\n"
+        "def upgrade():\n"
+        "    op.execute(\"select broker.create_queue('from_the_application', schema => 'public')\")\n"
+    )
+    (tmp_path / "env.py").write_text(
+        "from alembic import context\nfrom sqlalchemy import create_engine, pool\n"
+        "engine = create_engine(context.config.get_main_option('sqlalchemy.url'), poolclass=pool.NullPool)\n"
+        "with engine.begin() as connection:\n"
+        "    context.configure(connection=connection)\n"
+        "    with context.begin_transaction():\n        context.run_migrations()\n"
+    )
+    config = Config()
+    config.set_main_option("script_location", str(tmp_path))
+    config.set_main_option("path_separator", "newline")
+    config.set_main_option("version_locations", f"{versions}\n{VERSIONS}")
+    config.set_main_option("sqlalchemy.url", empty.replace("postgresql://", "postgresql+psycopg://").replace("%", "%%"))
+    command.upgrade(config, "heads")
+    with psycopg.connect(empty) as session:
+        assert session.execute("select name from broker.service_queues").fetchall() == [("from_the_application",)]
+
+
+def test_the_command_says_what_it_did_and_what_is_wrong(empty: str) -> None:
+    done = _pybroker("migrate", "--database-url", empty)
+    assert done.returncode == 0, done.stderr
+    assert "pybroker_0001" in done.stdout
+    refused = _pybroker("migrate", "--database-url", "postgresql://postgres@127.0.0.1:1/nothing")
+    assert refused.returncode == 1
+    assert "Traceback" not in refused.stderr
+
+
+def _pybroker(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pybroker", *arguments], capture_output=True, text=True, check=False
+    )
