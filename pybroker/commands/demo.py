@@ -117,7 +117,7 @@ def _keep(between: Market, result: Reconciliation, console: Console) -> None:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Raise `Interruption` for the first signal that asks the demo to end; ignore the others while it cleans up."""
+    """Raise `Interruption` for the first signal that asks the demo to end; ignore those that follow."""
 
     def interrupt(number: int, _frame: FrameType | None) -> None:
         _ignore_signals()

@@ -2,8 +2,9 @@
 
     python -m pybroker.demo.attached worker --database-url ...
 
-Standard input is a pipe whose other end the starter holds and never writes to. It closes when the starter ends, by
-whatever means, a `kill -9` included, and then this process ends at once: a worker loses nothing by that.
+Standard input is a pipe whose other end the starter holds and never writes to. It closes when the starter
+ends, by whatever means, a `kill -9` included, and then this process ends at once: a worker loses nothing by
+that.
 """
 
 from __future__ import annotations

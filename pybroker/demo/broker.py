@@ -124,10 +124,11 @@ class Broker:
         deadline = time.monotonic() + _WORKER_START
         while not self._is_serving():
             self.check_worker()
-            if time.monotonic() > deadline:
+            if '"listener_failed"' in self._log() or time.monotonic() > deadline:
                 raise DemoError(
-                    f"The worker of {self.name} does not listen at {self.address}; if another program has"
-                    f" taken the port, start the demo again. Its last words:\n{self.last_words()}"
+                    f"The worker of {self.name} does not listen at {self.address}. If another program has"
+                    f" taken the port, start the demo again: it chooses a free one. Its last words:\n"
+                    f"{self.last_words()}"
                 )
             time.sleep(0.05)
 
@@ -145,10 +146,7 @@ class Broker:
 
     def last_words(self) -> str:
         """Return the last events of the worker's log, indented, each that repeats itself once."""
-        try:
-            lines = self._log_path.read_text(errors="replace").splitlines()
-        except OSError:
-            lines = []
+        lines = self._log().splitlines()
         # A dictionary keeps the order in which its keys first came: from the newest back.
         events = list(dict.fromkeys(_readable(line) for line in reversed(lines[-200:])))[:8]
         return "\n".join(f"    {event}" for event in reversed(events)) or "    (none)"
@@ -174,9 +172,15 @@ class Broker:
     def _log_path(self) -> Path:
         return self._server.socket_directory / "worker.log"
 
+    def _log(self) -> str:
+        try:
+            return self._log_path.read_text(errors="replace")
+        except OSError:
+            return ""
+
     def _is_serving(self) -> bool:
         # Asked of the log: a connection that does nothing but look would worry the worker.
-        log = self._log_path.read_text(errors="replace")
+        log = self._log()
         return '"worker_ready"' in log and '"listener_opened"' in log
 
     def _stop_worker(self) -> None:

@@ -1,4 +1,4 @@
-"""How far the orders are: read from both databases, shown to a person as a live table, else as plain lines."""
+"""How far the orders are, read from both databases: a live table for a person, else plain lines."""
 
 from __future__ import annotations
 

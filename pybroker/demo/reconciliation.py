@@ -1,4 +1,4 @@
-"""Order by order: was what Trader1 sent booked once in DMBrokerage, and acknowledged once, with the same amount?"""
+"""Order by order: was what was sent booked once, and acknowledged once, with the same amount?"""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ def reconcile(
     booked = _rows(brokerage, "select order_id, amount, trade_no from public.trades")
     mismatches = []
     for order_id in sorted(sent.keys() | acknowledged.keys() | booked.keys(), key=_natural):
-        reason = _disagreement(sent[order_id], booked[order_id], acknowledged[order_id])
+        reason = _disagreement(*(rows.get(order_id, []) for rows in (sent, booked, acknowledged)))
         if reason:
             mismatches.append(Mismatch(order_id, reason))
     different = {mismatch.order_id for mismatch in mismatches}
-    return Reconciliation(orders, sum(bool(rows) for key, rows in sent.items() if key not in different), mismatches)
+    return Reconciliation(orders, len(sent.keys() - different), mismatches)
 
 
-def _rows(connection: psycopg.Connection[Any], query: str) -> defaultdict[str, list[tuple[Any, ...]]]:
-    rows = defaultdict(list)
+def _rows(connection: psycopg.Connection[Any], query: str) -> dict[str, list[tuple[Any, ...]]]:
+    rows: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
     for order_id, *rest in connection.execute(query.encode()):
         rows[order_id].append(tuple(rest))
     return rows

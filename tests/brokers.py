@@ -1,0 +1,130 @@
+"""Two databases on two servers, each with a worker process of its own, and mutual TLS between them."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pybroker.embedded import EmbeddedServer
+from pybroker.migrations import migrate
+from tests.shop import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+INITIATOR_DEFINITIONS = """
+select broker.create_message_type('order');
+select broker.create_message_type('ack');
+select broker.create_message_type('invoice', validation => 'WELL_FORMED_XML');
+select broker.create_contract('ordering', sent_by_initiator => '{order,invoice}', sent_by_target => '{ack}');
+select broker.create_queue('shop');
+select broker.create_service('//shop', 'shop');
+"""
+TARGET_DEFINITIONS = """
+select broker.create_message_type('order');
+select broker.create_message_type('ack');
+select broker.create_message_type('invoice', validation => 'WELL_FORMED_XML');
+select broker.create_contract('ordering', sent_by_initiator => '{order,invoice}', sent_by_target => '{ack}');
+select broker.create_queue('warehouse');
+select broker.create_service('//warehouse', 'warehouse', '{ordering}');
+"""
+
+
+class Site:
+    """A server with one database, and the worker beside it."""
+
+    def __init__(self, name: str, server: EmbeddedServer, directory: Path) -> None:
+        self.name = name
+        self.server = server
+        self.keys = directory / name
+        self.port = _free_port()
+        self.worker: subprocess.Popen[str] | None = None
+        self.log = directory / f"{name}.log"
+        server.create_database(name)
+        self.url = server.tcp_url(name)
+        migrate(self.url)
+        self.psql = self.session()
+
+    def session(self, *, autocommit: bool = True) -> Session:
+        import psycopg  # noqa: PLC0415
+
+        return Session(psycopg.connect(self.server.url(self.name), autocommit=autocommit))
+
+    def certificate(self) -> str:
+        run = [sys.executable, "-m", "pybroker", "certificate", "create", self.name, "--key-directory", self.keys]
+        subprocess.run(run, check=True, capture_output=True)
+        return (self.keys / f"{self.name}.pem").read_text()
+
+    def trust(self, name: str, pem: str) -> None:
+        self.psql.rows("select broker.create_certificate(%s, %s, %s::name)", name, pem, f"{name}_user")
+        self.psql.rows("select broker.grant('CONNECT', 'ENDPOINT', 'endpoint', %s::name)", f"{name}_user")
+
+    def listen(self, pem: str) -> None:
+        self.psql.rows("select broker.create_certificate(%s, %s, current_user)", self.name, pem)
+        self.psql.rows(
+            "select broker.create_endpoint('endpoint', %s, state => 'STARTED', listener_ip => '127.0.0.1', certificate => %s)",
+            self.port,
+            self.name,
+        )
+
+    def route(self, service: str, to: Site) -> None:
+        self.psql.rows(
+            "select broker.create_route(%s, %s, service_name => %s)", service, f"tcp://127.0.0.1:{to.port}", service
+        )
+
+    def start_worker(self) -> None:
+        with self.log.open("a") as log:
+            self.worker = subprocess.Popen(
+                [sys.executable, "-m", "pybroker", "worker", "--database-url", self.url, "--key-directory", self.keys],
+                stderr=log,
+                stdout=log,
+                text=True,
+            )
+
+    def kill_worker(self) -> None:
+        assert self.worker is not None
+        self.worker.send_signal(signal.SIGKILL)
+        self.worker.wait()
+
+    def stop_worker(self) -> int:
+        assert self.worker is not None
+        self.worker.terminate()
+        return self.worker.wait(timeout=60)
+
+    def close(self) -> None:
+        if self.worker is not None and self.worker.poll() is None:
+            self.kill_worker()
+        self.psql.connection.close()
+
+
+@contextmanager
+def two_sites(directory: Path, *, versions: tuple[int, int] = (18, 18)) -> Iterator[tuple[Site, Site]]:
+    """Yield the initiator's and the target's site: routed, trusting each other, their workers not yet started."""
+    with ExitStack() as stack:
+        sites = []
+        for name, version in zip(("shop", "warehouse"), versions, strict=True):
+            server = stack.enter_context(EmbeddedServer(version=version, listen=True))
+            site = Site(name, server, directory)
+            stack.callback(site.close)
+            sites.append(site)
+        initiator, target = sites
+        certificates = {site.name: site.certificate() for site in sites}
+        for site, other in ((initiator, target), (target, initiator)):
+            site.listen(certificates[site.name])
+            site.trust(other.name, certificates[other.name])
+        initiator.psql.rows(INITIATOR_DEFINITIONS)
+        target.psql.rows(TARGET_DEFINITIONS)
+        initiator.route("//warehouse", target)
+        target.route("//shop", initiator)
+        yield initiator, target
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+    return port
