@@ -10,6 +10,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psycopg
+
 from pybroker.embedded import EmbeddedServer
 from pybroker.migrations import migrate
 from tests.shop import Session
@@ -51,9 +53,11 @@ class Site:
         self.psql = self.session()
 
     def session(self, *, autocommit: bool = True) -> Session:
-        import psycopg  # noqa: PLC0415
-
         return Session(psycopg.connect(self.server.url(self.name), autocommit=autocommit))
+
+    def reconnect(self) -> None:
+        self.psql.connection.close()
+        self.psql = self.session()
 
     def certificate(self) -> str:
         run = [sys.executable, "-m", "pybroker", "certificate", "create", self.name, "--key-directory", self.keys]

@@ -47,6 +47,7 @@ class RunningDemo:
                 stderr=errors,
             )
         self.below: set[psutil.Process] = set()
+        self.workers: set[psutil.Process] = set()
         self.directories: set[Path] = set()
 
     @property
@@ -56,9 +57,6 @@ class RunningDemo:
     @property
     def errors(self) -> str:
         return self._errors.read_text()
-
-    def workers(self) -> list[psutil.Process]:
-        return [process for process in self.below if "worker" in command_line(process).split()]
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
         """Remember what runs until the condition holds."""
@@ -82,6 +80,8 @@ class RunningDemo:
         except psutil.NoSuchProcess:
             return
         for process in self.below:
+            if "pybroker.demo.attached worker" in command_line(process):
+                self.workers.add(process)
             found = re.findall(r"/[^\s=?]*/pybroker-(?:data|socket)-\w+", command_line(process))
             self.directories.update(map(Path, found))
 
@@ -111,12 +111,18 @@ def eventually(condition: Callable[[], Any]) -> None:
         time.sleep(0.05)
 
 
+def open_conversations(session: psycopg.Connection[Any]) -> int:
+    row = session.execute("select open_conversations from public.progress").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
 def test_every_order_is_reconciled_and_nothing_is_left(tmp_path: Path) -> None:
     with running(tmp_path, "--orders", "40") as demo:
         code = demo.end()
         assert (code, demo.errors) == (0, ""), demo.output
         assert demo.output.splitlines()[-1] == "40 of 40 orders reconciled"
-        assert len(demo.workers()) == 2
+        assert len(demo.workers) == 2
         assert len(demo.directories) == 4
         assert demo.left_behind() == []
 
@@ -154,14 +160,14 @@ def test_a_killed_demo_leaves_nothing(tmp_path: Path) -> None:
         demo.wait_until(lambda: "booked" in demo.output)
         demo.process.kill()
         demo.process.wait()
-        assert len(demo.workers()) == 2
+        assert len(demo.workers) == 2
         eventually(lambda: demo.left_behind() == [])
 
 
 def test_a_worker_that_dies_is_named(tmp_path: Path) -> None:
     with running(tmp_path, "--orders", str(NEVER_DONE)) as demo:
         demo.wait_until(lambda: "booked" in demo.output)
-        demo.workers()[0].kill()
+        next(iter(demo.workers)).kill()
         assert demo.end() == 1
         assert re.search(r"The worker of (Trader1|DMBrokerage) ended by itself", demo.errors)
         assert "worker_ready" in demo.errors
@@ -181,7 +187,7 @@ def test_without_the_wheel_the_extra_is_named(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def stock_market() -> Iterator[tuple[Broker, Broker]]:
-    with market(lambda step: None) as between:
+    with market(print) as between:
         yield between.trader, between.brokerage
 
 
@@ -207,10 +213,7 @@ def test_an_order_that_cannot_be_booked_ends_in_an_error_on_both_sides(
         (body,) = first.execute("select body from public.failures").fetchone() or ("",)
         assert "<Code>1</Code>" in body
         assert second.execute("select count(*) from public.trades").fetchone() == (0,)
-        for side in (first, second):
-            eventually(
-                lambda side=side: side.execute("select open_conversations from public.progress").fetchone() == (0,)
-            )
+        eventually(lambda: open_conversations(first) == open_conversations(second) == 0)
 
 
 def test_a_worker_is_given_a_role_that_the_other_server_does_not_know(

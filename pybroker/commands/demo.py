@@ -24,8 +24,8 @@ _MISMATCHES_SHOWN = 20
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class Interruption(BaseException):
-    """A signal asked the demo to end."""
+class Interruption(KeyboardInterrupt):
+    """A signal asked the demo to end. A Ctrl-C to psycopg, which then cancels what its session is doing."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -119,13 +119,21 @@ def _keep(between: Market, result: Reconciliation, console: Console) -> None:
 def _interruptible() -> Iterator[None]:
     """Raise `Interruption` for the first signal that asks the demo to end; ignore those that follow."""
 
+    raised: list[Interruption] = []
+
     def interrupt(number: int, _frame: FrameType | None) -> None:
         _ignore_signals()
-        raise Interruption(number)
+        raised.append(Interruption(number))
+        raise raised[0]
 
     before = {number: signal.signal(number, interrupt) for number in _SIGNALS}
     try:
         yield
+    except Exception as error:
+        # What was cut short may fail in its own words while it cleans up.
+        if raised:
+            raise raised[0] from error
+        raise
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

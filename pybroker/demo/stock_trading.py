@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from pybroker.demo.broker import Broker, free_ports
@@ -110,22 +111,25 @@ def _introduce(trader: Broker, brokerage: Broker) -> None:
 
 
 def _enter(trader: psycopg.Connection[Any], numbers: Iterable[int]) -> None:
+    """Enter the orders of these numbers in one transaction."""
     orders = [
         (
             f"Order{number}",
             _SYMBOLS[number % len(_SYMBOLS)],
             1 + number % 500,
-            f"{10 + number % 90}.{number % 100:02}",
+            Decimal(1000 + number % 9000) / 100,
         )
         for number in numbers
     ]
-    with trader.transaction(), trader.cursor() as cursor:
-        cursor.executemany("select public.enter_order(%s, %s, %s, %s)", orders)
+    trader.execute(
+        "select public.enter_order(o.order_id, o.symbol, o.shares, o.price)"
+        " from unnest(%s::text[], %s::text[], %s::integer[], %s::numeric[])"
+        " as o (order_id, symbol, shares, price)",
+        [list(column) for column in zip(*orders, strict=True)],
+    )
 
 
-def _why_still(
-    between: Market, trader: psycopg.Connection[Any], brokerage: psycopg.Connection[Any]
-) -> str:
+def _why_still(between: Market, trader: psycopg.Connection[Any], brokerage: psycopg.Connection[Any]) -> str:
     lines = [f"Nothing has moved for {_PATIENCE:.0f} seconds, and the orders are not through."]
     for broker, connection in ((between.trader, trader), (between.brokerage, brokerage)):
         rows = connection.execute(

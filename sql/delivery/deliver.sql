@@ -25,7 +25,7 @@ as $$
 declare
   dialogs constant integer := cardinality(conversation_ids);
   endpoint_nos bigint[];
-  dialog integer;
+  missing integer;
   answer record;
 begin
   fault_codes := array_fill(null::integer, array[dialogs]);
@@ -35,20 +35,20 @@ begin
   from unnest(deliver.conversation_ids, deliver.from_initiator) with ordinality as d (conversation_id, from_initiator, place)
   left join broker_private.endpoints e on e.conversation_id = d.conversation_id and e.is_initiator <> d.from_initiator;
 
-  dialog := array_position(endpoint_nos, null);
-  while dialog is not null loop
+  missing := array_position(endpoint_nos, null);
+  while missing is not null loop
     select a.endpoint_no, a.fault_code, a.fault_text, a.is_final into answer
     from broker_private.open_dialog(
-      from_broker, conversation_ids[dialog], from_initiator[dialog], from_services[dialog], to_services[dialog], to_brokers[dialog],
-      contracts[dialog], expirations[dialog], encrypted[dialog],
-      (select min(m.number) from unnest(deliver.dialog_index, deliver.sequence_numbers) as m (dialog, number) where m.dialog = deliver.dialog)
+      from_broker, conversation_ids[missing], from_initiator[missing], from_services[missing], to_services[missing], to_brokers[missing],
+      contracts[missing], expirations[missing], encrypted[missing],
+      (select min(m.number) from unnest(deliver.dialog_index, deliver.sequence_numbers) as m (dialog, number) where m.dialog = missing)
     ) a;
     -- 0 is no endpoint: its messages find nothing to lie on.
-    endpoint_nos[dialog] := coalesce(answer.endpoint_no, 0);
-    fault_codes[dialog] := answer.fault_code;
-    fault_texts[dialog] := answer.fault_text;
-    fault_is_final[dialog] := coalesce(answer.is_final, false);
-    dialog := array_position(endpoint_nos, null);
+    endpoint_nos[missing] := coalesce(answer.endpoint_no, 0);
+    fault_codes[missing] := answer.fault_code;
+    fault_texts[missing] := answer.fault_text;
+    fault_is_final[missing] := coalesce(answer.is_final, false);
+    missing := array_position(endpoint_nos, null);
   end loop;
 
   perform

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import weakref
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ import psycopg
 import structlog
 
 from pybroker.workers.transport import faults, link, statements, wire
-from pybroker.workers.transport.faults import TransportError
+from pybroker.workers.transport.faults import TransportError, line_of
 from pybroker.workers.transport.security import Credentials, load_credentials, private_key_path
 from pybroker.workers.transport.tls import READ_BYTES
 
@@ -87,7 +86,7 @@ class HomeEndpoint:
                 endpoint = await statements.endpoint(connection)
                 certificates = await statements.certificates(connection)
         except (psycopg.Error, OSError) as error:
-            logger.warning("home_database_unreadable", database=self._home.name, error=_line(error))
+            logger.warning("home_database_unreadable", database=self._home.name, error=line_of(error))
             return
         seen = (endpoint, sorted(certificates, key=lambda c: c.name), self._key_state(endpoint))
         if seen != self._seen:
@@ -110,7 +109,10 @@ class HomeEndpoint:
 
     async def _renew(self, endpoint: Endpoint | None, certificates: Sequence[KnownCertificate]) -> None:
         try:
-            self._credentials = load_credentials(endpoint, certificates, self._key_directory)
+            # In a thread: OpenSSL tests a private key for as long as many batches take.
+            self._credentials = await asyncio.to_thread(
+                load_credentials, endpoint, certificates, self._key_directory
+            )
         except TransportError as fault:
             self._credentials, self._fault = None, fault
             # No endpoint, or a stopped one, is somebody's wish and no failure.
@@ -157,41 +159,45 @@ class HomeEndpoint:
             return
         host, port = wanted
         try:
+            # In two steps: cancelled once it serves, start_server would leave the port bound for ever.
             self._server = await asyncio.start_server(
-                self._accept, None if host == "ALL" else host, port, limit=READ_BYTES
+                self._accept, None if host == "ALL" else host, port, limit=READ_BYTES, start_serving=False
             )
+            await self._server.start_serving()
         except OSError as error:
-            logger.warning("listener_failed", host=host, port=port, error=_line(error))
+            logger.warning("listener_failed", host=host, port=port, error=line_of(error))
             return
         self._listening = wanted
         logger.info("listener_opened", host=host, port=port)
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         credentials = self._credentials
         if credentials is None or self._strangers >= _STRANGERS:
             writer.transport.abort()
             return
-        task = asyncio.current_task()
-        assert task is not None  # noqa: S101 - a coroutine always runs in a task
+        # A task of our own: asyncio reports one of its own that is cancelled as an accident.
+        task = asyncio.create_task(self._greet(reader, writer, credentials))
         self._callers.add(task)
+        task.add_done_callback(self._callers.discard)
+        # Also for one that is cancelled before it has begun, and so never came to close anything.
+        task.add_done_callback(lambda _: writer.transport.abort())
+
+    async def _greet(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, credentials: Credentials
+    ) -> None:
+        self._strangers += 1
         try:
-            self._strangers += 1
-            try:
-                caller = await link.accept(reader, writer, credentials, self._hello(credentials))
-            except TransportError as fault:
-                _log_refusal(str(writer.get_extra_info("peername")), fault)
-                return
-            finally:
-                self._strangers -= 1
-            # The rows may have changed during the handshake, when this link was not yet in the set.
-            if credentials is not self._credentials:
-                await caller.close(
-                    TransportError(faults.NOT_VERIFIED, "The endpoint changed; connect again.")
-                )
-                return
-            await self._serve_caller(caller)
+            caller = await link.accept(reader, writer, credentials, self._hello(credentials))
+        except TransportError as fault:
+            _log_refusal(link.caller_address(writer), fault)
+            return
         finally:
-            self._callers.discard(task)
+            self._strangers -= 1
+        # The rows may have changed during the handshake, when this link was not yet in the set.
+        if credentials is not self._credentials:
+            await caller.close(TransportError(faults.NOT_VERIFIED, "The endpoint changed; connect again."))
+            return
+        await self._serve_caller(caller)
 
     async def _serve_caller(self, caller: Link) -> None:
         self._links.add(caller)
@@ -224,14 +230,7 @@ class HomeEndpoint:
             task.cancel()
         if self._callers:
             await asyncio.wait(self._callers)
-        for each in tuple(self._links):
-            with contextlib.suppress(TransportError):
-                await each.close()
 
 
 def _log_refusal(address: str, fault: TransportError) -> None:
     logger.warning("connection_refused", address=address, number=fault.number, reason=fault.text)
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())

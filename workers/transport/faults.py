@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import traceback
+
 NOT_TRANSMITTED = 9736
 ENDPOINT_STOPPED = 9666
 NO_ENDPOINT = 9748
@@ -42,6 +44,24 @@ class TransportError(Exception):
 
     def __str__(self) -> str:
         return f"{self.number}: {self.text}"
+
+
+def line_of(error: Exception) -> str:
+    """Return what an error of PostgreSQL, or of the system, says in one line.
+
+    Only PostgreSQL's primary message: its detail may quote data.
+    """
+    diagnosis = getattr(error, "diag", None)
+    message = getattr(diagnosis, "message_primary", None) or str(error) or type(error).__name__
+    return " ".join(message.split())
+
+
+def trace_of(error: BaseException) -> str:
+    """Return the traceback of an accident, for the log.
+
+    As text: a renderer that is handed the exception itself may print local variables, and with them bodies.
+    """
+    return "".join(traceback.format_exception(error))
 
 
 def number_of(sqlstate: str | None) -> int:

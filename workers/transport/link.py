@@ -118,8 +118,7 @@ async def accept(
         TransportError: 28034, 28045, 28024, 28025 and others, one of the two sides refused the other;
             9666, the endpoint is disabled.
     """
-    host, port = (writer.get_extra_info("peername") or ("?", "?"))[:2]
-    address = f"{host}:{port}"
+    address = caller_address(writer)
     _keep_alive(writer)
     stream = TlsStream(reader, writer, credentials.server_context, server_side=True)
     try:
@@ -134,6 +133,12 @@ async def accept(
     except BaseException:
         writer.transport.abort()
         raise
+
+
+def caller_address(writer: asyncio.StreamWriter) -> str:
+    """Return where a connection came from, for people."""
+    host, port = (writer.get_extra_info("peername") or ("?", "?"))[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def host_and_port(address: str) -> tuple[str, int]:
@@ -165,6 +170,11 @@ async def _open(address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWrite
         raise TransportError(
             faults.CONNECT_FAILED, f"The connection attempt to {address} failed: {_reason(error)}."
         ) from error
+    if writer.get_extra_info("sockname") == writer.get_extra_info("peername"):
+        # Where nobody listens, the kernel may choose that very port for our side, and connect us with
+        # ourselves; the listener could not bind it then.
+        writer.transport.abort()
+        raise TransportError(faults.CONNECT_FAILED, f"The connection attempt to {address} met nobody.")
     _keep_alive(writer)
     return reader, writer
 

@@ -10,6 +10,7 @@ import structlog
 
 from pybroker.workers.clock import Backoff
 from pybroker.workers.transport import statements
+from pybroker.workers.transport.faults import line_of
 from pybroker.xml import is_well_formed
 
 if TYPE_CHECKING:
@@ -46,10 +47,9 @@ class LocalDelivery:
             while await self._deliver_some():
                 self._backoff.reset()
         except psycopg.Error as error:
-            logger.warning(
-                "local_delivery_failed", database=self._database.name, error=" ".join(str(error).split())
-            )
-        self._due = self._clock.monotonic() + self._backoff.failed()
+            logger.warning("local_delivery_failed", database=self._database.name, error=line_of(error))
+        finally:
+            self._due = self._clock.monotonic() + self._backoff.failed()
 
     async def _deliver_some(self) -> int:
         to_check: list[tuple[int, bytes]] = []

@@ -11,7 +11,7 @@ import structlog
 
 from pybroker.workers.transport import arrays, faults, statements, wire
 from pybroker.workers.transport.endpoint import WINDOW
-from pybroker.workers.transport.faults import TransportError, number_of
+from pybroker.workers.transport.faults import TransportError, line_of, number_of, trace_of
 from pybroker.xml import is_well_formed
 
 if TYPE_CHECKING:
@@ -86,9 +86,8 @@ class Receiver:
         except TransportError as fault:
             logger.warning("batch_refused", address=link.address, number=fault.number, reason=fault.text)
             answer = wire.Refusal(batch.number, fault.number, fault.text[: wire.TEXT_CHARACTERS])
-        except Exception:
-            # Whatever it is, one batch must not end the others' connection.
-            logger.exception("batch_failed", address=link.address)
+        except Exception as error:  # whatever it is, the connection of the other batches must live
+            _log_accident(link.address, error)
             answer = wire.Refusal(
                 batch.number, faults.NOT_TRANSMITTED, "An error in the far worker; see its log."
             )
@@ -106,10 +105,9 @@ class Receiver:
                 async with database.connection() as connection:
                     delivered = await statements.deliver(connection, batch, malformed)
         except psycopg.Error as error:
-            reason = error.diag.message_primary or type(error).__name__
             raise TransportError(
                 number_of(error.sqlstate),
-                f"The far database did not take the batch: {' '.join(reason.split())}"
+                f"The far database did not take the batch: {line_of(error)}"
                 + (f" (SQLSTATE {error.sqlstate})" if error.sqlstate else ""),
             ) from error
         except arrays.ArrayError as error:
@@ -142,6 +140,10 @@ class Receiver:
             faults.SERVICE_NOT_FOUND,
             f'The service "{batch.to_service}" is in none of the databases served here.',
         )
+
+
+def _log_accident(address: str, error: Exception) -> None:
+    logger.error("batch_failed", address=address, trace=trace_of(error))
 
 
 def _enabled(database: Database) -> Database:

@@ -10,7 +10,7 @@ import structlog
 
 from pybroker.workers.clock import Backoff
 from pybroker.workers.transport import faults, statements
-from pybroker.workers.transport.faults import TransportError
+from pybroker.workers.transport.faults import TransportError, line_of, trace_of
 from pybroker.workers.transport.local import LocalDelivery
 from pybroker.workers.transport.outbound import FIRST_PAUSE, LONGEST_PAUSE
 from pybroker.workers.transport.sender import Sender
@@ -68,7 +68,7 @@ class Router:
                     logger.warning(
                         "database_not_read",
                         database=self._database.name,
-                        error=" ".join(str(error).split()),
+                        error=line_of(error),
                         next_attempt_in=pause,
                     )
                 await self._clock.sleep(pause)
@@ -125,5 +125,7 @@ class Router:
     def _ended(self, key: int | str, task: asyncio.Task[None]) -> None:
         del self._running[key]
         if not task.cancelled() and (error := task.exception()) is not None:
-            # One destination's accident; the next look starts it anew.
-            logger.error("destination_failed", database=self._database.name, destination=key, exc_info=error)
+            # One destination's accident, after which it pauses like after any failure.
+            logger.error(
+                "destination_failed", database=self._database.name, destination=key, trace=trace_of(error)
+            )

@@ -16,7 +16,7 @@ import structlog
 
 from pybroker.workers.clock import Backoff
 from pybroker.workers.transport import arrays, faults, statements, wire
-from pybroker.workers.transport.faults import TransportError
+from pybroker.workers.transport.faults import TransportError, line_of
 from pybroker.workers.transport.outbound import FIRST_PAUSE, LONGEST_PAUSE
 
 if TYPE_CHECKING:
@@ -78,19 +78,22 @@ class Sender:
             # The connection paces its own attempts, for all who want to use it.
             await self.wait_because(fault)
             return
+        is_through = False
         try:
-            await self._send_all(destination, outbound)
+            is_through = await self._send_all(destination, outbound)
         except TransportError as fault:
-            self._pause()
             await self.wait_because(fault)
         except psycopg.Error as error:
-            self._pause()
             logger.warning(
                 "batch_not_taken",
                 database=self._database.name,
                 destination=self._destination_no,
-                error=" ".join(str(error).split()),
+                error=line_of(error),
             )
+        finally:
+            # After whatever else went wrong too, or it would go wrong again at once.
+            if not is_through:
+                self._due = self._clock.monotonic() + self._backoff.failed()
 
     async def wait_because(self, problem: TransportError | str) -> None:
         """Make the problem the destination's transmission status."""
@@ -105,16 +108,13 @@ class Sender:
                 "status_not_set",
                 database=self._database.name,
                 status=text,
-                error=" ".join(str(error).split()),
+                error=line_of(error),
             )
         else:
             self._status, self._has_status = text, True
 
-    def _pause(self) -> None:
-        self._due = self._clock.monotonic() + self._backoff.failed()
-
-    async def _send_all(self, destination: Destination, outbound: Outbound) -> None:
-        """Send in one lane, and in all of them while one is not enough.
+    async def _send_all(self, destination: Destination, outbound: Outbound) -> bool:
+        """Send in one lane, and in all of them while one is not enough; return whether nothing is left.
 
         Most of the time little waits, and looking into one lane costs a quarter of looking into four.
         """
@@ -123,10 +123,9 @@ class Sender:
             if outcome is _Outcome.FULL:
                 await self._send_in_lanes(destination, outbound)
             elif outcome is _Outcome.STUCK:
-                self._pause()
-                return
+                return False
             elif outcome is _Outcome.EMPTY:
-                return
+                return True
 
     async def _send_in_lanes(self, destination: Destination, outbound: Outbound) -> None:
         """Send in all lanes until one of them has room left.

@@ -31,17 +31,18 @@ Row = TypeVar("Row")
 _ARRAY_TYPES = (1000, 1001, 1007, 1009, 1016, 1185, 2951)
 
 
-class BinaryArray(bytes):
-    """An array in PostgreSQL's binary format."""
+@dataclass(frozen=True, slots=True)
+class BinaryArray:
+    """Marks a parameter as an array in PostgreSQL's binary format; a plain bytes would be a bytea."""
 
-    __slots__ = ()
+    content: bytes
 
 
 class _ArrayLoader(Loader):
     format = Format.BINARY
 
-    def load(self, data: Buffer) -> BinaryArray:
-        return BinaryArray(data)
+    def load(self, data: Buffer) -> bytes:
+        return bytes(data)
 
 
 class _ArrayDumper(Dumper):
@@ -49,7 +50,7 @@ class _ArrayDumper(Dumper):
     format = Format.BINARY
 
     def dump(self, obj: BinaryArray) -> Buffer:
-        return obj
+        return obj.content
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,32 +70,32 @@ class Destination:
 class Taken:
     """The row of `take()`; all but `kinds` are binary arrays."""
 
-    endpoint_nos: BinaryArray
-    conversation_ids: BinaryArray
-    from_initiator: BinaryArray
-    from_services: BinaryArray
-    to_services: BinaryArray
-    to_brokers: BinaryArray
-    contracts: BinaryArray
-    expirations: BinaryArray
-    encrypted: BinaryArray
-    type_names: BinaryArray
-    dialog_index: BinaryArray
-    type_index: BinaryArray
-    sequence_numbers: BinaryArray
+    endpoint_nos: bytes
+    conversation_ids: bytes
+    from_initiator: bytes
+    from_services: bytes
+    to_services: bytes
+    to_brokers: bytes
+    contracts: bytes
+    expirations: bytes
+    encrypted: bytes
+    type_names: bytes
+    dialog_index: bytes
+    type_index: bytes
+    sequence_numbers: bytes
     kinds: str
-    bodies: BinaryArray
-    row_ids: BinaryArray
+    bodies: bytes
+    row_ids: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
     """The row of `deliver()`: binary arrays, one element for each dialog."""
 
-    next_numbers: BinaryArray
-    fault_codes: BinaryArray
-    fault_texts: BinaryArray
-    fault_is_final: BinaryArray
+    next_numbers: bytes
+    fault_codes: bytes
+    fault_texts: bytes
+    fault_is_final: bytes
 
 
 async def endpoint(connection: AsyncConnection[Any]) -> Endpoint | None:
