@@ -66,6 +66,9 @@ class RunningDemo:
             self._remember()
             time.sleep(0.02)
 
+    def has_booked(self) -> bool:
+        return re.search(r"\b[1-9]\d* booked", self.output) is not None
+
     def end(self) -> int:
         self.wait_until(lambda: self.process.poll() is not None)
         return int(self.process.returncode)
@@ -138,7 +141,7 @@ def test_json_is_all_that_a_program_reads(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_in_the_middle_cleans_up(tmp_path: Path, number: signal.Signals, code: int) -> None:
     with running(tmp_path, "--orders", str(NEVER_DONE)) as demo:
-        demo.wait_until(lambda: "booked" in demo.output)
+        demo.wait_until(demo.has_booked)
         demo.process.send_signal(number)
         assert demo.end() == code, demo.errors
         assert "Traceback" not in demo.errors
@@ -157,7 +160,7 @@ def test_a_signal_while_the_servers_start_cleans_up(tmp_path: Path) -> None:
 
 def test_a_killed_demo_leaves_nothing(tmp_path: Path) -> None:
     with running(tmp_path, "--orders", str(NEVER_DONE)) as demo:
-        demo.wait_until(lambda: "booked" in demo.output)
+        demo.wait_until(demo.has_booked)
         demo.process.kill()
         demo.process.wait()
         assert len(demo.workers) == 2
@@ -166,7 +169,7 @@ def test_a_killed_demo_leaves_nothing(tmp_path: Path) -> None:
 
 def test_a_worker_that_dies_is_named(tmp_path: Path) -> None:
     with running(tmp_path, "--orders", str(NEVER_DONE)) as demo:
-        demo.wait_until(lambda: "booked" in demo.output)
+        demo.wait_until(demo.has_booked)
         next(iter(demo.workers)).kill()
         assert demo.end() == 1
         assert re.search(r"The worker of (Trader1|DMBrokerage) ended by itself", demo.errors)

@@ -108,8 +108,7 @@ def _keep(between: Market, result: Reconciliation, console: Console) -> None:
     console.print("Ctrl-C ends both.")
     try:
         while True:
-            for broker in (between.trader, between.brokerage):
-                broker.check_worker()
+            between.check_workers()
             time.sleep(1)
     except Interruption:
         return
@@ -118,7 +117,6 @@ def _keep(between: Market, result: Reconciliation, console: Console) -> None:
 @contextmanager
 def _interruptible() -> Iterator[None]:
     """Raise `Interruption` for the first signal that asks the demo to end; ignore those that follow."""
-
     raised: list[Interruption] = []
 
     def interrupt(number: int, _frame: FrameType | None) -> None:

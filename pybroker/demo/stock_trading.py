@@ -34,6 +34,15 @@ class Market:
     trader: Broker
     brokerage: Broker
 
+    def check_workers(self) -> None:
+        """Do nothing while both workers run.
+
+        Raises:
+            DemoError: One has ended.
+        """
+        for broker in (self.trader, self.brokerage):
+            broker.check_worker()
+
 
 @contextmanager
 def market(say: Callable[[str], None]) -> Iterator[Market]:
@@ -78,9 +87,9 @@ def trade(between: Market, orders: int, display: Display) -> Reconciliation:
             for first in range(1, orders + 1, _BATCH):
                 _enter(trader, range(first, min(first + _BATCH, orders + 1)))
                 watch.look()
+                between.check_workers()
             while not watch.progress.is_over:
-                for broker in (between.trader, between.brokerage):
-                    broker.check_worker()
+                between.check_workers()
                 if watch.seconds_still > _PATIENCE:
                     raise DemoError(_why_still(between, trader, brokerage))
                 watch.wait()

@@ -11,7 +11,12 @@ declare
   service broker_private.services%rowtype;
   contract integer;
 begin
-  if not is_from_initiator then
+  if to_broker <> (select b.service_broker_guid from broker_private.broker_instance b) then
+    fault_code := -9795;
+    fault_text := format('9795: The broker instance "%s" is not where the route leads to.', to_broker);
+    is_final := false;
+    return;
+  elsif not is_from_initiator then
     fault_code := -8462;
     fault_text := 'The remote conversation endpoint is either in a state where no more messages can be exchanged, or it has been dropped.';
     is_final := true;

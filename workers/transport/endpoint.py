@@ -62,7 +62,8 @@ class HomeEndpoint:
         self._clock = clock
         self._seen: object = None
         self._credentials: Credentials | None = None
-        self._fault = TransportError(faults.NO_ENDPOINT, "The home database was not read yet.")
+        self._fault = TransportError(faults.NO_ENDPOINT, "The home database can't be read.")
+        self._was_read = asyncio.Event()
         self._server: asyncio.Server | None = None
         self._listening: tuple[str, int] | None = None
         # Weakly: a link that was opened belongs to the sending side, and is forgotten with it.
@@ -87,11 +88,13 @@ class HomeEndpoint:
                 certificates = await statements.certificates(connection)
         except (psycopg.Error, OSError) as error:
             logger.warning("home_database_unreadable", database=self._home.name, error=line_of(error))
+            self._was_read.set()
             return
         seen = (endpoint, sorted(certificates, key=lambda c: c.name), self._key_state(endpoint))
         if seen != self._seen:
             self._seen = seen
             await self._renew(endpoint, certificates)
+        self._was_read.set()
         await self._listen()
 
     async def connect(self, address: str) -> Link:
@@ -100,6 +103,8 @@ class HomeEndpoint:
         Raises:
             TransportError: This endpoint can't be used, or the far one is unreachable, refuses or is refused.
         """
+        # Right after the start nobody knows yet whether there is an endpoint.
+        await self._was_read.wait()
         if self._credentials is None:
             raise self._fault
         credentials = self._credentials

@@ -1,0 +1,107 @@
+"""What the README and the docs tell a person to type works as it stands there."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pybroker.embedded import EmbeddedServer
+from tests.shop import Session
+
+if TYPE_CHECKING:
+    from tests.conftest import Database
+
+ROOT = Path(__file__).parent.parent
+
+
+def blocks(file: str, mark: str) -> list[str]:
+    """Return the code blocks that follow this mark, an HTML comment that a reader doesn't see."""
+    text = (ROOT / file).read_text(encoding="utf-8")
+    return re.findall(rf"<!-- {mark} -->\n```\w+\n(.*?)```", text, re.DOTALL)
+
+
+def test_the_readme_s_conversation_in_psql_and_in_python(database: Database) -> None:
+    (script,) = blocks("README.md", "psql")
+    psql = subprocess.run(
+        [database.server.binary("psql"), "-X", "-v", "ON_ERROR_STOP=1", "-At", database.url],
+        input=script,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert psql.returncode == 0, psql.stderr
+    assert '//shop/ack|{"id": 1}' in psql.stdout
+    (program,) = blocks("README.md", "python")
+    environment = {**os.environ, "PYBROKER_DATABASE_URL": database.url}
+    python = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert python.returncode == 0, python.stderr
+    assert "{'id': 3}" in python.stdout
+
+
+def test_the_procedure_of_the_activation_page(database: Database) -> None:
+    text = (ROOT / "docs/activation.md").read_text(encoding="utf-8")
+    (procedure,) = re.findall(r"```sql\n(.*?)```", text, re.DOTALL)
+    with database.connect() as connection:
+        session = Session(connection)
+        session.rows("create table bookings (body bytea)")
+        (script,) = blocks("README.md", "psql")
+        session.rows(script[: script.index("-- The shop begins")])
+        session.rows(procedure)
+        handle = session.value(
+            "select broker.begin_dialog('//shop/orders', '//warehouse/fulfilment', '//shop/ordering')"
+        )
+        session.send(handle, "//shop/order", b"1")
+        session.rows("call book_orders()")
+        session.end(handle)
+        session.rows("call book_orders()")
+        assert session.rows("select body from bookings") == [(b"1",)]
+        assert session.rows("select from fulfilment") == []
+
+
+def test_two_databases_typed_by_hand(tmp_path: Path) -> None:
+    with EmbeddedServer() as shop, EmbeddedServer() as warehouse:
+        shop.create_database("shop")
+        warehouse.create_database("warehouse")
+        programs = f"{Path(sys.executable).parent}:{shop.binary('psql').parent}"
+        environment = {
+            **os.environ,
+            "PATH": f"{programs}:{os.environ['PATH']}",
+            "SHOP_URL": shop.url("shop"),
+            "WAREHOUSE_URL": warehouse.url("warehouse"),
+        }
+        page = "docs/two-databases.md"
+        (workers,) = blocks(page, "shell: background")
+        *preparation, conversation = blocks(page, "shell")
+        script = "\n".join(["set -eu", *preparation, "exec 3>&1 >worker.log 2>&1", workers])
+        script += f"\nexec >&3 2>&1\ntrap 'kill $(jobs -p); wait' EXIT\n{conversation}"
+        done = subprocess.run(
+            ["bash", "-c", script],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "//shop/order      | one" in done.stdout, done.stdout
+
+
+@pytest.mark.parametrize("page", sorted(p.name for p in (ROOT / "docs").glob("*.md")) + ["README.md"])
+def test_no_link_leads_nowhere(page: str) -> None:
+    path = ROOT / page if page == "README.md" else ROOT / "docs" / page
+    for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8")):
+        assert (path.parent / target).exists(), f"{page} links to {target}"
+
+
