@@ -1,8 +1,8 @@
 """Migrations: tables by Alembic revisions, functions and views from the files of ``pybroker.sql``.
 
-A database is migrated in one transaction under an advisory lock, so two terminals at once are safe. From an application's own
-Alembic, either call :func:`upgrade` in ``env.py``, or add :data:`VERSIONS` to ``version_locations``: the revisions have
-the branch label ``pybroker``.
+A database is migrated in one transaction under an advisory lock, so two terminals at once are safe. From an
+application's own Alembic, either call :func:`upgrade` in ``env.py``, or add :data:`VERSIONS` to
+``version_locations``: the revisions have the branch label ``pybroker``.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def migrate(database_url: str, *, worker_roles: Sequence[str] = ()) -> Migration
     """Bring a database to this version of pybroker.
 
     Args:
-        database_url: a libpq URL or connection string; its role owns the database or may create schemas in it.
+        database_url: a libpq URL or connection string; its role owns the database, or may create schemas.
         worker_roles: existing roles that may run ``pybroker worker`` on this database, beside its owner.
 
     Raises:
@@ -109,7 +109,8 @@ def offline_sql(*, worker_roles: Sequence[str] = ()) -> str:
 def run_revision_sql(file_name: str) -> None:
     """Run a revision's SQL file, from the revision's ``upgrade()``.
 
-    In an application's own Alembic nobody calls :func:`upgrade`, so the newest revision brings the functions too.
+    In an application's own Alembic nobody calls :func:`upgrade`, so the newest revision brings the
+    functions too.
     """
     text = (VERSIONS / file_name).read_text(encoding="utf-8")
     context = op.get_context()

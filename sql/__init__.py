@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-# A view, and a function with an SQL-standard body, must come after what it names; PL/pgSQL looks names up when it runs.
+# A view, and a function with an SQL-standard body, must come after what it names; PL/pgSQL looks names up
+# when it runs.
 CHAPTERS = ("foundation", "security", "definition", "conversation", "delivery", "activation", "monitoring")
 # Grants are made again at every migration: new functions and new worker roles both need them.
 ALWAYS_APPLIED = "security/rights.sql"

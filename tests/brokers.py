@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -18,6 +17,7 @@ from tests.shop import Session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 INITIATOR_DEFINITIONS = """
 select broker.create_message_type('order');
@@ -60,7 +60,16 @@ class Site:
         self.psql = self.session()
 
     def certificate(self) -> str:
-        run = [sys.executable, "-m", "pybroker", "certificate", "create", self.name, "--key-directory", self.keys]
+        run = [
+            sys.executable,
+            "-m",
+            "pybroker",
+            "certificate",
+            "create",
+            self.name,
+            "--key-directory",
+            self.keys,
+        ]
         subprocess.run(run, check=True, capture_output=True)
         return (self.keys / f"{self.name}.pem").read_text()
 
@@ -78,13 +87,25 @@ class Site:
 
     def route(self, service: str, to: Site) -> None:
         self.psql.rows(
-            "select broker.create_route(%s, %s, service_name => %s)", service, f"tcp://127.0.0.1:{to.port}", service
+            "select broker.create_route(%s, %s, service_name => %s)",
+            service,
+            f"tcp://127.0.0.1:{to.port}",
+            service,
         )
 
     def start_worker(self) -> None:
         with self.log.open("a") as log:
             self.worker = subprocess.Popen(
-                [sys.executable, "-m", "pybroker", "worker", "--database-url", self.url, "--key-directory", self.keys],
+                [
+                    sys.executable,
+                    "-m",
+                    "pybroker",
+                    "worker",
+                    "--database-url",
+                    self.url,
+                    "--key-directory",
+                    self.keys,
+                ],
                 stderr=log,
                 stdout=log,
                 text=True,

@@ -63,8 +63,7 @@ class Session:
         """Return type, number and body of each message."""
         extra = "".join(f", {name} => %s" for name in options)
         query = (
-            "select message_type_name, message_sequence_number, message_body"
-            f" from broker.receive(%s{extra})"
+            f"select message_type_name, message_sequence_number, message_body from broker.receive(%s{extra})"
         )
         return self.rows(query, queue, *options.values())
 

@@ -67,7 +67,9 @@ def test_a_second_migration_changes_nothing(empty: str) -> None:
 
 def test_two_terminals_may_migrate_at_once(empty: str) -> None:
     results: list[int] = []
-    threads = [threading.Thread(target=lambda: results.append(migrate(empty).applied_files)) for _ in range(4)]
+    threads = [
+        threading.Thread(target=lambda: results.append(migrate(empty).applied_files)) for _ in range(4)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -75,7 +77,9 @@ def test_two_terminals_may_migrate_at_once(empty: str) -> None:
     assert sorted(count > 0 for count in results) == [False, False, False, True]
 
 
-def test_an_upgraded_database_is_like_a_fresh_one_and_keeps_its_conversations(any_server: EmbeddedServer) -> None:
+def test_an_upgraded_database_is_like_a_fresh_one_and_keeps_its_conversations(
+    any_server: EmbeddedServer,
+) -> None:
     fresh, old = _empty(any_server), _empty(any_server)
     migrate(fresh)
     migrate(old)
@@ -155,10 +159,14 @@ def test_an_application_brings_pybroker_along_in_its_own_alembic(empty: str, tmp
     config.set_main_option("script_location", str(tmp_path))
     config.set_main_option("path_separator", "newline")
     config.set_main_option("version_locations", f"{versions}\n{VERSIONS}")
-    config.set_main_option("sqlalchemy.url", empty.replace("postgresql://", "postgresql+psycopg://").replace("%", "%%"))
+    config.set_main_option(
+        "sqlalchemy.url", empty.replace("postgresql://", "postgresql+psycopg://").replace("%", "%%")
+    )
     command.upgrade(config, "heads")
     with psycopg.connect(empty) as session:
-        assert session.execute("select name from broker.service_queues").fetchall() == [("from_the_application",)]
+        assert session.execute("select name from broker.service_queues").fetchall() == [
+            ("from_the_application",)
+        ]
 
 
 def test_the_command_says_what_it_did_and_what_is_wrong(empty: str) -> None:

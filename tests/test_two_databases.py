@@ -134,7 +134,9 @@ def test_a_foreign_certificate_gets_no_message_through_and_the_sender_learns_why
         status = "select broker.get_transmission_status(%s)"
         until(lambda: "28034" in shop.psql.value(status, dialog))
         warehouse.psql.rows("select broker.drop_certificate('shop')")
-        until(lambda: "28034" not in shop.psql.value(status, dialog) and shop.psql.value(status, dialog) != "")
+        until(
+            lambda: "28034" not in shop.psql.value(status, dialog) and shop.psql.value(status, dialog) != ""
+        )
         assert warehouse.psql.bodies() == []
         pem = (shop.keys / "shop.pem").read_text()
         warehouse.trust("shop", pem)
@@ -271,7 +273,7 @@ def _threads(
     def guarded(body: Callable[[], None]) -> None:
         try:
             body()
-        except BaseException as error:  # noqa: BLE001 - reported by the test
+        except BaseException as error:
             failures.append(error)
 
     threads = [threading.Thread(target=guarded, args=(body,)) for body in bodies]

@@ -18,4 +18,6 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     """Refuse: going back would drop conversations."""
-    raise NotImplementedError("pybroker does not downgrade: restore a backup, or drop the schemas broker and broker_private")
+    raise NotImplementedError(
+        "pybroker does not downgrade: restore a backup, or drop the schemas broker and broker_private"
+    )

@@ -1,0 +1,1 @@
+"""The revisions; Alembic finds them by this folder."""

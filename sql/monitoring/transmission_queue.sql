@@ -7,11 +7,15 @@ select
   s.name as from_service_name,
   k.name as service_contract_name,
   t.enqueue_time,
+  -- Within this database what went straight came first: what was received and what waits for it.
   (
     select n.next_number from broker_private.sequence_counters n
-    where n.endpoint_no = t.endpoint_no and n.kind = 'A'
+    where n.endpoint_no = coalesce(l.endpoint_no, t.endpoint_no) and n.kind = case when l.endpoint_no is null then 'A' else 'R' end
     order by n.epoch desc
     limit 1
+  ) + (
+    select count(*) from broker_private.messages m
+    where m.group_no = l.group_no and m.precedence = 10 - l.priority and m.endpoint_no = l.endpoint_no and m.urgency = 2
   ) + row_number() over (partition by t.endpoint_no order by t.id) - 1 as message_sequence_number,
   y.name as message_type_name,
   t.kind = 'X' as is_conversation_error,
@@ -26,5 +30,6 @@ join broker_private.services s on s.service_id = e.service_id
 join broker_private.contracts k on k.contract_id = e.contract_id
 join broker_private.message_types y on y.message_type_id = t.message_type_id
 join broker_private.destinations d on d.destination_no = t.destination_no
+left join broker_private.endpoints l on l.conversation_id = e.conversation_id and l.is_initiator <> e.is_initiator
 left join broker_private.far_events f on f.endpoint_no = t.endpoint_no and f.event = 'B'
 left join broker_private.transmission_status w on w.endpoint_no = t.endpoint_no;
