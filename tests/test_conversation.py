@@ -672,3 +672,142 @@ def waits(observer: Session, session: Session, kind: str = "Timeout") -> bool:
     """Tell whether PostgreSQL reports this session as waiting for a lock, or in a pause of RECEIVE."""
     query = "select wait_event_type = %s from pg_stat_activity where pid = %s"
     return bool(observer.value(query, kind, session.connection.info.backend_pid))
+
+
+@pytest.fixture
+def clock(shop: Shop) -> Callable[[str], None]:
+    """A function that moves the clock of the shop's database; only the role that owns the schema can do that."""
+
+    def move(offset: str) -> None:
+        shop.psql.rows(
+            "create or replace function broker_private.clock() returns timestamptz language sql volatile"
+            f" begin atomic select pg_catalog.clock_timestamp() + interval '{offset}'; end"
+        )
+
+    return move
+
+
+DIALOG_TIMER = "http://schemas.microsoft.com/SQL/ServiceBroker/DialogTimer"
+FIRE = "select broker_private.fire_timers()"
+
+
+def test_rows_083_084_086_a_timer_fires_once_on_this_side_before_all_else(
+    shop: Shop, clock: Callable[[str], None]
+) -> None:
+    psql = shop.psql
+    dialog = psql.dialog()
+    psql.send(dialog, "order", b"0")
+    target = psql.handle_of(dialog)
+    timer = "select broker.begin_conversation_timer(%s, %s::interval)"
+    psql.rows(timer, target, "10 s")
+    psql.rows(timer, target, "1 min")
+    clock("20 s")
+    assert psql.value(FIRE) == 0
+    clock("2 min")
+    assert psql.value(FIRE) == 1
+    assert psql.value(FIRE) == 0
+    assert [kind for kind, _, _ in psql.receive()] == [DIALOG_TIMER, "order"]
+    assert psql.state(target) == "CO"
+    assert psql.receive("shop") == []
+
+
+def test_row_085_a_timer_ends_before_the_dialog_does(shop: Shop) -> None:
+    psql = shop.psql
+    dialog = psql.dialog(lifetime="1 h")
+    timer = "select broker.begin_conversation_timer(%s, %s::interval)"
+    assert psql.refused(timer, dialog, "2 h") == "S8410"
+    assert psql.refused(timer, dialog, "0") == "S0153"
+    assert psql.refused(timer, dialog, None) == "S0153"
+    assert psql.refused(timer, "00000000-0000-0000-0000-000000000000", "1 s") == "S8426"
+    psql.send(dialog)
+    target = psql.handle_of(dialog)
+    psql.end(target)
+    assert psql.refused(timer, target, "1 s") == "S8458"
+
+
+def test_edge_042_a_timer_waits_for_a_queue_that_is_off(shop: Shop, clock: Callable[[str], None]) -> None:
+    psql = shop.psql
+    dialog = psql.dialog()
+    psql.rows("select broker.begin_conversation_timer(%s, '1 s')", dialog)
+    psql.rows("select broker.alter_queue('shop', status => false)")
+    clock("1 min")
+    assert psql.value(FIRE) == 0
+    psql.rows("select broker.alter_queue('shop', status => true)")
+    assert psql.value(FIRE) == 1
+    assert [kind for kind, _, _ in psql.receive("shop")] == [DIALOG_TIMER]
+    psql.rows("select broker.begin_conversation_timer(%s, '1 s')", dialog)
+    psql.end(dialog)
+    clock("1 h")
+    assert psql.value(FIRE) == 0
+
+
+def test_rows_041_089_090_when_the_lifetime_is_over_both_sides_get_an_error(
+    shop: Shop, clock: Callable[[str], None]
+) -> None:
+    psql = shop.psql
+    assert psql.refused("select broker.begin_dialog('//shop', '//warehouse', lifetime => '0')") == "S8411"
+    dialog = psql.dialog(lifetime="1 min")
+    psql.send(dialog, "order", b"in time")
+    target = psql.handle_of(dialog)
+    clock("2 min")
+    assert psql.value(FIRE) == 2
+    assert psql.value(FIRE) == 0
+    for handle, queue in ((dialog, "shop"), (target, "warehouse")):
+        assert psql.state(handle) == "ER"
+        (kind, _, body), *rest = psql.receive(queue)
+        assert kind == ERROR
+        assert b"<Code>-8489</Code>" in (body or b"")
+        assert [kind for kind, _, _ in rest] == (["order"] if queue == "warehouse" else [])
+    assert psql.refused("select broker.send(%s, 'order')", dialog) == "S8429"
+    psql.end(dialog)
+    psql.end(target)
+    assert (psql.state(dialog), psql.state(target)) == (None, "CD")
+
+
+def test_rows_091_092_093_094_the_closest_priority_is_fixed_when_the_endpoint_is_made(shop: Shop) -> None:
+    psql = shop.psql
+    create = "select broker.create_broker_priority(%s, %s, %s, %s, %s)"
+    contract, local, remote = "ordering", "//shop", "//warehouse"
+    criteria = [
+        (contract, local, remote),
+        (contract, local, None),
+        (contract, None, remote),
+        (contract, None, None),
+        (None, local, remote),
+        (None, local, None),
+        (None, None, remote),
+        (None, None, None),
+    ]
+    level = "select priority from broker.conversation_endpoints where conversation_handle = %s"
+    assert psql.value(level, psql.dialog()) == 5
+    for place, chosen in reversed(list(enumerate(criteria, 1))):
+        psql.rows(create, f"priority {place}", *chosen, place)
+        assert psql.value(level, psql.dialog()) == place
+    dialog = psql.dialog()
+    psql.rows("select broker.alter_broker_priority('priority 1', priority_level => 9)")
+    assert psql.value(level, dialog) == 1
+    psql.send(dialog)
+    assert psql.value(level, psql.handle_of(dialog)) == 4
+    for refused in ((0,), (11,), (None,)):
+        assert psql.refused(create, "p", None, None, "//other", *refused) == "S0153"
+    assert psql.refused(create, "p", contract, None, None, 5) == "S2714"
+    assert psql.refused(create, "p", "nothing", None, None, 5) == "S8425"
+    assert psql.refused(create, "p", None, "nothing", None, 5) == "S8423"
+    psql.rows("select broker.drop_broker_priority('priority 1')")
+    assert psql.refused("select broker.drop_broker_priority('priority 1')") == "S0208"
+    assert psql.value("select count(*) from broker.conversation_priorities") == 7
+
+
+def test_rows_058_095_096_the_most_urgent_waiting_message_decides_which_group_is_received(shop: Shop) -> None:
+    psql = shop.psql
+    psql.rows(
+        "select broker.create_broker_priority('high', remote_service_name => '//shop', priority_level => 8)"
+    )
+    psql.rows("select broker.create_service('//calm shop', 'shop')")
+    calm = psql.value("select broker.begin_dialog('//calm shop', '//warehouse', 'ordering')")
+    urgent = psql.dialog()
+    psql.send(calm, "order", b"older, level 5")
+    psql.send(urgent, "order", b"newer, level 8")
+    look = "select priority, message_body from broker.receive('warehouse')"
+    assert psql.rows(look) == [(8, b"newer, level 8")]
+    assert psql.rows(look) == [(5, b"older, level 5")]

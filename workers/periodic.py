@@ -27,6 +27,12 @@ async def sweep(database: Database) -> None:
         await connection.execute("select broker_private.sweep()")
 
 
+async def fire_timers(database: Database) -> None:
+    """Put DialogTimer messages into queues, and Errors on conversations whose lifetime is over."""
+    async with database.connection() as connection:
+        await connection.execute("select broker_private.fire_timers()")
+
+
 async def renew_greeting(database: Database) -> None:
     """Learn of a broker that was turned on, turned off or given a new identity."""
     await database.renew_greeting()
@@ -42,6 +48,7 @@ class PeriodicTask(NamedTuple):
 
 PERIODIC_TASKS = (
     PeriodicTask("greeting", 2.0, renew_greeting),
+    PeriodicTask("timers", 0.5, fire_timers),
     PeriodicTask("sweep", 60.0, sweep),
 )
 

@@ -159,6 +159,18 @@ create table broker_private.routes (
 );
 insert into broker_private.routes (name, address) values ('AutoCreatedLocal', 'LOCAL');
 
+-- Which level a dialog gets; null is ANY. Of several that match the one with the contract comes first, then the one with the
+-- local service, then the one with the remote service.
+create table broker_private.priorities (
+  priority_id integer primary key default nextval('broker_private.object_id'),
+  name text collate "C" not null unique check (length(name) between 1 and 128),
+  contract_id integer references broker_private.contracts,
+  local_service_id integer references broker_private.services,
+  remote_service_name text collate "C",
+  priority_level smallint not null check (priority_level between 1 and 10),
+  unique nulls not distinct (contract_id, local_service_id, remote_service_name)
+);
+
 -- Class: Q queue, S service, C contract, P TCP endpoint. A grantee may be a principal that is no database role.
 create table broker_private.permissions (
   class "char" not null,
@@ -235,6 +247,7 @@ create table broker_private.endpoints (
 ) with (fillfactor = 70);
 create index endpoints_group on broker_private.endpoints (group_no);
 create index endpoints_service on broker_private.endpoints (service_id);
+create index endpoints_lifetime on broker_private.endpoints (expires_at) where closed_at is null;
 create index endpoints_closed on broker_private.endpoints (closed_at) where closed_at is not null;
 
 -- What the far side did, by insert only: an arrival locks nothing that this side may hold.
@@ -245,6 +258,13 @@ create table broker_private.far_events (
   far_broker_instance uuid,
   primary key (endpoint_no, event)
 );
+
+-- One timer for each endpoint. It goes when it fires.
+create table broker_private.conversation_timers (
+  endpoint_no bigint primary key,
+  fires_at timestamp with time zone not null
+);
+create index conversation_timers_due on broker_private.conversation_timers (fires_at);
 
 -- Numbers that move with the messages of an endpoint. Kind: A next to be acknowledged by the far broker, I next expected
 -- from it, R next to be returned by RECEIVE on a dialog within this database. The epoch (number / 128) leads the index from

@@ -13,7 +13,7 @@ from typer.main import get_command
 SUBCOMMANDS = {
     "migrate": "Install Service Broker in a database, or bring it to this version.",
     "worker": "Serve databases: activation, timers and transport.",
-    "demo": "Run a shop and a warehouse that talk through the broker.",
+    "demo": "Trade stocks between two databases, on two servers made for it.",
     "certificate": "Make keys and certificates for dialogs and transport.",
     "server": "Run an embedded PostgreSQL.",
 }

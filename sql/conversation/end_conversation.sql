@@ -70,6 +70,7 @@ begin
   end if;
   delete from broker_private.messages m
   where m.group_no = e.group_no and m.precedence = 10 - e.priority and m.endpoint_no = e.endpoint_no;
+  delete from broker_private.conversation_timers t where t.endpoint_no = e.endpoint_no;
   delete from broker_private.transmission_status s
   where s.endpoint_no = e.endpoint_no
     and not exists (select from broker_private.transmission_messages t where t.endpoint_no = e.endpoint_no);

@@ -17,8 +17,8 @@ begin
   )
   values (
     handle, conversation, initiator, group_number, service, queue, contract, far_service_name,
-    far_instance, broker_private.destination_of(far_service_name, far_instance), initial_path, far_endpoint, 5, expiry,
-    encryption, owner_name
+    far_instance, broker_private.destination_of(far_service_name, far_instance), initial_path, far_endpoint,
+    broker_private.priority_of(contract, service, far_service_name), expiry, encryption, owner_name
   )
   returning endpoint_no into number;
   insert into broker_private.sequence_counters (endpoint_no, kind, epoch, next_number)

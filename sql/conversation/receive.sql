@@ -179,7 +179,7 @@ begin
       row(
         is_cut::integer, 10 - c.precedence, c.id, g.conversation_group_id, e.conversation_handle, c.sequence_number, s.name, s.service_id,
         k.name, k.contract_id, y.name, y.message_type_id, y.validation, c.body,
-        broker_private.message_id(e.conversation_id, not e.is_initiator, c.urgency, c.sequence_number),
+        broker_private.message_id(e.conversation_id, not e.is_initiator, c.urgency, case c.urgency when 2 then c.sequence_number else c.id end),
         c.enqueue_time
       )::broker.message
       order by c.precedence, c.endpoint_no, c.urgency, c.id

@@ -37,7 +37,7 @@ begin
       endpoint_no, enqueue_time, destination_no, message_type_id, precedence, kind, body
     )
     values (
-      e.endpoint_no, broker_private.clock(), e.destination_no, case end_kind when 'E' then 2 else 1 end, 10 - e.priority,
+      e.endpoint_no, broker_private.clock(), e.destination_no, case end_kind when 'E' then 2 else 1 end, 5,
       end_kind, content
     );
     update broker_private.endpoints x set local_end = end_kind, path = e.path where x.endpoint_no = e.endpoint_no;

@@ -32,6 +32,7 @@ begin
   where e.endpoint_no = any (gone) and m.group_no = e.group_no and m.endpoint_no = e.endpoint_no;
   delete from broker_private.transmission_messages t where t.endpoint_no = any (gone);
   delete from broker_private.transmission_status s where s.endpoint_no = any (gone);
+  delete from broker_private.conversation_timers t where t.endpoint_no = any (gone);
   delete from broker_private.sequence_counters n where n.endpoint_no = any (gone);
   delete from broker_private.far_events f where f.endpoint_no = any (gone);
   delete from broker_private.groups g

@@ -26,6 +26,7 @@ select
     else e.far_broker_instance
   end as far_broker_instance,
   e.owner as principal_id,
+  t.fires_at as dialog_timer,
   e.is_encrypted,
   e.priority,
   false as is_system
@@ -34,4 +35,5 @@ join broker_private.groups g on g.group_no = e.group_no
 join broker_private.visible_queues q on q.queue_id = e.queue_id
 join broker_private.endpoint_states s on s.endpoint_no = e.endpoint_no
 left join broker_private.far_events f on f.endpoint_no = e.endpoint_no and f.event = 'B'
+left join broker_private.conversation_timers t on t.endpoint_no = e.endpoint_no
 where s.state is not null;

@@ -5,7 +5,9 @@ select
   m.queue_id, m.status, m.priority, m.queuing_order, m.conversation_group_id, m.conversation_handle, m.message_sequence_number,
   m.service_name, m.service_id, m.service_contract_name, m.service_contract_id, m.message_type_name, m.message_type_id,
   m.validation, m.message_body,
-  broker_private.message_id(m.conversation_id, not m.is_initiator, m.urgency, m.message_sequence_number) as message_id,
+  broker_private.message_id(
+    m.conversation_id, not m.is_initiator, m.urgency, case m.urgency when 2 then m.message_sequence_number else m.queuing_order end
+  ) as message_id,
   m.message_enqueue_time
 from (
   select

@@ -1,0 +1,52 @@
+-- broker.begin_conversation_timer(conversation_handle, timeout): BEGIN CONVERSATION TIMER: after the timeout a DialogTimer message is in
+-- this side's own queue; the far side never knows. Another call replaces the timer. A worker fires it.
+-- Locks: the group's row, then the timer's.
+-- Errors: 8426 handle, 8458 state, 8410 beyond the dialog's lifetime, 153 timeout, 229.
+create or replace function broker.begin_conversation_timer(conversation_handle uuid, timeout interval)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  done boolean;
+begin
+  done := broker_private.begin_conversation_timer(current_user, conversation_handle, timeout);
+end
+$$;
+
+create or replace function broker_private.begin_conversation_timer(caller name, handle uuid, timeout interval)
+returns boolean
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  e broker_private.endpoints%rowtype;
+  endpoint_state text;
+begin
+  perform broker_private.assert_entry();
+  if timeout is null or timeout <= interval '0' then
+    perform broker_private.refuse(
+      153, format('The timeout %s of the conversation timer is not above 0.', coalesce(timeout::text, 'NULL')), 'Give an interval above 0.'
+    );
+  end if;
+  perform broker_private.lock_group_of(handle);
+  select x.* into e from broker_private.endpoints x where x.conversation_handle = handle;
+  perform broker_private.require_receive(caller, e.queue_id);
+  select s.state into endpoint_state from broker_private.endpoint_states s where s.endpoint_no = e.endpoint_no;
+  if endpoint_state in ('DO', 'CD') then
+    perform broker_private.refuse(
+      8458, format('The conversation endpoint "%s" is in state %s and takes no timer.', handle, endpoint_state),
+      'This side has ended the conversation.'
+    );
+  end if;
+  if broker_private.clock() + timeout > e.expires_at then
+    perform broker_private.refuse(
+      8410, format('The timer of conversation "%s" would fire after the end of its lifetime, %s.', handle, e.expires_at),
+      'Use a shorter timeout: when the lifetime is over an Error message comes anyway.'
+    );
+  end if;
+  insert into broker_private.conversation_timers as t (endpoint_no, fires_at) values (e.endpoint_no, broker_private.clock() + timeout)
+  on conflict (endpoint_no) do update set fires_at = excluded.fires_at;
+  return true;
+end
+$$;

@@ -1,0 +1,63 @@
+-- broker.alter_broker_priority(name, ...): ALTER BROKER PRIORITY; what is not given (NULL) stays. Dialogs that exist keep their level.
+-- Errors: 208 not found, and those of create_broker_priority.
+create or replace function broker.alter_broker_priority(
+  name text,
+  contract_name text default null,
+  local_service_name text default null,
+  remote_service_name text default null,
+  priority_level integer default null
+)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  done boolean;
+begin
+  done := broker_private.alter_broker_priority(
+    current_user, name, contract_name, local_service_name, remote_service_name, priority_level
+  );
+end
+$$;
+
+create or replace function broker_private.alter_broker_priority(
+  caller name, priority_name text, contract_name text, local_service text, remote_service text, level integer
+)
+returns boolean
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  this broker_private.priorities%rowtype;
+begin
+  perform broker_private.assert_entry();
+  perform broker_private.require_database_ownership(caller, 'broker priority');
+  this := broker_private.find_priority(priority_name);
+  perform broker_private.check_priority(priority_name, remote_service, coalesce(level, this.priority_level));
+  if contract_name is not null then
+    this.contract_id := (broker_private.find_contract(contract_name)).contract_id;
+  end if;
+  if local_service is not null then
+    this.local_service_id := (broker_private.find_service(local_service)).service_id;
+  end if;
+  this.remote_service_name := coalesce(remote_service, this.remote_service_name);
+  if exists (
+    select from broker_private.priorities p
+    where p.priority_id <> this.priority_id and p.contract_id is not distinct from this.contract_id
+      and p.local_service_id is not distinct from this.local_service_id
+      and p.remote_service_name is not distinct from this.remote_service_name
+  ) then
+    perform broker_private.refuse(
+      2714, format('There is another broker priority for the contract and services that "%s" would have.', priority_name),
+      'broker.conversation_priorities lists them; alter or drop the other one.'
+    );
+  end if;
+  update broker_private.priorities p set
+    contract_id = this.contract_id,
+    local_service_id = this.local_service_id,
+    remote_service_name = this.remote_service_name,
+    priority_level = coalesce(level, p.priority_level)
+  where p.priority_id = this.priority_id;
+  return true;
+end
+$$;

@@ -1,0 +1,26 @@
+-- broker.drop_broker_priority(name): DROP BROKER PRIORITY. Dialogs that exist keep their level.
+-- Errors: 208 not found, 229.
+create or replace function broker.drop_broker_priority(name text)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  done boolean;
+begin
+  done := broker_private.drop_broker_priority(current_user, name);
+end
+$$;
+
+create or replace function broker_private.drop_broker_priority(caller name, priority_name text)
+returns boolean
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform broker_private.assert_entry();
+  perform broker_private.require_database_ownership(caller, 'broker priority');
+  delete from broker_private.priorities p where p.priority_id = (broker_private.find_priority(priority_name)).priority_id;
+  return true;
+end
+$$;

@@ -1,0 +1,59 @@
+-- broker_private.fire_timers(): puts a DialogTimer message into the queue of each endpoint whose timer is over, and an Error, -8489, into
+-- that of each whose lifetime is over. Returns how many messages that made. A timer of a queue that is off waits until it is on.
+-- Locks: the timers, skipping one that is being set anew; no group.
+create or replace function broker_private.fire_timers()
+returns integer
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+declare
+  fired integer;
+  expired bigint;
+  expirations integer := 0;
+begin
+  with due as materialized (
+    select t.endpoint_no
+    from broker_private.conversation_timers t
+    where t.fires_at <= broker_private.clock()
+    order by t.fires_at
+    limit 1000
+    for update skip locked
+  ),
+  ready as materialized (
+    select d.endpoint_no, e.group_no, e.queue_id, e.priority, e.local_end
+    from due d
+    join broker_private.endpoints e on e.endpoint_no = d.endpoint_no
+    join broker_private.queues q on q.queue_id = e.queue_id
+    where q.is_enqueue_enabled or e.local_end is not null
+  ),
+  gone as (
+    delete from broker_private.conversation_timers t using ready r where t.endpoint_no = r.endpoint_no
+  ),
+  put as (
+    insert into broker_private.messages (
+      group_no, endpoint_no, sequence_number, enqueue_time, queue_id, message_type_id, precedence, urgency
+    )
+    select r.group_no, r.endpoint_no, 0, broker_private.clock(), r.queue_id, 5, 10 - r.priority, 0
+    from ready r
+    where r.local_end is null
+    returning 1
+  )
+  select count(*) into fired from put;
+
+  for expired in
+    select e.endpoint_no
+    from broker_private.endpoints e
+    where e.closed_at is null and e.expires_at <= broker_private.clock()
+      and not exists (select from broker_private.far_events f where f.endpoint_no = e.endpoint_no and f.event = 'X')
+    order by e.expires_at
+    limit 1000
+  loop
+    perform broker_private.put_broker_error(
+      expired, 8489, 'The dialog has exceeded the specified LIFETIME.'
+    );
+    expirations := expirations + 1;
+  end loop;
+  return fired + expirations;
+end
+$$;

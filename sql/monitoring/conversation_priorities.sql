@@ -1,0 +1,10 @@
+-- broker.conversation_priorities: the broker priorities, as sys.conversation_priorities. NULL is ANY.
+create or replace view broker.conversation_priorities as
+select
+  p.priority_id,
+  p.name,
+  p.contract_id as service_contract_id,
+  p.local_service_id,
+  p.remote_service_name,
+  p.priority_level as priority
+from broker_private.priorities p;
