@@ -179,7 +179,7 @@ def test_a_worker_that_dies_is_named(tmp_path: Path) -> None:
 
 def test_without_the_wheel_the_extra_is_named(tmp_path: Path) -> None:
     without = (
-        "from pybroker import embedded; embedded._installations = lambda: iter(());"
+        "from pybroker.embedded import installations as embedded; embedded._installations = lambda: iter(());"
         "embedded._wheel_root = lambda: None; "
     )
     with running(tmp_path, command=without + COMMAND) as demo:

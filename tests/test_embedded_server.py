@@ -386,7 +386,7 @@ def test_an_ordinary_user_runs_the_wheel_in_place(open_path: Path) -> None:
         pytest.skip("no Python 3.11 that an ordinary account can run")
     (open_path / "pybroker").mkdir()
     (open_path / "pybroker" / "__init__.py").touch()
-    shutil.copy(REPOSITORY / "pybroker" / "embedded.py", open_path / "pybroker")
+    shutil.copytree(REPOSITORY / "pybroker" / "embedded", open_path / "pybroker" / "embedded")
     copy_wheel(open_path)
     program = """
 import os, subprocess
