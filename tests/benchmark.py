@@ -52,6 +52,8 @@ IN_MEMORY = {"tmpfs", "ramfs"}
 # With less than this part of its stock left when the clients stopped, a queue may have been empty for some
 # of them before.
 NEARLY_DRY = 0.05
+# Where the best round's ratio is more than this times the worst's, the median of a few rounds is chance.
+STEADY = 1.5
 # Other programs using more of the processors than this make the messages/s worth nothing, the ratios less.
 BUSY_PERCENT = 15
 
@@ -288,7 +290,8 @@ class Bench:
         self.shop.psql.rows("create table dialogs (number integer primary key, handle uuid not null)")
         self.shop.psql.rows(
             "insert into dialogs"
-            " select n, broker.begin_dialog('//shop', '//warehouse', 'ordering') from generate_series(1, %s) n",
+            " select n, broker.begin_dialog('//shop', '//warehouse', 'ordering')"
+            " from generate_series(1, %s) n",
             HOP_DIALOGS,
         )
         self.shop.psql.rows("select count(broker.send(handle, 'order')) from dialogs")
@@ -299,7 +302,7 @@ class Bench:
         self.clear_hop()
 
     def run(self, load: Load) -> tuple[int, int, float]:
-        """Let clients loose on a copy of the load's stock; return rows before, rows after, and the seconds."""
+        """Let clients loose on a copy of the load's stock; return rows before, rows after, and seconds."""
         if load.stock not in self._depths:
             self._fill(load.stock, STOCKS[load.stock].per_second * self.seconds)
         self._copy(f"bench {load.stock}", "bench")
@@ -353,7 +356,8 @@ class Bench:
             threads = min(load.clients, os.cpu_count() or 1)
             command = [
                 str(self.server.binary("pgbench")), "--no-vacuum", "--protocol=prepared",
-                f"--time={self.seconds}", f"--client={load.clients}", f"--jobs={threads}", f"--file={script.name}",
+                f"--time={self.seconds}", f"--client={load.clients}",
+                f"--jobs={threads}", f"--file={script.name}",
             ]  # fmt: skip
             # Just those that the script names, to keep the command line readable.
             for name, value in _VARIABLES.items():
@@ -507,6 +511,7 @@ class Line:
     rates: Sequence[float]
     base: str | None
     ratios: Sequence[float]
+    is_steady: bool
 
 
 def _lines(rates: dict[tuple[str, int], list[float]]) -> list[Line]:
@@ -514,7 +519,10 @@ def _lines(rates: dict[tuple[str, int], list[float]]) -> list[Line]:
     for scenario in SCENARIOS:
         own, base = rates[scenario.key], scenario.base
         ratios = [] if base is None else [a / b for a, b in zip(own, rates[base], strict=True)]
-        lines.append(Line(*scenario.key, own, None if base is None else base[0], ratios))
+        judged = ratios or own
+        # One round can't say how steady it is.
+        is_steady = len(judged) > 1 and max(judged) <= STEADY * min(judged)
+        lines.append(Line(*scenario.key, own, None if base is None else base[0], ratios, is_steady))
     return lines
 
 
@@ -533,17 +541,20 @@ def _show(console: Console, lines: Sequence[Line]) -> None:
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("of")
     for line in lines:
-        if line.base is None:
-            table.add_row(line.name, str(line.clients), _spread(line.rates, ",.0f"), "", "", style="dim")
-        else:
-            table.add_row(
-                line.name,
-                str(line.clients),
-                _spread(line.rates, ",.0f"),
-                _spread(line.ratios, ".2f"),
-                line.base,
-            )
+        ratio = _spread(line.ratios, ".2f") if line.ratios else ""
+        table.add_row(
+            line.name if line.is_steady else f"{line.name} ?",
+            str(line.clients),
+            _spread(line.rates, ",.0f"),
+            ratio,
+            line.base or "",
+            style=None if line.ratios else "dim",
+        )
     console.print(table)
+    if not all(line.is_steady for line in lines):
+        console.print(
+            f"? one round only, or rounds that differ by more than a factor of {STEADY}: not a result"
+        )
 
 
 def _introduce(console: Console, machine: Machine, seconds: int, rounds: int) -> None:
@@ -575,7 +586,7 @@ def _measure(console: Console, bench: Bench, rounds: int) -> dict[tuple[str, int
         task = progress.add_task("preparing", total=rounds * len(SCENARIOS))
         bench.prepare()
         for number in range(rounds):
-            # Every other round backwards: what a run does to a machine as it goes on falls on both ends alike.
+            # Every other round backwards: what a run does to a machine as it goes on falls on all alike.
             for scenario in SCENARIOS if number % 2 == 0 else SCENARIOS[::-1]:
                 name, clients = scenario.key
                 progress.update(task, description=f"{name}, {_clients(clients)}")
