@@ -179,7 +179,8 @@ class View:
 
     def far_side(self, e: Endpoint) -> Endpoint | None:
         return next(
-            (f for f in self.all("endpoint") if f.dialog == e.dialog and f.is_initiator != e.is_initiator), None
+            (f for f in self.all("endpoint") if f.dialog == e.dialog and f.is_initiator != e.is_initiator),
+            None,
         )
 
     def messages(self, endpoint: int) -> list[Message]:
@@ -284,10 +285,11 @@ class View:
                 return received
 
     def alter_queue(self, side: str, *, status: bool) -> None:
-        was_on = self.get("queue", side)
         self.put("queue", side, status)
-        if status and not was_on:
-            self._deliver([m.endpoint for m in self.all("waiting") if self.get("endpoint", m.endpoint).side != side])
+        if status:
+            self._deliver(
+                [m.endpoint for m in self.all("waiting") if self.get("endpoint", m.endpoint).side != side]
+            )
 
     def retry(self) -> None:
         """What a worker does once in a while: it delivers what waits within this database."""
@@ -355,9 +357,6 @@ class View:
     def _new_endpoint(
         self, dialog: int, side: str, group: int, *, is_initiator: bool, is_straight: bool | None
     ) -> Endpoint:
-        # Each side names the far service once and for all; the target also names the initiator's broker.
-        if not self.get("destination", (side, is_initiator)):
-            self.put("destination", (side, is_initiator), True)
         e = Endpoint(next(self.model._endpoints), dialog, is_initiator, side, group, is_straight)
         self.put("endpoint", e.number, e)
         return e
@@ -370,6 +369,8 @@ class View:
     def _far_if_straight(self, e: Endpoint) -> Endpoint | None:
         """The far side if a message may go straight to it: its queue is on, and nothing waits to go before it."""
         is_on = self.get("queue", FAR[e.side])
+        if not e.is_straight and e.is_straight is not None:
+            self._deliver_dialog(e.number)
         if self.waiting(e.number):
             return None
         if not e.is_straight:
@@ -403,9 +404,14 @@ class View:
     def _tell(self, e: Endpoint, how: str, body: bytes | None) -> None:
         """Tell the far side at once if nothing is in the way: then there's no acknowledgement to wait for."""
         kind = END_DIALOG if how == "E" else ERROR
+        if not e.is_straight:
+            self._far_if_straight(e)
+            e = self.get("endpoint", e.number)
         far = self.far_side(e)
         far_is_open = far is not None and self.is_open(far.number)
-        is_in_the_way = self.waiting(e.number) or far is None or far_is_open and not self.get("queue", far.side)
+        is_in_the_way = (
+            self.waiting(e.number) or far is None or (far_is_open and not self.get("queue", far.side))
+        )
         if is_in_the_way:
             if how == "X":
                 self._drop_waiting(e, "unsent when its sender ended with an error")
@@ -419,15 +425,20 @@ class View:
 
     def _deliver(self, endpoints: Sequence[int]) -> None:
         for endpoint in dict.fromkeys(endpoints):
-            self._deliver_dialog(endpoint)
+            if self.get("queue", FAR[self.get("endpoint", endpoint).side]):
+                self._deliver_dialog(endpoint)
 
     def _deliver_dialog(self, endpoint: int) -> None:
+        """Move what waits, up to what another session holds: nobody waits here for anybody."""
+        if self.model.is_written_by_another(self.session, ("carrier", endpoint)):
+            return
         self.put("carrier", endpoint, True)
         e: Endpoint = self.get("endpoint", endpoint)
         if not self.get("queue", FAR[e.side]):
-            self.put("status", endpoint, True)
             return
         for message in self.waiting(endpoint):
+            if self.model.is_written_by_another(self.session, ("waiting", message.number)):
+                break
             far = self.far_side(e) or self._accept(e)
             self.remove("waiting", message.number)
             how = {END_DIALOG: "E", ERROR: "X"}.get(message.kind)
@@ -439,4 +450,5 @@ class View:
                 self.put("dropped", message.body, (message.body, "arrived after its receiver ended"))
             if how is not None:
                 self.put("far event", (endpoint, "A"), True)
-        self.remove("status", endpoint)
+        if not self.model.is_written_by_another(self.session, ("status", endpoint)):
+            self.remove("status", endpoint)

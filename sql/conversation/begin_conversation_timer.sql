@@ -23,7 +23,7 @@ declare
   e broker_private.endpoints%rowtype;
   endpoint_state text;
 begin
-  perform broker_private.assert_entry();
+  perform broker_private.assert_entry(caller);
   if timeout is null or timeout <= interval '0' then
     perform broker_private.refuse(
       153, format('The timeout %s of the conversation timer is not above 0.', coalesce(timeout::text, 'NULL')), 'Give an interval above 0.'
@@ -39,7 +39,7 @@ begin
       'This side has ended the conversation.'
     );
   end if;
-  if broker_private.clock() + timeout > e.expires_at then
+  if timeout > make_interval(secs => 2147483647) or broker_private.clock() + timeout > e.expires_at then
     perform broker_private.refuse(
       8410, format('The timer of conversation "%s" would fire after the end of its lifetime, %s.', handle, e.expires_at),
       'Use a shorter timeout: when the lifetime is over an Error message comes anyway.'

@@ -42,7 +42,7 @@ declare
   expiry timestamp with time zone;
   longest constant interval := make_interval(secs => 2147483647);
 begin
-  perform broker_private.assert_entry();
+  perform broker_private.assert_entry(caller);
   service := broker_private.find_service(from_service);
   perform broker_private.require_receive(caller, service.queue_id);
   if to_service is null or to_service = '' then
@@ -69,13 +69,17 @@ begin
   if related is not null then
     conversation_group := broker_private.lock_group_of(related);
   elsif related_group is not null then
-    insert into broker_private.groups (conversation_group_id, service_id, queue_id)
-    values (related_group, service.service_id, service.queue_id)
-    on conflict (conversation_group_id) do nothing;
-    select g.* into conversation_group
-    from broker_private.groups g
-    where g.conversation_group_id = related_group
-    for update;
+    -- The group may go while this waits for its lock: then there is none, and it is made anew.
+    loop
+      insert into broker_private.groups (conversation_group_id, service_id, queue_id)
+      values (related_group, service.service_id, service.queue_id)
+      on conflict (conversation_group_id) do nothing;
+      select g.* into conversation_group
+      from broker_private.groups g
+      where g.conversation_group_id = related_group
+      for update;
+      exit when found;
+    end loop;
   else
     insert into broker_private.groups (conversation_group_id, service_id, queue_id)
     values (gen_random_uuid(), service.service_id, service.queue_id)

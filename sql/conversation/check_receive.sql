@@ -24,12 +24,12 @@ begin
       153, 'conversation_handle and conversation_group_id are both given.', 'RECEIVE takes one of them: a conversation, or a whole group.'
     );
   end if;
-  if timeout < interval '0' then
+  if timeout < interval '0' or timeout > make_interval(secs => 2147483647) then
     perform broker_private.refuse(
-      153, format('The timeout %s is negative.', timeout), 'Give an interval of 0 or more; NULL waits for ever.'
+      153, format('The timeout %s is out of range.', timeout), 'Give an interval of 0 to 2147483647 seconds; NULL waits for ever.'
     );
   end if;
-  if timeout is distinct from interval '0' and current_setting('transaction_isolation') <> 'read committed' then
+  if timeout is distinct from interval '0' and current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
     perform broker_private.refuse(
       153, format('A wait in a transaction that is %s would never see a message arrive.', upper(current_setting('transaction_isolation'))),
       'Use READ COMMITTED, or timeout => ''0''.'

@@ -1,4 +1,5 @@
--- broker_private.destination_of(service, broker instance): the number of that destination, which is made when it is new.
+-- broker_private.destination_of(service, broker instance): the number of a destination for that pair, which is made when there is none.
+-- Two sessions that need it first at once make two: each endpoint keeps its own, and nobody waits.
 create or replace function broker_private.destination_of(far_service text, far_instance uuid)
 returns integer
 language plpgsql
@@ -7,16 +8,15 @@ as $$
 declare
   number integer;
 begin
-  loop
-    select d.destination_no into number
-    from broker_private.destinations d
-    where d.service_name = far_service and d.broker_instance is not distinct from far_instance;
-    exit when found;
+  select d.destination_no into number
+  from broker_private.destinations d
+  where d.service_name = far_service and d.broker_instance is not distinct from far_instance
+  order by d.destination_no
+  limit 1;
+  if not found then
     insert into broker_private.destinations (service_name, broker_instance) values (far_service, far_instance)
-    on conflict (service_name, broker_instance) do nothing
     returning destination_no into number;
-    exit when found;
-  end loop;
+  end if;
   return number;
 end
 $$;

@@ -32,7 +32,7 @@ declare
   state text;
   is_error constant boolean := error_code is not null;
 begin
-  perform broker_private.assert_entry();
+  perform broker_private.assert_entry(caller);
   if is_error and error_description is null then
     perform broker_private.refuse(8422, 'The error description is missing.', 'Give error_description with error_code.');
   elsif error_description is not null and not is_error then

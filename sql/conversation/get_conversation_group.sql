@@ -1,5 +1,5 @@
 -- broker.get_conversation_group(queue, timeout): GET CONVERSATION GROUP: locks the next group that has messages and that nobody
--- holds, and returns its id; NULL if there is none within the timeout. Nothing is received.
+-- else holds, and returns its id; NULL if there is none within the timeout. Nothing is received.
 -- Locks: the group's row.
 -- Errors: as broker.receive.
 create or replace function broker.get_conversation_group(queue text, timeout interval default '0')
@@ -34,7 +34,7 @@ declare
   queue integer;
   group_number bigint;
 begin
-  perform broker_private.assert_entry();
+  perform broker_private.assert_entry(caller);
   perform broker_private.check_receive(caller, queue_name, null, null, null, timeout);
   select q.queue_id into queue from broker_private.queues q where q.name = queue_name;
   loop
@@ -46,8 +46,9 @@ begin
       where m.group_no = group_number and e.local_end is null
     );
     delete from broker_private.messages m
-    using broker_private.endpoints e
-    where m.group_no = group_number and e.endpoint_no = m.endpoint_no and e.local_end is not null;
+    where m.group_no = group_number and not exists (
+      select from broker_private.endpoints e where e.endpoint_no = m.endpoint_no and e.local_end is null
+    );
   end loop;
   return (select g.conversation_group_id from broker_private.groups g where g.group_no = group_number);
 end

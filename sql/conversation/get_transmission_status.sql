@@ -18,7 +18,7 @@ as $$
 declare
   e broker_private.endpoints%rowtype;
 begin
-  perform broker_private.assert_entry();
+  perform broker_private.assert_entry(caller);
   select x.* into e from broker_private.endpoints x where x.conversation_handle = handle;
   if not found then
     return '';

@@ -16,6 +16,7 @@
 --
 -- A message within this database gets its number here: the endpoint's counter and its place. One that came from another broker brought it along.
 -- What lies on an endpoint that has ended is removed: its sender saw it open, and committed after the end.
+-- One message has statements of its own (receive_one): starting the large one costs more than the message.
 -- Locks: the group's row.
 -- Plan: pick_group's; then messages_group for one group; then each name by its key.
 -- Errors: 208 queue, 9617 queue disabled, 8426 handle, 8436 group, 153 arguments, 229.
@@ -83,13 +84,14 @@ declare
   endpoint bigint;
   locations tid[];
   is_cut boolean;
+  total_size bigint;
   received broker.message[];
 begin
   -- As broker_private.assert_entry does, without the cost of a call.
   get diagnostics stack = pg_context;
   words_end := strpos(stack, 'broker_private.receive(') - 1;
   if not starts_with(substr(stack, nullif(strpos(stack, e'\n'), 0) + 1), left(stack, words_end) || 'broker.receive(') is true then
-    perform broker_private.assert_entry();
+    perform broker_private.assert_entry(caller);
   end if;
 
   select q.queue_id into queue
@@ -109,31 +111,61 @@ begin
 
   loop
     if handle is null and group_id is null then
-      group_number := broker_private.pick_group(queue);
-      exit when group_number is null;
+      -- As broker_private.pick_group does, which goes on where this finds nothing.
+      select c.group_no into group_number
+      from (
+        select m.group_no from broker_private.messages m
+        where m.queue_id = queue
+        order by m.precedence, m.id
+        limit 16
+      ) c
+      join broker_private.groups g on g.group_no = c.group_no
+      limit 1
+      for update of g skip locked;
+      if group_number is null then
+        exit when not exists (select from broker_private.messages m where m.queue_id = queue);
+        group_number := broker_private.pick_group(queue);
+        exit when group_number is null;
+      end if;
     else
       select l.group_no, l.endpoint_no into group_number, endpoint
       from broker_private.lock_named_group(queue, handle, group_id) l;
     end if;
 
-    select array_agg(c.location order by c.place), count(*) < max(c.candidates) or max(c.candidates) = 1000 and wanted is distinct from 1000
-    into locations, is_cut
+    if wanted = 1 then
+      received := broker_private.receive_one(group_number, endpoint);
+      exit when received is not null or handle is not null or group_id is not null;
+      continue;
+    end if;
+    select array_agg(m.location), count(*) = 1000 and wanted is distinct from 1000, sum(m.size)
+    into locations, is_cut, total_size
     from (
-      select
-        m.location,
-        row_number() over listed as place,
-        count(*) over () as candidates,
-        sum(m.size) over listed as total
+      select m.ctid as location, coalesce(octet_length(m.body), 0) as size
+      from broker_private.messages m
+      where m.group_no = group_number and (endpoint is null or m.endpoint_no = endpoint)
+      order by m.precedence, m.endpoint_no, m.urgency, m.id
+      limit least(wanted, 1000)
+    ) m;
+    if total_size > 64 * 1024 * 1024 then
+      select array_agg(c.location order by c.place), count(*) < max(c.candidates) or max(c.candidates) = 1000 and wanted is distinct from 1000
+      into locations, is_cut
       from (
-        select m.ctid as location, coalesce(octet_length(m.body), 0) as size, m.precedence, m.endpoint_no, m.urgency, m.id
-        from broker_private.messages m
-        where m.group_no = group_number and (endpoint is null or m.endpoint_no = endpoint)
-        order by m.precedence, m.endpoint_no, m.urgency, m.id
-        limit least(wanted, 1000)
-      ) m
-      window listed as (order by m.precedence, m.endpoint_no, m.urgency, m.id)
-    ) c
-    where c.place = 1 or c.total <= 64 * 1024 * 1024;
+        select
+          m.location,
+          row_number() over listed as place,
+          count(*) over () as candidates,
+          sum(m.size) over listed as total
+        from (
+          select m.ctid as location, coalesce(octet_length(m.body), 0) as size, m.precedence, m.endpoint_no, m.urgency, m.id
+          from broker_private.messages m
+          where m.group_no = group_number and (endpoint is null or m.endpoint_no = endpoint)
+          order by m.precedence, m.endpoint_no, m.urgency, m.id
+          limit least(wanted, 1000)
+        ) m
+        window listed as (order by m.precedence, m.endpoint_no, m.urgency, m.id)
+      ) c
+      where c.place = 1 or c.total <= 64 * 1024 * 1024;
+    end if;
     exit when locations is null and (handle is not null or group_id is not null);
 
     with taken as materialized (
@@ -185,12 +217,22 @@ begin
       order by c.precedence, c.endpoint_no, c.urgency, c.id
     ) into received
     from complete c
-    join broker_private.endpoints e on e.endpoint_no = c.endpoint_no
-    join broker_private.groups g on g.group_no = e.group_no
-    join broker_private.services s on s.service_id = e.service_id
-    join broker_private.contracts k on k.contract_id = e.contract_id
-    join broker_private.message_types y on y.message_type_id = c.message_type_id
-    where e.local_end is null;
+    -- Each side of LIMIT 1 is one probe of an index, whatever the planner believes of the tables' sizes.
+    cross join lateral (
+      select x.conversation_handle, x.conversation_id, x.is_initiator, x.group_no, x.service_id, x.contract_id
+      from broker_private.endpoints x
+      where x.endpoint_no = c.endpoint_no and x.local_end is null
+      limit 1
+    ) e
+    cross join lateral (select x.conversation_group_id from broker_private.groups x where x.group_no = e.group_no limit 1) g
+    cross join lateral (select x.service_id, x.name from broker_private.services x where x.service_id = e.service_id limit 1) s
+    cross join lateral (select x.contract_id, x.name from broker_private.contracts x where x.contract_id = e.contract_id limit 1) k
+    cross join lateral (
+      select x.message_type_id, x.name, x.validation
+      from broker_private.message_types x
+      where x.message_type_id = c.message_type_id
+      limit 1
+    ) y;
     exit when received is not null;
   end loop;
   return coalesce(received, '{}');

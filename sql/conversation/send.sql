@@ -80,7 +80,7 @@ begin
   get diagnostics stack = pg_context;
   words_end := strpos(stack, 'broker_private.send(') - 1;
   if not starts_with(substr(stack, nullif(strpos(stack, e'\n'), 0) + 1), left(stack, words_end) || 'broker.send(') is true then
-    perform broker_private.assert_entry();
+    perform broker_private.assert_entry(caller);
   end if;
 
   select e.endpoint_no, e.group_no, e.path into endpoint, conversation_group, path_taken

@@ -19,15 +19,13 @@ language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  perform broker_private.assert_entry();
+  perform broker_private.assert_entry(caller);
   if contents is null or array_ndims(contents) > 1 then
     perform broker_private.refuse(
       8433, 'The list of message bodies is not a list of one dimension.', 'Give an array of bytea; for an empty body use ''''.'
     );
   end if;
-  if cardinality(contents) > 0 then
-    perform broker_private.send_slowly(caller, handle, type_name, contents);
-  end if;
+  perform broker_private.send_slowly(caller, handle, type_name, contents);
   return true;
 end
 $$;

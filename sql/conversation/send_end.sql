@@ -11,6 +11,9 @@ declare
   content bytea := case when error_code is not null then broker_private.error_body(error_code, error_description) end;
   end_kind "char" := case when error_code is null then 'E' else 'X' end;
 begin
+  if e.path = 'B' then
+    e := broker_private.find_path(e, true);
+  end if;
   if e.path = 'L' then
     select x.* into f from broker_private.endpoints x where x.endpoint_no = e.far_endpoint_no;
     if not (select q.is_enqueue_enabled from broker_private.queues q where q.queue_id = f.queue_id) and f.local_end is null then
@@ -37,7 +40,7 @@ begin
       endpoint_no, enqueue_time, destination_no, message_type_id, precedence, kind, body
     )
     values (
-      e.endpoint_no, broker_private.clock(), e.destination_no, case end_kind when 'E' then 2 else 1 end, 5,
+      e.endpoint_no, broker_private.clock(), broker_private.destination_for(e), case end_kind when 'E' then 2 else 1 end, 5,
       end_kind, content
     );
     update broker_private.endpoints x set local_end = end_kind, path = e.path where x.endpoint_no = e.endpoint_no;

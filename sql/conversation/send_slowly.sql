@@ -88,7 +88,7 @@ begin
       endpoint_no, enqueue_time, destination_no, message_type_id, precedence, kind, body
     )
     select
-      e.endpoint_no, broker_private.clock(), e.destination_no, sendable.message_type_id, 5, 'M',
+      e.endpoint_no, broker_private.clock(), broker_private.destination_for(e), sendable.message_type_id, 5, 'M',
       nullif(c.content, '')
     from unnest(contents) with ordinality as c (content, place)
     order by c.place;

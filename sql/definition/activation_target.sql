@@ -1,5 +1,5 @@
 -- broker_private.activation_target(procedure, schema): the quoted, schema-qualified name of an activation procedure.
--- A name without a schema is looked for in the queue's schema.
+-- A name without a schema is looked for in the queue's schema. The handler turns an error that can only be raised into a refusal.
 -- Errors: 9614 not found, 9620 a function, 9653 it has parameters.
 create or replace function broker_private.activation_target(procedure_name text, default_schema name)
 returns text
@@ -7,10 +7,19 @@ language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  parts text[] := parse_ident(procedure_name);
+  parts text[];
   proc record;
 begin
-  if cardinality(parts) = 1 then
+  begin
+    parts := parse_ident(procedure_name);
+  exception when invalid_parameter_value then
+    parts := null;
+  end;
+  if parts is null or cardinality(parts) > 2 then
+    perform broker_private.refuse(
+      9614, format('"%s" is not the name of a procedure.', procedure_name), 'Give procedure, or schema.procedure, quoted as in SQL.'
+    );
+  elsif cardinality(parts) = 1 then
     parts := array[default_schema::text] || parts;
   end if;
   select p.prokind, p.pronargs, quote_ident(n.nspname) || '.' || quote_ident(p.proname) as qualified_name into proc

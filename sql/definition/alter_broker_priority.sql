@@ -30,7 +30,7 @@ as $$
 declare
   this broker_private.priorities%rowtype;
 begin
-  perform broker_private.assert_entry();
+  perform broker_private.assert_entry(caller);
   perform broker_private.require_database_ownership(caller, 'broker priority');
   this := broker_private.find_priority(priority_name);
   perform broker_private.check_priority(priority_name, remote_service, coalesce(level, this.priority_level));

@@ -41,30 +41,34 @@ as $$
 declare
   this broker_private.queues%rowtype;
 begin
-  perform broker_private.assert_entry();
+  perform broker_private.assert_entry(caller);
   this := broker_private.find_queue(queue_name);
   perform broker_private.require_ownership(caller, this.owner, 'queue', this.name);
   if without_activation then
-    perform broker_private.set_queue_options(
-      caller, this.queue_id, coalesce(status, this.is_receive_enabled), coalesce(retention, this.is_retention_enabled),
-      null, null, false, null, coalesce(poison_handling, this.is_poison_message_handling_enabled),
-      coalesce(poison, this.poison_action), coalesce(scaling_policy, this.scaling), coalesce(watchdog_interval, this.watchdog)
-    );
+    this.activation_procedure := null;
+    this.max_readers := null;
+    this.is_activation_enabled := false;
+    this.execute_as := null;
   else
-    if run_as is null and this.activation_procedure is null then
-      run_as := 'SELF';
+    -- Whoever names a procedure must be allowed to act as the role that will run it, as whoever names the role must.
+    if procedure_name is not null or run_as is not null then
+      this.execute_as := broker_private.activation_runner(
+        caller, coalesce(run_as, case when this.activation_procedure is null then 'SELF' else coalesce(this.execute_as, this.owner)::text end), this.name
+      );
     end if;
-    perform broker_private.set_queue_options(
-      -- Whoever names a procedure or a role must himself be allowed to act as the role that will run it.
-      case when run_as is null and procedure_name is null then 'pg_database_owner' else caller end, this.queue_id,
-      coalesce(status, this.is_receive_enabled), coalesce(retention, this.is_retention_enabled),
-      coalesce(procedure_name, this.activation_procedure), coalesce(readers, this.max_readers),
-      coalesce(activation, this.activation_procedure is null or this.is_activation_enabled),
-      coalesce(run_as, this.execute_as::text, 'OWNER'), coalesce(poison_handling, this.is_poison_message_handling_enabled),
-      coalesce(poison, this.poison_action), coalesce(scaling_policy, this.scaling), coalesce(watchdog_interval, this.watchdog)
+    this.is_activation_enabled := coalesce(
+      activation, this.is_activation_enabled or this.activation_procedure is null and procedure_name is not null
     );
+    this.activation_procedure := coalesce(procedure_name, this.activation_procedure);
+    this.max_readers := coalesce(readers, this.max_readers);
   end if;
-  if status and not this.is_enqueue_enabled then
+  perform broker_private.set_queue_options(
+    this.queue_id, coalesce(status, this.is_receive_enabled), coalesce(retention, this.is_retention_enabled),
+    this.activation_procedure, this.max_readers, this.is_activation_enabled, this.execute_as,
+    coalesce(poison_handling, this.is_poison_message_handling_enabled), coalesce(poison, this.poison_action),
+    coalesce(scaling_policy, this.scaling), coalesce(watchdog_interval, this.watchdog)
+  );
+  if status then
     perform broker_private.deliver_waiting(this.queue_id);
   end if;
   return true;

@@ -29,7 +29,7 @@ as $$
 declare
   this broker_private.routes%rowtype;
 begin
-  perform broker_private.assert_entry();
+  perform broker_private.assert_entry(caller);
   this := broker_private.find_route(route_name);
   perform broker_private.require_ownership(caller, this.owner, 'route', this.name);
   route_address := coalesce(route_address, this.address);

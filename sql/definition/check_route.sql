@@ -38,9 +38,10 @@ begin
     perform broker_private.refuse(
       9662, format('The route "%s" names a broker instance and no service.', route_name), 'Give service_name too.'
     );
-  elsif route_lifetime <= interval '0' then
+  elsif route_lifetime <= interval '0' or route_lifetime > make_interval(secs => 2147483647) then
     perform broker_private.refuse(
-      9746, format('The lifetime %s of the route "%s" is not above 0.', route_lifetime, route_name), 'Leave it out for a route that does not expire.'
+      9746, format('The lifetime %s of the route "%s" is out of range.', route_lifetime, route_name),
+      'Use more than 0 and at most 2147483647 seconds, or leave it out for a route that does not expire.'
     );
   elsif mirror is not null then
     perform broker_private.refuse(

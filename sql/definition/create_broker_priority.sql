@@ -28,7 +28,7 @@ language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  perform broker_private.assert_entry();
+  perform broker_private.assert_entry(caller);
   perform broker_private.check_name('broker priority', priority_name);
   perform broker_private.require_database_ownership(caller, 'broker priority');
   perform broker_private.check_priority(priority_name, remote_service, level);

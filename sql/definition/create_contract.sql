@@ -28,16 +28,21 @@ as $$
 declare
   new_id integer;
   type_name text;
-  type_names text[] := by_initiator || by_target || by_any;
+  type_names text[];
 begin
-  perform broker_private.assert_entry();
+  perform broker_private.assert_entry(caller);
   perform broker_private.check_name('contract', contract_name);
   contract_owner := broker_private.require_creation(caller, 'contract', contract_owner);
   if by_initiator is null or by_target is null or by_any is null then
     perform broker_private.refuse(
       153, format('A list of message types of contract "%s" is NULL.', contract_name), 'Leave the list out, or give ''{}''.'
     );
+  elsif greatest(array_ndims(by_initiator), array_ndims(by_target), array_ndims(by_any)) > 1 then
+    perform broker_private.refuse(
+      153, format('A list of message types of contract "%s" has more than one dimension.', contract_name), 'Give a list like ''{order,ack}''.'
+    );
   end if;
+  type_names := by_initiator || by_target || by_any;
   foreach type_name in array type_names loop
     perform broker_private.find_message_type(type_name);
   end loop;

@@ -25,7 +25,7 @@ as $$
 declare
   new_id integer;
 begin
-  perform broker_private.assert_entry();
+  perform broker_private.assert_entry(caller);
   perform broker_private.check_name('message type', type_name);
   type_owner := broker_private.require_creation(caller, 'message type', type_owner);
   insert into broker_private.message_types (name, owner, validation)

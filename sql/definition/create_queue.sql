@@ -39,6 +39,8 @@ begin
     ' message_type_id, validation, message_body, message_id, message_enqueue_time'
     ' from broker.queue_messages where queue_id = %s', schema, name, new_id
   );
+  -- Everybody may look: the view shows messages to those only who may receive them.
+  execute format('grant select on %I.%I to public', schema, name);
 end
 $$;
 
@@ -54,7 +56,7 @@ as $$
 declare
   new_id integer;
 begin
-  perform broker_private.assert_entry();
+  perform broker_private.assert_entry(caller);
   if octet_length(queue_name) > 63 then
     perform broker_private.refuse(
       103, format('The name of the queue that starts with "%s" is too long: %s bytes.', left(queue_name, 32), octet_length(queue_name)),
@@ -69,6 +71,17 @@ begin
     perform broker_private.refuse(
       153, format('There is no schema for the view of the queue "%s".', queue_name),
       'Give the argument schema: your search_path names no schema that exists.'
+    );
+  elsif not exists (select from pg_namespace n where n.nspname = schema_name) then
+    perform broker_private.refuse(208, format('The schema "%s" is not found.', schema_name), 'Create it, or give another schema.');
+  elsif schema_name like 'pg\_%' then
+    perform broker_private.refuse(
+      153, format('The schema "%s" can''t have the view of a queue.', schema_name), 'Give a schema of your own.'
+    );
+  elsif not has_schema_privilege(caller, schema_name::text, 'CREATE') then
+    perform broker_private.refuse(
+      229, format('Role "%s" may not create the queue''s view in the schema "%s".', caller, schema_name),
+      format('Let the schema''s owner run: GRANT CREATE ON SCHEMA %I TO %I', schema_name, caller)
     );
   end if;
   queue_owner := broker_private.require_creation(caller, 'queue', queue_owner);
@@ -86,7 +99,8 @@ begin
     perform broker_private.refuse_duplicate('queue', queue_name);
   end if;
   perform broker_private.set_queue_options(
-    caller, new_id, status, retention, procedure_name, readers, procedure_name is not null and activation, run_as,
+    new_id, status, retention, procedure_name, readers, procedure_name is not null and activation,
+    broker_private.activation_runner(caller, run_as, queue_name),
     poison_handling, poison, scaling_policy, watchdog_interval
   );
   return new_id;

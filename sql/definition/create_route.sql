@@ -32,7 +32,7 @@ language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  perform broker_private.assert_entry();
+  perform broker_private.assert_entry(caller);
   perform broker_private.check_name('route', route_name);
   route_owner := broker_private.require_creation(caller, 'route', route_owner);
   perform broker_private.check_route(route_name, route_address, far_service, instance, route_lifetime, mirror, route_scope);

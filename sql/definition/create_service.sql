@@ -27,7 +27,7 @@ declare
   contract broker_private.contracts%rowtype;
   contract_name text;
 begin
-  perform broker_private.assert_entry();
+  perform broker_private.assert_entry(caller);
   perform broker_private.check_name('service', service_name);
   service_owner := broker_private.require_creation(caller, 'service', service_owner);
   queue := broker_private.find_queue(queue_name);

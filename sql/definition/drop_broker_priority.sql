@@ -17,10 +17,13 @@ returns boolean
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+  this broker_private.priorities%rowtype;
 begin
-  perform broker_private.assert_entry();
+  perform broker_private.assert_entry(caller);
   perform broker_private.require_database_ownership(caller, 'broker priority');
-  delete from broker_private.priorities p where p.priority_id = (broker_private.find_priority(priority_name)).priority_id;
+  this := broker_private.find_priority(priority_name);
+  delete from broker_private.priorities p where p.priority_id = this.priority_id;
   return true;
 end
 $$;

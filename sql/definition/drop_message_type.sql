@@ -21,7 +21,7 @@ declare
   this broker_private.message_types%rowtype;
   contract_name text;
 begin
-  perform broker_private.assert_entry();
+  perform broker_private.assert_entry(caller);
   this := broker_private.find_message_type(type_name);
   perform broker_private.refuse_system_object('message type', this.name, this.message_type_id);
   perform broker_private.require_ownership(caller, this.owner, 'message type', this.name);

@@ -9,7 +9,18 @@ declare
   view_schema name;
 begin
   view_schema := broker_private.drop_queue(current_user, name);
-  execute format('drop view if exists %I.%I', view_schema, name);
+  if exists (
+    select from pg_class c
+    join pg_namespace n on n.oid = c.relnamespace
+    where n.nspname = view_schema and c.relname = drop_queue.name and c.relkind = 'v'
+  ) then
+    execute format('drop view %I.%I', view_schema, name);
+  end if;
+exception
+  when dependent_objects_still_exist then
+    perform broker_private.refuse(
+      3716, format('The queue "%s" cannot be dropped: something depends on its view.', name), 'Drop what depends on it first.'
+    );
 end
 $$;
 
@@ -22,7 +33,7 @@ declare
   this broker_private.queues%rowtype;
   service_name text;
 begin
-  perform broker_private.assert_entry();
+  perform broker_private.assert_entry(caller);
   this := broker_private.find_queue(queue_name);
   perform broker_private.require_ownership(caller, this.owner, 'queue', this.name);
   select s.name into service_name from broker_private.services s where s.queue_id = this.queue_id limit 1;

@@ -20,7 +20,7 @@ as $$
 declare
   this broker_private.routes%rowtype;
 begin
-  perform broker_private.assert_entry();
+  perform broker_private.assert_entry(caller);
   this := broker_private.find_route(route_name);
   perform broker_private.require_ownership(caller, this.owner, 'route', this.name);
   delete from broker_private.routes r where r.route_id = this.route_id;

@@ -1,8 +1,9 @@
--- broker_private.set_queue_options(caller, queue, ...): checks and stores the options of CREATE and ALTER QUEUE.
--- Errors: 153 an option's value, 9613 who runs the procedure, 9614, 9620, 9653 the procedure itself.
+-- broker_private.set_queue_options(queue, ...): checks and stores the options of CREATE and ALTER QUEUE.
+-- The runner is the role that activation runs the procedure as; null is the owner.
+-- Errors: 153 an option's value, 9614, 9620, 9653 the procedure itself.
 create or replace function broker_private.set_queue_options(
-  role_name name, queue integer, status boolean, retention boolean, procedure_name text, readers integer,
-  activation boolean, run_as text, poison_handling boolean, poison text, scaling_policy text, watchdog_interval interval
+  queue integer, status boolean, retention boolean, procedure_name text, readers integer,
+  activation boolean, runner name, poison_handling boolean, poison text, scaling_policy text, watchdog_interval interval
 )
 returns void
 language plpgsql
@@ -11,7 +12,6 @@ as $$
 declare
   this broker_private.queues%rowtype;
   procedure_text text;
-  runner name := case run_as when 'SELF' then role_name when 'OWNER' then null else run_as::name end;
 begin
   select q.* into this from broker_private.queues q where q.queue_id = queue for update;
   if status is null or retention is null or activation is null or poison_handling is null then
@@ -37,7 +37,11 @@ begin
     );
   end if;
   if procedure_name is not null then
-    procedure_text := broker_private.activation_target(procedure_name, this.view_schema);
+    -- One that stays is not looked up again: it may be gone, and the queue must be alterable all the same.
+    procedure_text := case
+      when procedure_name = this.activation_procedure then procedure_name
+      else broker_private.activation_target(procedure_name, this.view_schema)
+    end;
     if readers is null or readers not between 0 and 32767 then
       perform broker_private.refuse(
         153, format('max_queue_readers of the queue "%s" is %s.', this.name, coalesce(readers::text, 'missing')),
@@ -49,18 +53,17 @@ begin
         errcode = 'S9648',
         message = format('The queue "%s" has activation on and max_queue_readers 0: no procedure will start.', this.name);
     end if;
-    if run_as is null then
-      perform broker_private.refuse(
-        9613, format('The queue "%s" does not say who runs its activation procedure.', this.name),
-        'Give execute_as: SELF, OWNER, or a role that you are a member of.'
-      );
-    end if;
-    if runner is not null and not broker_private.is_owner(role_name, runner) then
-      perform broker_private.refuse(
-        229, format('Role "%s" may not let the queue "%s" run its procedure as "%s".', role_name, this.name, runner),
-        'Use SELF, OWNER, or a role that you are a member of.'
-      );
-    end if;
+  elsif readers is not null then
+    perform broker_private.refuse(
+      153, format('max_queue_readers is given for the queue "%s", which has no activation procedure.', this.name),
+      'Give activation_procedure too.'
+    );
+  end if;
+  if watchdog_interval is null or watchdog_interval <= interval '0' then
+    perform broker_private.refuse(
+      153, format('The watchdog %s of the queue "%s" is not above 0.', coalesce(watchdog_interval::text, 'NULL'), this.name),
+      'Give an interval above 0; 60 s is the default.'
+    );
   end if;
   update broker_private.queues q set
     is_receive_enabled = status,

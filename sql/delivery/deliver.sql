@@ -26,6 +26,7 @@ declare
   dialogs constant integer := cardinality(conversation_ids);
   endpoint_nos bigint[];
   missing integer;
+  made bigint[];
   answer record;
 begin
   fault_codes := array_fill(null::integer, array[dialogs]);
@@ -45,6 +46,7 @@ begin
     ) a;
     -- 0 is no endpoint: its messages find nothing to lie on.
     endpoint_nos[missing] := coalesce(answer.endpoint_no, 0);
+    made := made || answer.endpoint_no;
     fault_codes[missing] := answer.fault_code;
     fault_texts[missing] := answer.fault_text;
     fault_is_final[missing] := coalesce(answer.is_final, false);
@@ -160,5 +162,15 @@ begin
     array_agg(fault_is_final[r.dialog] or coalesce((r.fault).code <> 9749, false) order by r.dialog)
   into next_numbers, fault_codes, fault_texts, fault_is_final
   from results r;
+
+  -- A dialog that was made for a first message which could not be taken: nobody has seen it, and the message may come again.
+  if made is not null then
+    select array_agg(u.endpoint_no) into made
+    from unnest(endpoint_nos, next_numbers) as u (endpoint_no, next_number)
+    where u.endpoint_no = any (made) and u.next_number = 0;
+    delete from broker_private.groups g using broker_private.endpoints e where e.endpoint_no = any (made) and g.group_no = e.group_no;
+    delete from broker_private.sequence_counters n where n.endpoint_no = any (made);
+    delete from broker_private.endpoints e where e.endpoint_no = any (made);
+  end if;
 end
 $$;

@@ -1,7 +1,9 @@
 -- broker_private.deliver_dialog(endpoint, well-formed, malformed): moves what waits on one dialog within this database into the far queue, in order,
 -- up to the first message that still can't go. The lists are the row ids of XML messages that a worker has parsed. Returns how
 -- many messages moved.
--- Locks: the dialog's counter, so that two who move the same dialog take turns; no group.
+-- A dialog whose messages were once taken to another broker stays with it, whatever the routes say now.
+-- Locks: the dialog's counter, so that one at a time moves a dialog, and the rows; what somebody else holds is left for the next time, so this
+-- waits for nobody.
 create or replace function broker_private.deliver_dialog(endpoint bigint, well_formed bigint[], malformed bigint[])
 returns integer
 language plpgsql
@@ -20,9 +22,17 @@ declare
   is_valid boolean;
   reason text;
 begin
-  perform from broker_private.sequence_counters n where n.endpoint_no = endpoint and n.kind = 'A' for update;
+  perform from broker_private.sequence_counters n where n.endpoint_no = endpoint and n.kind = 'A' for update skip locked;
+  if not found then
+    return 0;
+  end if;
   select x.* into e from broker_private.endpoints x where x.endpoint_no = endpoint;
   select x.* into f from broker_private.endpoints x where x.conversation_id = e.conversation_id and x.is_initiator <> e.is_initiator;
+  if exists (select from broker_private.far_events v where v.endpoint_no = endpoint and v.event in ('B', 'S'))
+    or f.endpoint_no is null
+      and (select r.address from broker_private.route_of(e.far_service, e.far_broker_instance) r) is distinct from 'LOCAL' then
+    return 0;
+  end if;
   for waiting in
     select t.id, t.kind, t.message_type_id, t.body, t.ctid as location, y.name as type_name
     from broker_private.transmission_messages t
@@ -72,9 +82,14 @@ begin
       );
       select x.* into f from broker_private.endpoints x where x.endpoint_no = far_endpoint;
     end if;
-    delete from broker_private.transmission_messages t where t.ctid = waiting.location and t.id = waiting.id;
-    -- A row that is gone was dropped by END CONVERSATION WITH ERROR; what came before it stays delivered.
-    continue when not found;
+    delete from broker_private.transmission_messages t
+    where t.ctid in (
+      select w.ctid from broker_private.transmission_messages w
+      where w.ctid = waiting.location and w.id = waiting.id
+      for update skip locked
+    );
+    -- END CONVERSATION WITH ERROR has dropped it, or is dropping it and the rest; what came before it stays delivered.
+    exit when not found;
     moved := moved + 1;
     if f.local_end is null and waiting.kind <> 'M' then
       insert into broker_private.far_events (endpoint_no, event) values (f.endpoint_no, waiting.kind) on conflict do nothing;
@@ -92,11 +107,16 @@ begin
       insert into broker_private.far_events (endpoint_no, event) values (endpoint, 'A') on conflict do nothing;
     end if;
   end loop;
-  if reason is null then
-    delete from broker_private.transmission_status s where s.endpoint_no = endpoint;
-  else
-    perform broker_private.set_dialog_status(endpoint, reason);
-  end if;
+  with held as (
+    select s.ctid as location from broker_private.transmission_status s where s.endpoint_no = endpoint for update skip locked
+  ),
+  gone as (
+    delete from broker_private.transmission_status s using held h where reason is null and s.ctid = h.location
+  )
+  update broker_private.transmission_status s
+  set status = reason
+  from held h
+  where reason is not null and s.ctid = h.location and s.status <> reason;
   return moved;
 end
 $$;

@@ -4,27 +4,12 @@ create or replace function broker_private.deliver_local(well_formed bigint[], ma
 returns integer
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
 as $$
 declare
-  waiting record;
-  moved integer := 0;
+  moved integer;
 begin
-  for waiting in
-    select t.endpoint_no
-    from broker_private.destinations d
-    cross join lateral broker_private.route_of(d.service_name, d.broker_instance) r
-    join lateral (
-      select m.endpoint_no, min(m.id) as first_id
-      from broker_private.transmission_messages m
-      where m.destination_no = d.destination_no
-      group by m.endpoint_no
-    ) t on true
-    where r.address = 'LOCAL'
-    order by t.first_id
-  loop
-    moved := moved + broker_private.deliver_dialog(waiting.endpoint_no, well_formed, malformed);
-  end loop;
-  return moved;
+  select sum(broker_private.deliver_dialog(w.endpoint_no, well_formed, malformed)) into moved
+  from (select l.endpoint_no from broker_private.local_dialogs_waiting() l order by l.first_id) w;
+  return coalesce(moved, 0);
 end
 $$;

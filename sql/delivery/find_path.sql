@@ -16,6 +16,11 @@ declare
   new_path "char" := 'R';
 begin
   if e.path = 'B' then
+    -- A snapshot that is older than what another session has put there can't tell that nothing waits.
+    if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
+      return e;
+    end if;
+    perform broker_private.deliver_dialog(e.endpoint_no, '{}', '{}');
     if exists (select from broker_private.transmission_messages t where t.endpoint_no = e.endpoint_no) then
       return e;
     end if;

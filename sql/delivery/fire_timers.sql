@@ -13,30 +13,25 @@ declare
   expirations integer := 0;
 begin
   with due as materialized (
-    select t.endpoint_no
+    select t.endpoint_no, e.group_no, e.queue_id, e.priority, e.local_end
     from broker_private.conversation_timers t
-    where t.fires_at <= broker_private.clock()
+    join broker_private.endpoints e on e.endpoint_no = t.endpoint_no
+    join broker_private.queues q on q.queue_id = e.queue_id
+    where t.fires_at <= broker_private.clock() and (q.is_enqueue_enabled or e.local_end is not null)
     order by t.fires_at
     limit 1000
-    for update skip locked
-  ),
-  ready as materialized (
-    select d.endpoint_no, e.group_no, e.queue_id, e.priority, e.local_end
-    from due d
-    join broker_private.endpoints e on e.endpoint_no = d.endpoint_no
-    join broker_private.queues q on q.queue_id = e.queue_id
-    where q.is_enqueue_enabled or e.local_end is not null
+    for update of t skip locked
   ),
   gone as (
-    delete from broker_private.conversation_timers t using ready r where t.endpoint_no = r.endpoint_no
+    delete from broker_private.conversation_timers t using due d where t.endpoint_no = d.endpoint_no
   ),
   put as (
     insert into broker_private.messages (
       group_no, endpoint_no, sequence_number, enqueue_time, queue_id, message_type_id, precedence, urgency
     )
-    select r.group_no, r.endpoint_no, 0, broker_private.clock(), r.queue_id, 5, 10 - r.priority, 0
-    from ready r
-    where r.local_end is null
+    select d.group_no, d.endpoint_no, 0, broker_private.clock(), d.queue_id, 5, 10 - d.priority, 0
+    from due d
+    where d.local_end is null
     returning 1
   )
   select count(*) into fired from put;
@@ -52,6 +47,10 @@ begin
     perform broker_private.put_broker_error(
       expired, 8489, 'The dialog has exceeded the specified LIFETIME.'
     );
+    -- A side that has ended waits for no acknowledgement any more.
+    insert into broker_private.far_events (endpoint_no, event)
+    select e.endpoint_no, 'A' from broker_private.endpoints e where e.endpoint_no = expired and e.local_end is not null
+    on conflict do nothing;
     expirations := expirations + 1;
   end loop;
   return fired + expirations;

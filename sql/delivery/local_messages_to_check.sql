@@ -8,11 +8,10 @@ as $$
 begin
   return query
   select t.id, coalesce(t.body, '')
-  from broker_private.destinations d
-  cross join lateral broker_private.route_of(d.service_name, d.broker_instance) r
-  join broker_private.transmission_messages t on t.destination_no = d.destination_no
+  from broker_private.local_dialogs_waiting() w
+  join broker_private.transmission_messages t on t.endpoint_no = w.endpoint_no
   join broker_private.message_types y on y.message_type_id = t.message_type_id
-  where r.address = 'LOCAL' and y.validation = 'X' and t.kind = 'M' and broker_private.is_well_formed_xml('<a/>') is null
+  where y.validation = 'X' and t.kind = 'M' and broker_private.is_well_formed_xml('<a/>') is null
   order by t.id
   limit max_messages;
 end

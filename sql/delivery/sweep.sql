@@ -1,6 +1,6 @@
 -- broker_private.sweep(): removes what is left of conversations that ended here; returns how many endpoints went.
 -- An initiator's side and one that was cleaned up keep their rows, unseen, as a message may still be on its way to them from
--- a transaction that saw them open. A target's side stays CLOSED for 30 minutes, so that a first message that is sent again opens no second one.
+-- a transaction that saw them open. A group that somebody holds, to begin another dialog in it for one, is left for the next time. A target's side stays CLOSED for 30 minutes, so that a first message that is sent again opens no second one.
 create or replace function broker_private.sweep()
 returns integer
 language plpgsql security definer
@@ -12,17 +12,38 @@ declare
 begin
   update broker_private.endpoints e
   set closed_at = broker_private.clock()
-  from broker_private.far_events f
-  where f.event = 'A' and e.endpoint_no = f.endpoint_no and e.local_end is not null and e.closed_at is null;
+  where e.endpoint_no in (
+    select x.endpoint_no
+    from broker_private.far_events f
+    join broker_private.endpoints x on x.endpoint_no = f.endpoint_no
+    where f.event = 'A' and x.local_end is not null and x.closed_at is null
+    for update of x skip locked
+  );
+
+  -- What a transaction of more than 30 minutes put on a conversation that is gone lies at the head of its queue by now.
+  delete from broker_private.messages m
+  where m.ctid = any (array(
+    select h.location
+    from broker_private.queues q
+    cross join lateral (
+      select x.ctid as location, x.endpoint_no
+      from broker_private.messages x
+      where x.queue_id = q.queue_id
+      order by x.precedence, x.id
+      limit 100
+    ) h
+    where not exists (select from broker_private.endpoints e where e.endpoint_no = h.endpoint_no)
+  ));
 
   select array_agg(e.endpoint_no) into gone
   from (
     select x.endpoint_no
     from broker_private.endpoints x
+    join broker_private.groups g on g.group_no = x.group_no
     where x.closed_at < horizon
     order by x.closed_at
     limit 10000
-    for update skip locked
+    for update of x, g skip locked
   ) e;
   if gone is null then
     return 0;

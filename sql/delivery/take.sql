@@ -1,7 +1,7 @@
 -- hot path
 -- broker_private.take(destination, lane, lanes, max messages, max bytes): the next batch for a destination, as arrays in one row.
 --
--- It only reads. A message's number is the next one that the far broker has to acknowledge on its dialog, plus the message's
+-- It reads, and notes once that a dialog's messages go to another broker: from then on they never go anywhere else. A message's number is the next one that the far broker has to acknowledge on its dialog, plus the message's
 -- place among the dialog's rows: that can be worked out again as often as a batch has to be sent again. The order of rows of one dialog is
 -- the order of their commits, as its senders take turns at the group lock. So a lane must have one batch at a time in flight: a
 -- dialog is always in the same lane.
@@ -59,6 +59,11 @@ begin
     join broker_private.endpoints e on e.endpoint_no = d.endpoint_no
     join broker_private.services s on s.service_id = e.service_id
     join broker_private.contracts k on k.contract_id = e.contract_id
+  ),
+  noted as (
+    insert into broker_private.far_events (endpoint_no, event)
+    select d.endpoint_no, 'S' from dialogs d where d.next_number = 0
+    on conflict do nothing
   ),
   headers as (
     select

@@ -9,7 +9,7 @@ set enable_seqscan = off
 as $$
 begin
   return query
-  select d.destination_no, d.service_name, d.broker_instance, r.address, r.mirror_address, r.problem, d.transmission_status is not null
+  select d.destination_no, d.service_name, d.broker_instance, case when d.destination_no = 0 then 'LOCAL' else r.address end, r.mirror_address, case when d.destination_no <> 0 then r.problem end, d.transmission_status is not null
   from broker_private.destinations d
   cross join lateral broker_private.route_of(d.service_name, d.broker_instance) r
   where exists (select from broker_private.transmission_messages t where t.destination_no = d.destination_no);

@@ -1,4 +1,4 @@
--- broker_private.assert_entry(): refuses, unless the function that calls this was called by a function of schema broker.
+-- broker_private.assert_entry(caller): refuses, unless the caller is who he says he is.
 --
 -- Who calls is known like this. A public function (schema broker) runs with its caller's rights and hands current_user
 -- to its counterpart in broker_private, which runs with the owner's. Anybody may execute the counterpart, so he could
@@ -7,7 +7,11 @@
 -- function calls in an expression, not in a statement, so its frame's line is the fourth, and that line can't be forged: a
 -- line that holds a caller's own text begins with the words for "SQL statement", and a function in schema broker can be made by
 -- its owner only. The words before the name are translated, so they are taken from the first line instead of being written here.
-create or replace function broker_private.assert_entry()
+--
+-- Once a public function has failed, PL/pgSQL evaluates its expression as a statement until the transaction ends, and the fourth
+-- line is another. So a caller is believed, too, who says he is whom the session runs as, by SET ROLE or by login: that is
+-- no claim to anything that the session could not do by itself.
+create or replace function broker_private.assert_entry(caller name)
 returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -20,11 +24,13 @@ begin
   get diagnostics stack = pg_context;
   frames := string_to_array(stack, e'\n');
   words := left(frames[1], strpos(frames[1], 'broker_private.') - 1);
-  if not coalesce(starts_with(frames[4], words || 'broker.'), false) then
+  if not coalesce(starts_with(frames[4], words || 'broker.'), false)
+    and caller is distinct from coalesce(nullif(current_setting('role'), 'none'), session_user)::name then
     raise exception using
       errcode = 'insufficient_privilege',
-      message = 'the functions in schema broker_private are not to be called directly',
-      hint = 'Call the function of the same name in schema broker.';
+      message = format('It can''t be seen that "%s" calls this function.', caller),
+      hint = 'Call the functions in schema broker, not those in broker_private. After one of them failed in a function with SECURITY '
+        'DEFINER, it can''t be called from there again in the same transaction: roll back.';
   end if;
 end
 $$;

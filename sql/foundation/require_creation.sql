@@ -12,6 +12,9 @@ begin
       format('Let the owner of the database run: GRANT CREATE ON DATABASE %I TO %I', current_database(), role_name)
     );
   end if;
+  if owner_name = '' then
+    perform broker_private.refuse(153, format('The owner of the %s is an empty name.', kind), 'Name a role, or leave owner out.');
+  end if;
   if owner_name is not null and not broker_private.is_owner(role_name, owner_name) then
     perform broker_private.refuse(
       229, format('Role "%s" may not make "%s" the owner of a %s.', role_name, owner_name, kind),

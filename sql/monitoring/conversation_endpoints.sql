@@ -1,6 +1,6 @@
 -- broker.conversation_endpoints: the sides of conversations in this database, as sys.conversation_endpoints: those on queues that the
 -- reader may receive from. An initiator's row goes when the conversation is over; a target's stays a while as CLOSED.
-create or replace view broker.conversation_endpoints as
+create or replace view broker.conversation_endpoints with (security_barrier) as
 select
   e.conversation_handle,
   e.conversation_id,

@@ -1,5 +1,5 @@
 -- broker.conversation_groups: the groups that have conversations, as sys.conversation_groups: those on queues that the reader may receive from.
-create or replace view broker.conversation_groups as
+create or replace view broker.conversation_groups with (security_barrier) as
 select g.conversation_group_id, g.service_id, false as is_system
 from broker_private.groups g
 join broker_private.visible_queues q on q.queue_id = g.queue_id

@@ -1,6 +1,6 @@
 -- broker.queue_depths: how many messages wait in each queue, and since when. Exact up to 10,000; beyond that an estimate, from the table's
 -- size as the planner knows it, so that no queue is scanned. Retained and incomplete messages are not built yet: 0.
-create or replace view broker.queue_depths as
+create or replace view broker.queue_depths with (security_barrier) as
 select
   q.name as queue_name,
   case when c.counted <= 10000 then c.counted else greatest(c.counted, (

@@ -1,6 +1,6 @@
 -- broker.queue_messages: the messages of every queue that the reader may receive from, with the columns of broker.message after the queue's id.
 -- The view of one queue is a selection of it. A view over a join can't be written through, by nobody.
-create or replace view broker.queue_messages as
+create or replace view broker.queue_messages with (security_barrier) as
 select
   m.queue_id, m.status, m.priority, m.queuing_order, m.conversation_group_id, m.conversation_handle, m.message_sequence_number,
   m.service_name, m.service_id, m.service_contract_name, m.service_contract_id, m.message_type_name, m.message_type_id,
@@ -24,7 +24,7 @@ from (
         where n.endpoint_no = m.endpoint_no and n.kind = 'R'
         order by n.epoch desc
         limit 1
-      ) + row_number() over (partition by m.endpoint_no, m.urgency order by m.id) - 1
+      ) + row_number() over (partition by m.queue_id, m.endpoint_no, m.urgency order by m.id) - 1
       else (
         select n.next_number from broker_private.sequence_counters n
         where n.endpoint_no = m.endpoint_no and n.kind = 'R'

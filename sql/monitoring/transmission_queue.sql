@@ -1,5 +1,5 @@
 -- broker.transmission_queue: the messages on their way, as sys.transmission_queue: those from queues that the reader may receive from.
-create or replace view broker.transmission_queue as
+create or replace view broker.transmission_queue with (security_barrier) as
 select
   e.conversation_handle,
   e.far_service as to_service_name,
@@ -16,7 +16,7 @@ select
   ) + (
     select count(*) from broker_private.messages m
     where m.group_no = l.group_no and m.precedence = 10 - l.priority and m.endpoint_no = l.endpoint_no and m.urgency = 2
-  ) + row_number() over (partition by t.endpoint_no order by t.id) - 1 as message_sequence_number,
+  ) + row_number() over (partition by e.conversation_handle order by t.id) - 1 as message_sequence_number,
   y.name as message_type_name,
   t.kind = 'X' as is_conversation_error,
   t.kind = 'E' as is_end_of_dialog,

@@ -34,7 +34,7 @@ as $$
 declare
   this broker_private.tcp_endpoint%rowtype;
 begin
-  perform broker_private.assert_entry();
+  perform broker_private.assert_entry(caller);
   perform broker_private.require_database_ownership(caller, 'endpoint');
   this := broker_private.find_endpoint(endpoint_name);
   this.listener_port := coalesce(port, this.listener_port);

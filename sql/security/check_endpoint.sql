@@ -15,7 +15,7 @@ begin
     perform broker_private.refuse(
       153, format('"%s" is not a state of an endpoint.', coalesce(wanted_state, 'NULL')), 'Use STARTED, STOPPED or DISABLED.'
     );
-  elsif ip is null or ip <> 'ALL' and not (ip ~ '^[0-9.]+$|^[0-9a-fA-F:.]*:[0-9a-fA-F:.]*$') then
+  elsif not broker_private.is_listener_ip(ip) then
     perform broker_private.refuse(
       153, format('"%s" is not a listener_ip.', coalesce(ip, 'NULL')), 'Use ALL, or an IPv4 or IPv6 address of the worker''s machine.'
     );

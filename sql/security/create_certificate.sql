@@ -19,7 +19,7 @@ language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  perform broker_private.assert_entry();
+  perform broker_private.assert_entry(caller);
   perform broker_private.check_name('certificate', certificate_name);
   perform broker_private.require_database_ownership(caller, 'certificate');
   if strpos(pem, 'PRIVATE KEY') > 0 then
@@ -27,7 +27,7 @@ begin
       153, format('What is given for the certificate "%s" holds a private key.', certificate_name),
       'Give the certificate alone; the private key stays in the worker''s key directory. Replace the key: it has been sent to this server.'
     );
-  elsif pem is null or pem !~ '^\s*-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----\s*$' then
+  elsif not broker_private.is_certificate_pem(pem) then
     perform broker_private.refuse(
       153, format('What is given for the certificate "%s" is not one certificate in PEM.', certificate_name),
       'Give the text of one file that pybroker certificate create made: it begins with -----BEGIN CERTIFICATE-----.'

@@ -33,7 +33,7 @@ language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  perform broker_private.assert_entry();
+  perform broker_private.assert_entry(caller);
   perform broker_private.check_name('endpoint', endpoint_name);
   perform broker_private.require_database_ownership(caller, 'endpoint');
   perform broker_private.check_endpoint(port, initial_state, ip, encryption_mode, forwarding, forward_size);

@@ -20,7 +20,7 @@ as $$
 declare
   this broker_private.certificates%rowtype;
 begin
-  perform broker_private.assert_entry();
+  perform broker_private.assert_entry(caller);
   perform broker_private.require_database_ownership(caller, 'certificate');
   this := broker_private.find_certificate(certificate_name);
   if exists (select from broker_private.tcp_endpoint t where t.certificate_id = this.certificate_id) then

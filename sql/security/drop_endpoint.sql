@@ -17,11 +17,13 @@ returns boolean
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+  this broker_private.tcp_endpoint%rowtype;
 begin
-  perform broker_private.assert_entry();
+  perform broker_private.assert_entry(caller);
   perform broker_private.require_database_ownership(caller, 'endpoint');
-  delete from broker_private.permissions p
-  where p.class = 'P' and p.securable_id = (broker_private.find_endpoint(endpoint_name)).endpoint_id;
+  this := broker_private.find_endpoint(endpoint_name);
+  delete from broker_private.permissions p where p.class = 'P' and p.securable_id = this.endpoint_id;
   delete from broker_private.tcp_endpoint;
   return true;
 end

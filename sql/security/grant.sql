@@ -23,7 +23,10 @@ as $$
 declare
   securable record;
 begin
-  perform broker_private.assert_entry();
+  perform broker_private.assert_entry(caller);
+  if lower(grantee_name) = 'public' then
+    grantee_name := 'public';
+  end if;
   securable := broker_private.find_securable(caller, permission_name, class_name, securable_name, grantee_name);
   insert into broker_private.permissions (class, securable_id, permission, grantee)
   values (securable.class, securable.securable_id, permission_name, grantee_name)

@@ -22,7 +22,10 @@ as $$
 declare
   securable record;
 begin
-  perform broker_private.assert_entry();
+  perform broker_private.assert_entry(caller);
+  if lower(grantee_name) = 'public' then
+    grantee_name := 'public';
+  end if;
   securable := broker_private.find_securable(caller, permission_name, class_name, securable_name, grantee_name);
   delete from broker_private.permissions p
   where p.class = securable.class and p.securable_id = securable.securable_id and p.permission = permission_name

@@ -10,6 +10,8 @@ begin
   grant execute on all functions in schema broker to public;
   grant select on all tables in schema broker to public;
   revoke execute on all functions in schema broker_private from public;
+  -- Public functions refuse for themselves what only they can see.
+  grant execute on function broker_private.refuse(integer, text, text) to public;
   -- The view broker.queue_messages works the ids of messages out with its reader's rights.
   grant execute on function broker_private.message_id(uuid, boolean, smallint, bigint) to public;
   for this in

@@ -1,0 +1,26 @@
+-- broker_private.local_dialogs_waiting(): the dialogs that wait in the transmission queue for a queue of this database which is on, the oldest first.
+create or replace function broker_private.local_dialogs_waiting()
+returns table (endpoint_no bigint, queue_id integer, first_id bigint)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+begin
+  return query
+  select t.endpoint_no, q.queue_id, t.first_id
+  from broker_private.destinations d
+  cross join lateral (
+    select m.endpoint_no, min(m.id) as first_id
+    from broker_private.transmission_messages m
+    where m.destination_no = d.destination_no
+    group by m.endpoint_no
+  ) t
+  join broker_private.endpoints e on e.endpoint_no = t.endpoint_no
+  left join broker_private.endpoints f on f.conversation_id = e.conversation_id and f.is_initiator <> e.is_initiator
+  left join broker_private.services s on s.name = e.far_service
+  join broker_private.queues q on q.queue_id = coalesce(f.queue_id, s.queue_id) and q.is_enqueue_enabled
+  where d.destination_no = 0
+    or (select r.address from broker_private.route_of(d.service_name, d.broker_instance) r) = 'LOCAL'
+  order by t.first_id;
+end
+$$;
