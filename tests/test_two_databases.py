@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
+from pybroker.embedded import available_versions
 from tests.brokers import Site, two_sites
 from tests.shop import END_DIALOG, ERROR
 
@@ -93,6 +94,36 @@ def test_row_032_004_what_the_target_refuses_comes_back_as_an_error_message(site
     shop.psql.send(refused)
     ((kind, _, body),) = shop.psql.receive("shop", timeout="30 s")
     assert (kind, b"<Code>-8408</Code>" in (body or b"")) == (ERROR, True)
+
+
+def test_row_006_the_receiver_applies_its_own_validation(sites: tuple[Site, Site]) -> None:
+    shop, warehouse = sites
+    warehouse.psql.rows("select broker.alter_message_type('order', 'EMPTY')")
+    dialog = begin(shop)
+    shop.psql.send(dialog)
+    shop.psql.send(dialog, "order", b"not empty")
+    ((kind, _, body),) = shop.psql.receive("shop", timeout="30 s")
+    assert (kind, b"<Code>-8430</Code>" in (body or b"")) == (ERROR, True)
+    assert warehouse.psql.receive(timeout="10 s") == [("order", 0, None)]
+
+
+def test_postgresql_15_and_18_talk_to_each_other(tmp_path: Path) -> None:
+    if 15 not in available_versions():
+        pytest.skip("PostgreSQL 15 is not installed here")
+    with two_sites(tmp_path, versions=(15, 18)) as (shop, warehouse):
+        dialog = begin(shop)
+        shop.psql.send(dialog, "order", "grün".encode())
+        shop.psql.rows("select broker.send(%s, 'invoice', '<id>1</id>'::xml)", dialog)
+        assert shop.psql.refused("select broker.send(%s, 'invoice', '<id>')", dialog) == "S8430"
+        shop.start_worker()
+        warehouse.start_worker()
+        received: list[bytes | None] = []
+        while len(received) < 2:
+            received += warehouse.psql.bodies(timeout="30 s")
+        assert received == ["grün".encode(), b"<id>1</id>"]
+        target = warehouse.psql.value("select conversation_handle from broker.conversation_endpoints")
+        warehouse.psql.send(target, "ack", b"back")
+        assert shop.psql.receive("shop", timeout="30 s") == [("ack", 0, b"back")]
 
 
 def test_row_074_an_error_drops_what_waits_and_arrives_alone(tmp_path: Path) -> None:
