@@ -65,6 +65,22 @@ def test_row_004_well_formed_xml_is_refused_where_the_server_can_parse(shop: Sho
     assert psql.bodies() == [b"<id>1</id>"]
 
 
+def test_valid_json_is_what_parses_as_json(shop: Shop) -> None:
+    psql = shop.psql
+    psql.rows("select broker.create_message_type('document', 'VALID_JSON')")
+    psql.rows("select broker.create_contract('filing', '{document}')")
+    psql.rows("select broker.create_service('//archive', 'warehouse', '{filing}')")
+    dialog = psql.value("select broker.begin_dialog('//shop', '//archive', 'filing')")
+    psql.rows("""select broker.send(%s, 'document', '{"a": [1, null]}')""", dialog)
+    psql.rows("""select broker.send(%s, 'document', '"text"'::jsonb)""", dialog)
+    for broken in (b"", b"{", b"\xff", b"nothing"):
+        assert psql.refused("select broker.send(%s, 'document', %s::bytea)", dialog, broken) == "S8430"
+    assert psql.bodies() == [b'{"a": [1, null]}', b'"text"']
+    assert psql.rows(
+        "select validation, validation_desc from broker.service_message_types where name = 'document'"
+    ) == [("J", "JSON")]
+
+
 def test_row_007_altering_a_type_leaves_queued_messages_as_they_are(shop: Shop) -> None:
     psql = shop.psql
     dialog = psql.dialog()

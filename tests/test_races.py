@@ -235,6 +235,29 @@ def test_whoever_lets_a_queue_run_a_procedure_is_a_member_of_the_role_that_runs_
     assert user.rows(runs) == [(None, None)]
 
 
+def test_row_013_an_object_changes_hands_only_between_roles_that_one_belongs_to(shop: Shop) -> None:
+    psql = shop.psql
+    clerk, other = shop.database.role(), shop.database.role()
+    user = shop.session(user=clerk)
+    alter = "select broker.alter_authorization(%s, %s, %s::name)"
+    assert user.refused(alter, "CONTRACT", "ordering", clerk) == "S0229"
+    objects = [
+        ("MESSAGE TYPE", "order"),
+        ("CONTRACT", "ordering"),
+        ("QUEUE", "shop"),
+        ("SERVICE", "//shop"),
+        ("ROUTE", "AutoCreatedLocal"),
+    ]
+    for kind, name in objects:
+        psql.rows(alter, kind, name, clerk)
+        assert user.refused(alter, kind, name, other) == "S0229"
+    user.dialog()
+    assert user.refused(alter, "CONTRACT", "DEFAULT", clerk) == "S9663"
+    assert user.refused(alter, "TABLE", "shop", clerk) == "S0153"
+    assert user.refused(alter, "QUEUE", "nothing", clerk) == "S0208"
+    assert user.refused(alter, "QUEUE", "shop", None) == "S0153"
+
+
 def test_a_cheap_function_of_ones_own_sees_nothing_that_a_view_hides(shop: Shop) -> None:
     psql = shop.psql
     psql.send(psql.dialog(), "order", b"secret")

@@ -55,7 +55,7 @@ create table broker_private.message_types (
   message_type_id integer primary key default nextval('broker_private.object_id'),
   name text collate "C" not null unique check (length(name) between 1 and 128),
   owner name not null default 'pg_database_owner',
-  -- N none, E empty, X well-formed XML
+  -- N none, E empty, X well-formed XML, J JSON
   validation "char" not null
 );
 insert into broker_private.message_types (message_type_id, name, validation)

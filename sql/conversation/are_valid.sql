@@ -13,7 +13,11 @@ begin
     return true;
   end if;
   foreach content in array contents loop
-    is_valid := case sendable.validation when 'E' then content = '' else broker_private.is_well_formed_xml(content) end;
+    is_valid := case sendable.validation
+      when 'E' then content = ''
+      when 'J' then broker_private.is_valid_json(content)
+      else broker_private.is_well_formed_xml(content)
+    end;
     if is_valid is null then
       return false;
     elsif not is_valid then
@@ -21,6 +25,7 @@ begin
         8430, format('The message body failed the validation of message type "%s".', sendable.message_type_name),
         case sendable.validation
           when 'E' then 'Messages of this type have no body.'
+          when 'J' then 'Send JSON, in UTF-8.'
           else 'Send a well-formed XML document, in UTF-8, with one root element.'
         end
       );

@@ -5,12 +5,12 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  code "char" := case type_validation when 'NONE' then 'N' when 'EMPTY' then 'E' when 'WELL_FORMED_XML' then 'X' end;
+  code "char" := case type_validation when 'NONE' then 'N' when 'EMPTY' then 'E' when 'WELL_FORMED_XML' then 'X' when 'VALID_JSON' then 'J' end;
 begin
   if code is null then
     perform broker_private.refuse(
       153, format('"%s" is not a validation for message type "%s".', coalesce(type_validation, 'NULL'), type_name),
-      'Use NONE, EMPTY or WELL_FORMED_XML, in capitals.'
+      'Use NONE, EMPTY, WELL_FORMED_XML or VALID_JSON, in capitals.'
     );
   end if;
   if type_schema_collection is not null then

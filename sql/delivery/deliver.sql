@@ -102,6 +102,7 @@ begin
         when s.is_initiator and not k.is_sent_by_target then 8457
         when not s.is_initiator and not k.is_sent_by_initiator then 8437
         when k.validation = 'E' and a.body is not null then 8430
+        when k.validation = 'J' and not broker_private.is_valid_json(coalesce(a.body, '')) then 8430
         when k.validation = 'X'
           and (a.place = any (deliver.malformed) or not coalesce(broker_private.is_well_formed_xml(coalesce(a.body, '')), true)) then 9615
       end as fault

@@ -56,6 +56,7 @@ begin
     is_valid := case
       when waiting.kind <> 'M' or k.validation = 'N' then true
       when k.validation = 'E' then waiting.body is null
+      when k.validation = 'J' then broker_private.is_valid_json(coalesce(waiting.body, ''))
       when waiting.id = any (well_formed) then true
       when waiting.id = any (malformed) then false
       else broker_private.is_well_formed_xml(coalesce(waiting.body, ''))

@@ -1,10 +1,10 @@
--- broker.service_message_types: the message types, as sys.service_message_types. Validation N none, E empty, X XML.
+-- broker.service_message_types: the message types, as sys.service_message_types. Validation N none, E empty, X XML, and ours: J JSON.
 create or replace view broker.service_message_types as
 select
   t.name,
   t.message_type_id,
   t.owner as principal_id,
   t.validation::text as validation,
-  case t.validation when 'N' then 'BINARY' when 'E' then 'EMPTY' else 'XML' end as validation_desc,
+  case t.validation when 'N' then 'BINARY' when 'E' then 'EMPTY' when 'J' then 'JSON' else 'XML' end as validation_desc,
   null::integer as xml_collection_id
 from broker_private.message_types t;

@@ -1,0 +1,57 @@
+-- broker.alter_authorization(securable_class, name, owner): ALTER AUTHORIZATION: gives a message type, contract, queue, service or route another
+-- owner. Classes: MESSAGE TYPE, CONTRACT, QUEUE, SERVICE, ROUTE.
+-- Errors: 153 class or owner, 208, 8423, 8425, 8428 not found, 9663 system object, 229 not the owner, or not a member of the new one.
+create or replace function broker.alter_authorization(securable_class text, name text, owner name)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  done boolean;
+begin
+  done := broker_private.alter_authorization(current_user, securable_class, name, owner);
+end
+$$;
+
+create or replace function broker_private.alter_authorization(
+  caller name, class_name text, securable_name text, new_owner name
+)
+returns boolean
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  kind constant text := lower(class_name);
+  securable record;
+begin
+  perform broker_private.assert_entry(caller);
+  perform broker_private.check_name('owner', new_owner);
+  case class_name
+    when 'MESSAGE TYPE' then
+      select t.message_type_id as id, t.owner into securable from broker_private.find_message_type(securable_name) t;
+      perform broker_private.refuse_system_object(kind, securable_name, securable.id);
+    when 'CONTRACT' then
+      select c.contract_id as id, c.owner into securable from broker_private.find_contract(securable_name) c;
+      perform broker_private.refuse_system_object(kind, securable_name, securable.id);
+    when 'QUEUE' then
+      select q.queue_id as id, q.owner into securable from broker_private.find_queue(securable_name) q;
+    when 'SERVICE' then
+      select s.service_id as id, s.owner into securable from broker_private.find_service(securable_name) s;
+    when 'ROUTE' then
+      select r.route_id as id, r.owner into securable from broker_private.find_route(securable_name) r;
+    else
+      perform broker_private.refuse(
+        153, format('"%s" is not a class of objects that have an owner.', coalesce(class_name, 'NULL')),
+        'Use MESSAGE TYPE, CONTRACT, QUEUE, SERVICE or ROUTE, in capitals.'
+      );
+  end case;
+  perform broker_private.require_ownership(caller, securable.owner, kind, securable_name);
+  perform broker_private.require_ownership(caller, new_owner, 'owner', new_owner);
+  update broker_private.message_types t set owner = new_owner where class_name = 'MESSAGE TYPE' and t.message_type_id = securable.id;
+  update broker_private.contracts c set owner = new_owner where class_name = 'CONTRACT' and c.contract_id = securable.id;
+  update broker_private.queues q set owner = new_owner where class_name = 'QUEUE' and q.queue_id = securable.id;
+  update broker_private.services s set owner = new_owner where class_name = 'SERVICE' and s.service_id = securable.id;
+  update broker_private.routes r set owner = new_owner where class_name = 'ROUTE' and r.route_id = securable.id;
+  return true;
+end
+$$;
