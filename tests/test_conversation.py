@@ -65,6 +65,57 @@ def test_row_004_well_formed_xml_is_refused_where_the_server_can_parse(shop: Sho
     assert psql.bodies() == [b"<id>1</id>"]
 
 
+def test_rows_034_035_a_service_changes_its_contracts_and_goes_with_its_conversations(shop: Shop) -> None:
+    psql = shop.psql
+    open_dialog, unsent, ended = psql.dialog(), psql.dialog(), psql.dialog()
+    for dialog in (open_dialog, ended):
+        psql.send(dialog)
+    target = psql.handle_of(open_dialog)
+    psql.end(ended)
+    assert psql.refused("select broker.alter_service('//warehouse')") == "S8493"
+    assert (
+        psql.refused("select broker.alter_service('//warehouse', add_contracts => '{ordering}')") == "S8404"
+    )
+    psql.rows("select broker.alter_service('//warehouse', drop_contracts => '{ordering}')")
+    psql.send(open_dialog, "order", b"it goes on")
+    psql.send(unsent)
+    assert [kind for kind, _, _ in psql.receive("shop")] == [ERROR]
+    psql.rows("select broker.create_broker_priority('p', local_service_name => '//warehouse')")
+    assert psql.refused("select broker.drop_service('//warehouse')") == "S3716"
+    psql.rows("select broker.drop_broker_priority('p'), broker.drop_service('//warehouse')")
+    assert psql.refused("select broker.drop_service('//warehouse')") == "S8423"
+    assert psql.rows("select from warehouse") == []
+    assert psql.state(target) == "CD"
+    ((kind, _, body),) = psql.receive("shop")
+    assert (kind, b"<Code>-8470</Code>" in (body or b"")) == (ERROR, True)
+    assert psql.state(open_dialog) == "ER"
+    psql.rows("select broker.drop_queue('warehouse')")
+    psql.rows(
+        "select broker.create_queue('warehouse'), broker.create_service('//warehouse', 'warehouse', '{ordering}')"
+    )
+    psql.send(psql.dialog(), "order", b"anew")
+    assert psql.bodies() == [b"anew"]
+
+
+def test_row_019_dropping_a_contract_ends_its_conversations_with_an_error(shop: Shop) -> None:
+    psql = shop.psql
+    dialog = psql.dialog()
+    psql.send(dialog, "order", b"unread")
+    target = psql.handle_of(dialog)
+    assert psql.refused("select broker.drop_contract('ordering')") == "S3716"
+    assert psql.refused("select broker.drop_contract('DEFAULT')") == "S9663"
+    psql.rows("select broker.alter_service('//warehouse', drop_contracts => '{ordering}')")
+    psql.rows("select broker.drop_contract('ordering')")
+    assert psql.refused("select broker.begin_dialog('//shop', '//warehouse', 'ordering')") == "S8425"
+    for handle, queue in ((dialog, "shop"), (target, "warehouse")):
+        (kind, _, body), *rest = psql.receive(queue)
+        assert (kind, b"<Code>-8487</Code>" in (body or b"")) == (ERROR, True)
+        assert [body for _, _, body in rest] == ([b"unread"] if queue == "warehouse" else [])
+        assert psql.refused("select broker.send(%s, 'nudge')", handle) == "S8429"
+        psql.end(handle)
+    psql.rows("select broker.create_contract('ordering', '{order}')")
+
+
 def test_valid_json_is_what_parses_as_json(shop: Shop) -> None:
     psql = shop.psql
     psql.rows("select broker.create_message_type('document', 'VALID_JSON')")

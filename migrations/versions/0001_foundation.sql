@@ -75,10 +75,13 @@ values
   (13, 'http://schemas.microsoft.com/SQL/ServiceBroker/ServiceDiagnostic/Description', 'N'),
   (14, 'DEFAULT', 'N');
 
+-- A contract or service that is dropped loses its name, and its row stays for the messages that still name it.
 create table broker_private.contracts (
   contract_id integer primary key default nextval('broker_private.object_id'),
-  name text collate "C" not null unique check (length(name) between 1 and 128),
-  owner name not null default 'pg_database_owner'
+  name text collate "C" unique check (length(name) between 1 and 128),
+  dropped_name text collate "C",
+  owner name not null default 'pg_database_owner',
+  check ((name is null) <> (dropped_name is null))
 );
 insert into broker_private.contracts (contract_id, name)
 values
@@ -133,9 +136,11 @@ create table broker_private.queues (
 
 create table broker_private.services (
   service_id integer primary key default nextval('broker_private.object_id'),
-  name text collate "C" not null unique check (length(name) between 1 and 128),
+  name text collate "C" unique check (length(name) between 1 and 128),
+  dropped_name text collate "C",
   owner name not null,
-  queue_id integer not null references broker_private.queues
+  queue_id integer references broker_private.queues,
+  check ((name is null) = (queue_id is null) and (name is null) <> (dropped_name is null))
 );
 create index services_queue on broker_private.services (queue_id);
 

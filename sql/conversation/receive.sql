@@ -225,8 +225,8 @@ begin
       limit 1
     ) e
     cross join lateral (select x.conversation_group_id from broker_private.groups x where x.group_no = e.group_no limit 1) g
-    cross join lateral (select x.service_id, x.name from broker_private.services x where x.service_id = e.service_id limit 1) s
-    cross join lateral (select x.contract_id, x.name from broker_private.contracts x where x.contract_id = e.contract_id limit 1) k
+    cross join lateral (select x.service_id, coalesce(x.name, x.dropped_name) as name from broker_private.services x where x.service_id = e.service_id limit 1) s
+    cross join lateral (select x.contract_id, coalesce(x.name, x.dropped_name) as name from broker_private.contracts x where x.contract_id = e.contract_id limit 1) k
     cross join lateral (
       select x.message_type_id, x.name, x.validation
       from broker_private.message_types x

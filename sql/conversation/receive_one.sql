@@ -54,8 +54,8 @@ begin
     number := broker_private.number_of_error(taken.endpoint_no);
   end if;
   select array[row(
-    0, 10 - taken.precedence, taken.id, g.conversation_group_id, e.conversation_handle, number, s.name, s.service_id,
-    k.name, k.contract_id, y.name, y.message_type_id, y.validation, taken.body,
+    0, 10 - taken.precedence, taken.id, g.conversation_group_id, e.conversation_handle, number, coalesce(s.name, s.dropped_name), s.service_id,
+    coalesce(k.name, k.dropped_name), k.contract_id, y.name, y.message_type_id, y.validation, taken.body,
     broker_private.message_id(e.conversation_id, not e.is_initiator, taken.urgency, case taken.urgency when 2 then number else taken.id end),
     taken.enqueue_time
   )::broker.message] into received

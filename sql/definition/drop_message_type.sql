@@ -25,7 +25,7 @@ begin
   this := broker_private.find_message_type(type_name);
   perform broker_private.refuse_system_object('message type', this.name, this.message_type_id);
   perform broker_private.require_ownership(caller, this.owner, 'message type', this.name);
-  select c.name into contract_name
+  select coalesce(c.name, c.dropped_name || ' (dropped, and still used by conversations)') into contract_name
   from broker_private.contract_messages m
   join broker_private.contracts c on c.contract_id = m.contract_id
   where m.message_type_id = this.message_type_id

@@ -62,6 +62,10 @@ begin
       select from broker_private.endpoints e where e.group_no = g.group_no and e.endpoint_no <> all (gone)
     );
   delete from broker_private.endpoints e where e.endpoint_no = any (gone);
+  delete from broker_private.services s
+  where s.name is null and not exists (select from broker_private.endpoints e where e.service_id = s.service_id);
+  delete from broker_private.contracts c
+  where c.name is null and not exists (select from broker_private.endpoints e where e.contract_id = c.contract_id);
   return cardinality(gone);
 end
 $$;

@@ -44,11 +44,11 @@ begin
     where r.place = 1 or r.total <= take.max_bytes
   ),
   dialogs as materialized (
-    select d.endpoint_no, d.dialog, e.conversation_id, e.is_initiator, s.name as from_service, e.far_service,
+    select d.endpoint_no, d.dialog, e.conversation_id, e.is_initiator, coalesce(s.name, s.dropped_name) as from_service, e.far_service,
       coalesce(e.far_broker_instance, (
         select f.far_broker_instance from broker_private.far_events f where f.endpoint_no = e.endpoint_no and f.event = 'B'
       )) as to_broker,
-      k.name as contract, e.expires_at, e.is_encrypted,
+      coalesce(k.name, k.dropped_name) as contract, e.expires_at, e.is_encrypted,
       (
         select n.next_number from broker_private.sequence_counters n
         where n.endpoint_no = e.endpoint_no and n.kind = 'A'

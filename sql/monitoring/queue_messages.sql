@@ -35,9 +35,9 @@ from (
         where w.group_no = m.group_no and w.precedence = m.precedence and w.endpoint_no = m.endpoint_no and w.urgency = 2
       ) end
     ) as message_sequence_number,
-    s.name as service_name,
+    coalesce(s.name, s.dropped_name) as service_name,
     s.service_id,
-    k.name as service_contract_name,
+    coalesce(k.name, k.dropped_name) as service_contract_name,
     k.contract_id as service_contract_id,
     y.name as message_type_name,
     y.message_type_id,

@@ -4,8 +4,8 @@ select
   e.conversation_handle,
   e.far_service as to_service_name,
   coalesce(e.far_broker_instance, f.far_broker_instance) as to_broker_instance,
-  s.name as from_service_name,
-  k.name as service_contract_name,
+  coalesce(s.name, s.dropped_name) as from_service_name,
+  coalesce(k.name, k.dropped_name) as service_contract_name,
   t.enqueue_time,
   -- Within this database what went straight came first: what was received and what waits for it.
   (

@@ -1,0 +1,69 @@
+-- broker.alter_service(name, queue, add_contracts, drop_contracts): ALTER SERVICE: which contracts it accepts as a target. Conversations that exist go on.
+-- Errors: 8423 not found, 8493 nothing to change, 8425 contract, 8404 accepted already, 153, 229.
+create or replace function broker.alter_service(
+  name text, queue text default null, add_contracts text[] default '{}', drop_contracts text[] default '{}'
+)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  done boolean;
+begin
+  done := broker_private.alter_service(current_user, name, queue, add_contracts, drop_contracts);
+end
+$$;
+
+create or replace function broker_private.alter_service(
+  caller name, service_name text, new_queue text, added text[], dropped text[]
+)
+returns boolean
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  this broker_private.services%rowtype;
+  contract broker_private.contracts%rowtype;
+  contract_name text;
+begin
+  perform broker_private.assert_entry(caller);
+  this := broker_private.find_service(service_name);
+  perform broker_private.require_ownership(caller, this.owner, 'service', service_name);
+  if new_queue is not null then
+    perform broker_private.refuse(
+      153, format('The service "%s" can''t move to another queue.', service_name), 'Leave queue out: moving a service is not built yet.'
+    );
+  elsif added is null or dropped is null then
+    perform broker_private.refuse(
+      153, format('A list of contracts of service "%s" is NULL.', service_name), 'Leave the list out, or give ''{}''.'
+    );
+  elsif cardinality(added) + cardinality(dropped) = 0 then
+    perform broker_private.refuse(
+      8493, format('Nothing is to be changed of the service "%s".', service_name), 'Give add_contracts or drop_contracts.'
+    );
+  end if;
+  foreach contract_name in array dropped loop
+    contract := broker_private.find_contract(contract_name);
+    delete from broker_private.service_contracts c where c.service_id = this.service_id and c.contract_id = contract.contract_id;
+    if not found then
+      perform broker_private.refuse(
+        8425, format('The service "%s" does not accept the contract "%s".', service_name, contract_name),
+        'broker.service_contract_usages lists what it accepts.'
+      );
+    end if;
+  end loop;
+  foreach contract_name in array added loop
+    contract := broker_private.find_contract(contract_name);
+    perform broker_private.require_reference(caller, contract.contract_id);
+    insert into broker_private.service_contracts (service_id, contract_id) values (this.service_id, contract.contract_id)
+    on conflict do nothing;
+    if not found then
+      perform broker_private.refuse(
+        8404, format('The service "%s" accepts the contract "%s" already.', service_name, contract_name), 'List only new contracts.'
+      );
+    end if;
+  end loop;
+  perform broker_private.deliver_waiting(this.queue_id);
+  return true;
+end
+$$;
