@@ -235,6 +235,28 @@ def test_whoever_lets_a_queue_run_a_procedure_is_a_member_of_the_role_that_runs_
     assert user.rows(runs) == [(None, None)]
 
 
+def test_row_128_the_owner_of_the_initiating_service_needs_send_on_the_target(shop: Shop) -> None:
+    psql = shop.psql
+    clerk = shop.database.role()
+    psql.rows(
+        f"grant create on database {shop.database.name} to {clerk}; create schema app authorization {clerk}"
+    )
+    psql.rows("select broker.grant('REFERENCES', 'CONTRACT', 'ordering', %s::name)", clerk)
+    user = shop.session(user=clerk)
+    user.rows("select broker.create_queue('desk', schema => 'app'), broker.create_service('//desk', 'desk')")
+    begin = "select broker.begin_dialog('//desk', '//warehouse', 'ordering')"
+    user.send(user.value(begin))
+    ((_, _, body),) = user.receive("desk")
+    assert b"<Code>-8494</Code>" in (body or b"")
+    psql.rows("select broker.grant('SEND', 'SERVICE', '//warehouse', %s::name)", clerk)
+    user.send(user.value(begin), "order", b"granted")
+    assert psql.bodies() == [b"granted"]
+    psql.rows("select broker.alter_authorization('SERVICE', '//desk', 'nobody at all')")
+    user.send(user.value(begin))
+    ((_, _, body),) = user.receive("desk")
+    assert b"<Code>-8494</Code>" in (body or b"")
+
+
 def test_row_013_an_object_changes_hands_only_between_roles_that_one_belongs_to(shop: Shop) -> None:
     psql = shop.psql
     clerk, other = shop.database.role(), shop.database.role()

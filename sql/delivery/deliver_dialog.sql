@@ -70,19 +70,6 @@ begin
       );
       exit;
     end if;
-    if f.endpoint_no is null then
-      if not broker_private.accepts_contract(service.service_id, e.contract_id) then
-        perform broker_private.put_broker_error(
-          endpoint, 8408, format('Target service "%s" does not support the contract of the conversation.', e.far_service)
-        );
-        exit;
-      end if;
-      far_endpoint := broker_private.accept_dialog(
-        e.conversation_id, service, e.contract_id, (select s.name from broker_private.services s where s.service_id = e.service_id),
-        (select b.service_broker_guid from broker_private.broker_instance b), 'L', e.endpoint_no, e.expires_at, e.is_encrypted
-      );
-      select x.* into f from broker_private.endpoints x where x.endpoint_no = far_endpoint;
-    end if;
     delete from broker_private.transmission_messages t
     where t.ctid in (
       select w.ctid from broker_private.transmission_messages w
@@ -91,6 +78,11 @@ begin
     );
     -- END CONVERSATION WITH ERROR has dropped it, or is dropping it and the rest; what came before it stays delivered.
     exit when not found;
+    if f.endpoint_no is null then
+      far_endpoint := broker_private.open_local_dialog(e, service);
+      exit when far_endpoint is null;
+      select x.* into f from broker_private.endpoints x where x.endpoint_no = far_endpoint;
+    end if;
     moved := moved + 1;
     if f.local_end is null and waiting.kind <> 'M' then
       insert into broker_private.far_events (endpoint_no, event) values (f.endpoint_no, waiting.kind) on conflict do nothing;

@@ -36,18 +36,7 @@ begin
       select s.* into service from broker_private.services s where s.name = e.far_service;
       select q.* into queue from broker_private.queues q where q.queue_id = service.queue_id;
       if queue.is_enqueue_enabled and is_checked then
-        if broker_private.accepts_contract(service.service_id, e.contract_id) then
-          far_endpoint := broker_private.accept_dialog(
-            e.conversation_id, service, e.contract_id, (select s.name from broker_private.services s where s.service_id = e.service_id),
-            (select b.service_broker_guid from broker_private.broker_instance b), 'L', e.endpoint_no, e.expires_at, e.is_encrypted
-          );
-        else
-          perform broker_private.put_broker_error(
-            e.endpoint_no, 8408,
-            format('Target service "%s" does not support contract "%s".', e.far_service,
-              (select c.name from broker_private.contracts c where c.contract_id = e.contract_id))
-          );
-        end if;
+        far_endpoint := broker_private.open_local_dialog(e, service);
       else
         problem := broker_private.waiting_reason(queue, is_checked);
       end if;

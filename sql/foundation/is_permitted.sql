@@ -10,8 +10,9 @@ begin atomic
     broker_private.is_owner(role_name, owner_name)
     or exists (
       select from broker_private.permissions p
+      left join pg_catalog.pg_roles m on m.rolname = role_name
       left join pg_catalog.pg_roles r on r.rolname = p.grantee
       where p.class = securable_class and p.securable_id = securable and p.permission = permission_name
-        and (p.grantee in (role_name, 'public') or pg_catalog.pg_has_role(role_name, r.oid, 'USAGE'))
+        and (p.grantee in (role_name, 'public') or pg_catalog.pg_has_role(m.oid, r.oid, 'USAGE'))
     );
 end;
