@@ -49,15 +49,7 @@ begin
   loop
     select x.* into e from broker_private.endpoints x where x.endpoint_no = endpoint;
     perform broker_private.put_broker_error(e.endpoint_no, 8487, 'The remote contract has been dropped.');
-    if e.path in ('B', 'R') then
-      insert into broker_private.transmission_messages (
-        endpoint_no, enqueue_time, destination_no, message_type_id, precedence, kind, body
-      )
-      values (
-        e.endpoint_no, broker_private.clock(), broker_private.destination_for(e), 1, 5, 'X',
-        broker_private.error_body(-8487, 'The remote contract has been dropped.')
-      );
-    end if;
+    perform broker_private.tell_far_side(e, -8487, 'The remote contract has been dropped.');
   end loop;
   return true;
 end

@@ -27,7 +27,10 @@ begin
     delete from broker_private.transmission_status s where s.endpoint_no = e.endpoint_no;
   end if;
   select r.address, r.problem into address, problem from broker_private.route_of(e.far_service, e.far_broker_instance) r;
-  if address = 'LOCAL' then
+  if not (select b.is_broker_enabled from broker_private.broker_instance b) then
+    new_path := 'B';
+    problem := '9791: The broker is disabled in the sender''s database.';
+  elsif address = 'LOCAL' then
     new_path := 'B';
     select f.endpoint_no into far_endpoint
     from broker_private.endpoints f

@@ -1,0 +1,65 @@
+-- broker.alter_broker(action): ALTER DATABASE SET ENABLE_BROKER, DISABLE_BROKER, NEW_BROKER or ERROR_BROKER_CONVERSATIONS, by the database's owner.
+-- Disabled: SEND goes on, messages wait in the transmission queue (9791), nothing arrives. New: another guid, and all
+-- conversations are gone, nobody is told; the broker is on. Error: each conversation gets an Error, -9719 here and -9720 on the far side.
+-- Locks: NEW_BROKER the tables of conversations, so it waits for every transaction that uses them.
+-- Errors: 153 action, 229.
+create or replace function broker.alter_broker(action text default null, honor_broker_priority boolean default null)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  done boolean;
+begin
+  done := broker_private.alter_broker(current_user, action, honor_broker_priority);
+end
+$$;
+
+create or replace function broker_private.alter_broker(caller name, requested text, honor boolean)
+returns boolean
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  e broker_private.endpoints%rowtype;
+  endpoint bigint;
+begin
+  perform broker_private.assert_entry(caller);
+  perform broker_private.require_database_ownership(caller, 'broker');
+  if honor is not null then
+    perform broker_private.refuse(
+      153, 'honor_broker_priority is not available.', 'Leave it out: priorities are not honoured in transmission yet.'
+    );
+  end if;
+  case coalesce(requested, 'NULL')
+    when 'ENABLE_BROKER' then
+      update broker_private.broker_instance b set is_broker_enabled = true;
+      perform broker_private.deliver_dialog(w.endpoint_no, '{}', '{}') from broker_private.local_dialogs_waiting() w;
+    when 'DISABLE_BROKER' then
+      update broker_private.broker_instance b set is_broker_enabled = false;
+      -- SEND looks at a dialog's path, not at the broker: so none may be straight.
+      update broker_private.endpoints x set path = 'B' where x.path = 'L' and x.local_end is null;
+    when 'NEW_BROKER' then
+      truncate
+        broker_private.endpoints, broker_private.groups, broker_private.messages, broker_private.transmission_messages,
+        broker_private.transmission_status, broker_private.sequence_counters, broker_private.far_events,
+        broker_private.conversation_timers;
+      delete from broker_private.destinations d where d.destination_no <> 0;
+      update broker_private.broker_instance b set service_broker_guid = gen_random_uuid(), is_broker_enabled = true;
+    when 'ERROR_BROKER_CONVERSATIONS' then
+      for endpoint in
+        select x.endpoint_no from broker_private.endpoints x where x.local_end is null order by x.endpoint_no
+      loop
+        select x.* into e from broker_private.endpoints x where x.endpoint_no = endpoint;
+        perform broker_private.put_broker_error(endpoint, 9719, 'The database for this conversation endpoint is attached or restored.');
+        perform broker_private.tell_far_side(e, -9720, 'The database for the remote conversation endpoint is attached or restored.');
+      end loop;
+    else
+      perform broker_private.refuse(
+        153, format('"%s" is not an action for the broker.', coalesce(requested, 'NULL')),
+        'Use ENABLE_BROKER, DISABLE_BROKER, NEW_BROKER or ERROR_BROKER_CONVERSATIONS.'
+      );
+  end case;
+  return true;
+end
+$$;
