@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from pybroker.embedded import available_versions
+from pybroker.migrations import migrate
 from tests.brokers import Site, two_sites
 from tests.shop import END_DIALOG, ERROR
 
@@ -172,6 +173,32 @@ def test_a_foreign_certificate_gets_no_message_through_and_the_sender_learns_why
         pem = (shop.keys / "shop.pem").read_text()
         warehouse.trust("shop", pem)
         assert warehouse.psql.receive(timeout="60 s") == [("order", 0, None)]
+
+
+def test_a_worker_needs_no_more_than_a_worker_role(tmp_path: Path) -> None:
+    with two_sites(tmp_path) as (shop, warehouse):
+        for site in (shop, warehouse):
+            site.psql.rows("create role carrier login; create role clerk nologin; grant clerk to carrier")
+            migrate(site.url, worker_roles=["carrier"])
+            site.url = site.server.url(site.name, user="carrier")
+        warehouse.psql.rows(
+            "create table seen (body bytea, who name);"
+            "grant insert on seen to clerk;"
+            "create procedure see() language plpgsql as $$ begin"
+            " insert into seen select message_body, current_user from broker.receive('warehouse', timeout => '1 s');"
+            " commit; end $$;"
+            "select broker.grant('RECEIVE', 'QUEUE', 'warehouse', 'clerk');"
+            "select broker.alter_queue('warehouse', activation_procedure => 'public.see', max_queue_readers => 1,"
+            " execute_as => 'clerk')"
+        )
+        shop.start_worker()
+        warehouse.start_worker()
+        shop.psql.send(begin(shop), "order", b"carried")
+        until(lambda: warehouse.psql.rows("select body, who from seen") == [(b"carried", "clerk")])
+        assert (shop.stop_worker(), warehouse.stop_worker()) == (0, 0)
+        carrier = psycopg.connect(shop.url, autocommit=True)
+        with carrier, pytest.raises(psycopg.errors.InsufficientPrivilege):
+            carrier.execute("select from broker_private.endpoints")
 
 
 def test_a_worker_cannot_open_the_other_sites_server(sites: tuple[Site, Site]) -> None:
