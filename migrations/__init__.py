@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from alembic import command, op
 from alembic.config import Config
+from alembic.operations import Operations
 from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from psycopg import sql
 from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
+from pybroker.errors import BrokerError
 from pybroker.sql import sql_files
 
 if TYPE_CHECKING:
@@ -79,10 +82,13 @@ def upgrade(connection: Connection, *, worker_roles: Sequence[str] = ()) -> Migr
     )
     previous = context.get_current_revision()
     applied_before = _applied(_driver(connection)) if previous is not None else {}
-    config = _config()
-    config.attributes["connection"] = connection
-    config.attributes["worker_roles"] = tuple(worker_roles)
-    command.upgrade(config, "pybroker@head")
+    if previous is None and _has_foreign_installation(connection):
+        raise MigrationError(
+            "This database's pybroker was installed by another Alembic, which records its revisions in a table of its "
+            "own.",
+            hint="Upgrade it with that Alembic: alembic upgrade heads.",
+        )
+    _run_revisions(connection)
     current = context.get_current_revision()
     if current is None:
         raise RuntimeError("Alembic recorded no revision")
@@ -90,6 +96,10 @@ def upgrade(connection: Connection, *, worker_roles: Sequence[str] = ()) -> Migr
     _grant(connection, worker_roles)
     applied = dict(_applied(_driver(connection)).items() - applied_before.items())
     return MigrationResult(previous, current, len(applied))
+
+
+class MigrationError(BrokerError):
+    """The database can't be migrated this way; nothing was changed."""
 
 
 def offline_sql(*, worker_roles: Sequence[str] = ()) -> str:
@@ -121,6 +131,27 @@ def run_revision_sql(file_name: str) -> None:
     _execute(connection, text)
     _apply_changed_files(connection)
     _grant(connection, ())
+
+
+def _has_foreign_installation(connection: Connection) -> bool:
+    found = _driver(connection).execute("select to_regtype('broker.message')").fetchone()
+    return found is not None and found[0] is not None
+
+
+def _run_revisions(connection: Connection) -> None:
+    """Run what is missing, in a context of its own: Alembic's command would end that of an ``env.py``."""
+    script = ScriptDirectory.from_config(_config())
+    context = MigrationContext.configure(
+        connection,
+        opts={
+            "version_table": VERSION_TABLE,
+            "version_table_schema": VERSION_TABLE_SCHEMA,
+            "script": script,
+            "fn": lambda revision, _: script._upgrade_revs("pybroker@head", revision),  # noqa: SLF001
+        },
+    )
+    with Operations.context(context):
+        context.run_migrations()
 
 
 _RECORD_FILE = (
@@ -158,7 +189,12 @@ def _apply_changed_files(connection: Connection) -> None:
 def _grant(connection: Connection, worker_roles: Sequence[str]) -> None:
     driver = _driver(connection)
     for role in worker_roles:
-        # PostgreSQL itself says so if there is no such role.
+        known = driver.execute("select from pg_roles where rolname = %s", (role,)).fetchone()
+        if known is None:
+            raise MigrationError(
+                f'There is no role "{role}".',
+                hint=f"Create it first: CREATE ROLE {role} LOGIN; nothing was changed.",
+            )
         driver.execute(sql.SQL("grant usage on schema broker_private to {}").format(sql.Identifier(role)))
         driver.execute(sql.SQL(_ADD_WORKER_ROLE).format(role))
     for file in sql_files():

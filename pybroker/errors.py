@@ -78,9 +78,9 @@ class QueueNotFound(BrokerError):  # noqa: N818
 
 
 class QueueDisabledError(BrokerError):
-    """The queue is disabled: by its owner, or because a message poisoned it (9617, 9618)."""
+    """The queue is disabled (9617)."""
 
-    numbers = frozenset({9617, 9618})
+    numbers = frozenset({9617})
 
 
 class ServiceNotFound(BrokerError):  # noqa: N818

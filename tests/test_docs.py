@@ -55,7 +55,6 @@ def test_the_procedure_of_the_activation_page(database: Database) -> None:
     (procedure,) = re.findall(r"```sql\n(.*?)```", text, re.DOTALL)
     with database.connect() as connection:
         session = Session(connection)
-        session.rows("create table bookings (body bytea)")
         (script,) = blocks("README.md", "psql")
         session.rows(script[: script.index("-- The shop begins")])
         session.rows(procedure)

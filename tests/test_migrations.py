@@ -13,7 +13,7 @@ import pytest
 from alembic import command
 from alembic.config import Config
 
-from pybroker.migrations import VERSIONS, migrate, offline_sql
+from pybroker.migrations import VERSIONS, MigrationError, migrate, offline_sql
 from tests.shop import DEFINITIONS, Session
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def test_a_migration_that_fails_leaves_nothing(empty: str) -> None:
 
 
 def test_a_worker_role_that_is_missing_is_named(empty: str) -> None:
-    with pytest.raises(psycopg.errors.UndefinedObject, match="nobody_here"):
+    with pytest.raises(MigrationError, match="nobody_here"):
         migrate(empty, worker_roles=["nobody_here"])
 
 
@@ -167,6 +167,41 @@ def test_an_application_brings_pybroker_along_in_its_own_alembic(empty: str, tmp
         assert session.execute("select name from broker.service_queues").fetchall() == [
             ("from_the_application",)
         ]
+    with pytest.raises(MigrationError, match="another Alembic"):
+        migrate(empty)
+
+
+def test_an_application_lets_pybroker_migrate_in_its_own_env_py(empty: str, tmp_path: Path) -> None:
+    (tmp_path / "versions").mkdir()
+    (tmp_path / "versions" / "app.py").write_text(
+        "from alembic import op\n"
+        "revision, down_revision = 'app_1', None\n"
+        "def upgrade():\n"
+        "    op.execute(\"select broker.create_queue('from_the_application', schema => 'public')\")\n"
+    )
+    (tmp_path / "env.py").write_text(
+        "from alembic import context\nfrom sqlalchemy import create_engine, pool\n"
+        "from pybroker.migrations import upgrade\n"
+        "engine = create_engine(context.config.get_main_option('sqlalchemy.url'), poolclass=pool.NullPool)\n"
+        "with engine.begin() as connection:\n"
+        "    context.configure(connection=connection)\n"
+        "    with context.begin_transaction():\n"
+        "        upgrade(connection)\n"
+        "        context.run_migrations()\n"
+    )
+    config = Config()
+    config.set_main_option("script_location", str(tmp_path))
+    config.set_main_option("path_separator", "os")
+    config.set_main_option(
+        "sqlalchemy.url", empty.replace("postgresql://", "postgresql+psycopg://").replace("%", "%%")
+    )
+    for _ in range(2):
+        command.upgrade(config, "head")
+    with psycopg.connect(empty) as session:
+        assert session.execute("select name from broker.service_queues").fetchall() == [
+            ("from_the_application",)
+        ]
+    assert migrate(empty).applied_files == 0
 
 
 def test_the_command_says_what_it_did_and_what_is_wrong(empty: str) -> None:

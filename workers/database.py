@@ -220,13 +220,13 @@ class Database:
         except (psycopg.errors.InvalidSchemaName, psycopg.errors.UndefinedFunction) as error:
             raise ServingError(
                 f"the database {self.address} holds no Service Broker, or one older than this worker. "
-                f"Run: pybroker migrate --database-url {_without_role(self.url)}"
+                f"Run: pybroker migrate --database-url {_as_owner(self.url)}"
             ) from error
         except psycopg.errors.InsufficientPrivilege as error:
             role = connection.info.user
             raise ServingError(
                 f'the role "{role}" has no right to run a worker on the database {self.address}. Run, as the '
-                f"owner of the database: pybroker migrate --database-url {_without_role(self.url)} "
+                f"owner of the database: pybroker migrate --database-url {_as_owner(self.url)} "
                 f"--worker-role {shlex.quote(role)}"
             ) from error
 
@@ -242,9 +242,9 @@ def shown(url: str) -> str:
     return f"postgresql://{role}{host}" + (f":{port}" if port else "") + f"/{database}"
 
 
-def _without_role(url: str) -> str:
+def _as_owner(url: str) -> str:
     given = conninfo_to_dict(url)
-    given.pop("user", None)
+    given["user"] = "OWNER"
     return shlex.quote(shown(make_conninfo("", **given)))
 
 

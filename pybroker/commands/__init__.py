@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from importlib import import_module
 from typing import Annotated, Any
@@ -72,7 +73,9 @@ def one_line(error: Exception) -> str | None:
         getattr(sys.modules[module], name) for module, name in MENDABLE_ERRORS if module in sys.modules
     )
     # Alembic's connections raise an error of SQLAlchemy's from the one of psycopg.
-    found = next((one for one in (error, error.__cause__) if isinstance(one, mendable)), None)
+    found = next(
+        (one for one in (error, error.__cause__) if isinstance(one, mendable) or _is_refusal(one)), None
+    )
     if found is None:
         return None
     diagnosis = getattr(found, "diag", None)
@@ -81,6 +84,11 @@ def one_line(error: Exception) -> str | None:
     if hint and hint not in message:
         message = f"{message} HINT: {hint}"
     return " ".join(message.split())
+
+
+def _is_refusal(error: BaseException | None) -> bool:
+    """Tell whether a SQLSTATE is one of the broker's own: its message and hint say everything."""
+    return re.fullmatch(r"[ST]\d{4}", getattr(error, "sqlstate", None) or "") is not None
 
 
 def print_version(wanted: bool) -> None:

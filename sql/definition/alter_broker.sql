@@ -1,7 +1,8 @@
--- broker.alter_broker(action): ALTER DATABASE SET ENABLE_BROKER, DISABLE_BROKER, NEW_BROKER or ERROR_BROKER_CONVERSATIONS, by the database's owner.
+-- broker.alter_broker(action, honor_broker_priority): ALTER DATABASE SET ENABLE_BROKER, DISABLE_BROKER, NEW_BROKER or ERROR_BROKER_CONVERSATIONS, by the database's owner.
 -- Disabled: SEND goes on, messages wait in the transmission queue (9791), nothing arrives. New: another guid, and all
 -- conversations are gone, nobody is told; the broker is on. Error: each conversation gets an Error, -9719 here and -9720 on the far side.
 -- Locks: NEW_BROKER the tables of conversations, so it waits for every transaction that uses them.
+-- honor_broker_priority is not built yet.
 -- Errors: 153 action, 229.
 create or replace function broker.alter_broker(action text default null, honor_broker_priority boolean default null)
 returns void
