@@ -84,8 +84,7 @@ def upgrade(connection: Connection, *, worker_roles: Sequence[str] = ()) -> Migr
     applied_before = _applied(_driver(connection)) if previous is not None else {}
     if previous is None and _has_foreign_installation(connection):
         raise MigrationError(
-            "This database's pybroker was installed by another Alembic, which records its revisions in a table of its "
-            "own.",
+            "This database's pybroker was installed by another Alembic, with a version table of its own.",
             hint="Upgrade it with that Alembic: alembic upgrade heads.",
         )
     _run_revisions(connection)

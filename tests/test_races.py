@@ -152,7 +152,9 @@ def test_a_dialog_stays_with_the_broker_that_its_first_message_went_to(shop: Sho
     dialog = psql.value("select broker.begin_dialog('//shop', '//later', 'ordering')")
     psql.send(dialog, "order", b"0")
     destination = psql.value("select destination_no from broker_private.transmission_work()")
-    assert psql.rows("select kinds from broker_private.take(%s, 0, 1, 10, 1000)", destination) == [("M",)]
+    assert psql.rows("select kinds from broker_private.take(%s, 0, 1, 10, 1000, '{}')", destination) == [
+        ("M",)
+    ]
     psql.rows("select broker.create_service('//later', 'warehouse', '{ordering}')")
     psql.rows("select broker.alter_route('far', address => 'LOCAL')")
     psql.rows(DELIVER_LOCAL)

@@ -156,6 +156,38 @@ def test_row_021_a_target_queue_that_is_off_makes_the_sender_wait(sites: tuple[S
     until(lambda: shop.psql.value("select broker.get_transmission_status(%s)", dialog) == "")
 
 
+def test_replies_find_a_broker_that_has_just_got_a_new_guid(sites: tuple[Site, Site]) -> None:
+    shop, warehouse = sites
+    first = begin(shop)
+    shop.psql.send(first)
+    assert warehouse.psql.bodies(timeout="30 s") == [None]
+    shop.psql.rows("select broker.alter_broker('NEW_BROKER')")
+    shop.psql.send(begin(shop), "order", b"from the new one")
+    assert warehouse.psql.bodies(timeout="30 s") == [b"from the new one"]
+    target, far_broker = warehouse.psql.rows(
+        "select conversation_handle, far_broker_instance from broker.conversation_endpoints"
+        " where not is_initiator order by lifetime desc limit 1"
+    )[0]
+    assert far_broker == shop.psql.value("select service_broker_guid from broker.databases")
+    warehouse.psql.send(target, "ack", b"to the new one")
+    assert shop.psql.receive("shop", timeout="30 s") == [("ack", 0, b"to the new one")]
+
+
+def test_a_dialog_that_the_far_broker_refuses_holds_no_other_up(sites: tuple[Site, Site]) -> None:
+    shop, warehouse = sites
+    refused = begin(shop)
+    shop.psql.send(refused)
+    assert warehouse.psql.bodies(timeout="30 s") == [None]
+    until(lambda: shop.psql.rows("select from broker.transmission_queue") == [])
+    warehouse.psql.rows("select broker.alter_broker('NEW_BROKER')")
+    many = "select broker.send_batch(%s, 'order', array_fill('x'::bytea, array[1500]))"
+    shop.psql.rows(many, refused)
+    shop.psql.send(begin(shop), "order", b"goes through")
+    assert warehouse.psql.bodies(timeout="60 s") == [b"goes through"]
+    assert shop.psql.value("select count(*) from broker.transmission_queue") == 1500
+    until(lambda: "9795" in shop.psql.value("select broker.get_transmission_status(%s)", refused))
+
+
 def test_a_foreign_certificate_gets_no_message_through_and_the_sender_learns_why(tmp_path: Path) -> None:
     with two_sites(tmp_path) as (shop, warehouse):
         warehouse.psql.rows("select broker.revoke('CONNECT', 'ENDPOINT', 'endpoint', 'shop_user')")

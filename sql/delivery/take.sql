@@ -1,5 +1,6 @@
 -- hot path
--- broker_private.take(destination, lane, lanes, max messages, max bytes): the next batch for a destination, as arrays in one row.
+-- broker_private.take(destination, lane, lanes, max messages, max bytes, paused): the next batch for a destination, as arrays in one row,
+-- without the endpoints in paused.
 --
 -- It reads, and notes once that a dialog's messages go to another broker: from then on they never go anywhere else. A message's number is the next one that the far broker has to acknowledge on its dialog, plus the message's
 -- place among the dialog's rows: that can be worked out again as often as a batch has to be sent again. The order of rows of one dialog is
@@ -7,7 +8,7 @@
 -- dialog is always in the same lane.
 -- Plan: transmission_messages_destination; counters, endpoints, services, contracts by key.
 create or replace function broker_private.take(
-  destination integer, lane integer, lanes integer, max_messages integer, max_bytes bigint,
+  destination integer, lane integer, lanes integer, max_messages integer, max_bytes bigint, paused bigint[],
   out endpoint_nos bigint[], out conversation_ids uuid[], out from_initiator boolean[], out from_services text[],
   out to_services text[], out to_brokers uuid[], out contracts text[], out expirations timestamp with time zone[],
   out encrypted boolean[], out type_names text[], out dialog_index integer[], out type_index integer[],
@@ -21,7 +22,32 @@ set enable_seqscan = off
 set enable_bitmapscan = off
 set enable_mergejoin = off
 as $$
+declare
+  left_out bigint[];
 begin
+  -- A dialog of which nothing has gone yet may be moving within this database (deliver_dialog holds its counter then): it is left out. One
+  -- that is taken is held until S is committed, so nobody moves it after.
+  with fresh as (
+    select distinct t.endpoint_no
+    from (
+      select m.endpoint_no
+      from broker_private.transmission_messages m
+      where m.destination_no = take.destination and m.endpoint_no % take.lanes = take.lane and m.endpoint_no <> all (take.paused)
+      order by m.precedence, m.id
+      limit take.max_messages
+    ) t
+    where not exists (select from broker_private.far_events f where f.endpoint_no = t.endpoint_no and f.event in ('S', 'B'))
+  ),
+  held as (
+    select n.endpoint_no
+    from broker_private.sequence_counters n
+    where n.kind = 'A' and n.endpoint_no in (select f.endpoint_no from fresh f)
+    for update skip locked
+  )
+  select take.paused || coalesce(array_agg(f.endpoint_no) filter (where h.endpoint_no is null), '{}') into left_out
+  from fresh f
+  left join held h on h.endpoint_no = f.endpoint_no;
+
   return query
   with rows_in_order as materialized (
     select t.id, t.endpoint_no, t.message_type_id, t.kind, t.body, t.precedence,
@@ -30,7 +56,7 @@ begin
     from (
       select m.id, m.endpoint_no, m.message_type_id, m.kind, m.body, m.precedence
       from broker_private.transmission_messages m
-      where m.destination_no = take.destination and m.endpoint_no % take.lanes = take.lane
+      where m.destination_no = take.destination and m.endpoint_no % take.lanes = take.lane and m.endpoint_no <> all (left_out)
       order by m.precedence, m.id
       limit take.max_messages
     ) t
@@ -62,7 +88,9 @@ begin
   ),
   noted as (
     insert into broker_private.far_events (endpoint_no, event)
-    select d.endpoint_no, 'S' from dialogs d where d.next_number = 0
+    select d.endpoint_no, 'S' from dialogs d where not exists (
+      select from broker_private.far_events f where f.endpoint_no = d.endpoint_no and f.event = 'S'
+    )
     on conflict do nothing
   ),
   headers as (

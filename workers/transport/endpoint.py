@@ -10,7 +10,7 @@ import psycopg
 import structlog
 
 from pybroker.workers.transport import faults, link, statements, wire
-from pybroker.workers.transport.faults import TransportError, line_of
+from pybroker.workers.transport.faults import TransportError, line_of, trace_of
 from pybroker.workers.transport.security import Credentials, load_credentials, private_key_path
 from pybroker.workers.transport.tls import READ_BYTES
 
@@ -92,8 +92,8 @@ class HomeEndpoint:
             return
         seen = (endpoint, sorted(certificates, key=lambda c: c.name), self._key_state(endpoint))
         if seen != self._seen:
-            self._seen = seen
             await self._renew(endpoint, certificates)
+            self._seen = seen
         self._was_read.set()
         await self._listen()
 
@@ -106,9 +106,15 @@ class HomeEndpoint:
         # Right after the start nobody knows yet whether there is an endpoint.
         await self._was_read.wait()
         if self._credentials is None:
-            raise self._fault
+            # Anew: an exception that is raised again and again would keep the frames of each time.
+            raise self._fault.again()
         credentials = self._credentials
         opened = await link.connect(address, credentials, self._hello(credentials))
+        # The rows may have changed during the handshake, when this link was not yet in the set.
+        if credentials is not self._credentials:
+            fault = TransportError(faults.NOT_VERIFIED, "The endpoint changed; connecting again.")
+            await opened.close(fault)
+            raise fault
         self._links.add(opened)
         return opened
 
@@ -123,21 +129,30 @@ class HomeEndpoint:
             # No endpoint, or a stopped one, is somebody's wish and no failure.
             level = logger.info if endpoint is None or endpoint.state == "STOPPED" else logger.error
             level("endpoint_unavailable", number=fault.number, reason=fault.text)
+        except Exception as error:  # whatever it is, nobody may go on by what was allowed before
+            self._credentials = None
+            self._fault = TransportError(
+                faults.NO_ENDPOINT, "The endpoint's certificates can't be used; see the log."
+            )
+            logger.error("endpoint_unusable", trace=trace_of(error))  # noqa: TRY400 - its trace has locals
         else:
             logger.info(
                 "endpoint_renewed",
                 endpoint=self._credentials.endpoint.name,
                 known=len(self._credentials.peers),
             )
+        refused = []
         for each in tuple(self._links):
             try:
                 if self._credentials is None:
-                    raise self._fault
+                    raise self._fault.again()
                 self._credentials.admit(each.certificate)
             except TransportError as fault:
                 self._links.discard(each)
                 _log_refusal(each.address, fault)
-                await each.close(fault)
+                refused.append(each.close(fault))
+        # All at once: one that reads nothing must not give the others time.
+        await asyncio.gather(*refused)
 
     def _key_state(self, endpoint: Endpoint | None) -> tuple[int, ...] | None:
         if endpoint is None or endpoint.certificate_name is None or self._key_directory is None:
@@ -231,6 +246,8 @@ class HomeEndpoint:
     async def _close(self) -> None:
         if self._server is not None:
             self._server.close()
+        # Run again, this listens again.
+        self._server = self._listening = self._seen = None
         for task in self._callers:
             task.cancel()
         if self._callers:

@@ -45,6 +45,13 @@ class TransportError(Exception):
     def __str__(self) -> str:
         return f"{self.number}: {self.text}"
 
+    def again(self) -> TransportError:
+        """Return the same reason as another exception, to be raised again.
+
+        An exception that is raised again and again gathers the frames of each time, and what they hold.
+        """
+        return TransportError(self.number, self.text)
+
 
 def line_of(error: Exception) -> str:
     """Return what an error of PostgreSQL, or of the system, says in one line.

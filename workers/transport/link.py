@@ -50,6 +50,16 @@ class Link:
         self.certificate = stream.peer_certificate
         self.far = far
 
+    @property
+    def received(self) -> int:
+        """Bytes that have arrived."""
+        return self._stream.received
+
+    @property
+    def sent(self) -> int:
+        """Bytes that were handed to the network."""
+        return self._stream.sent
+
     async def send(self, frame: Frame) -> None:
         """Send one frame, and wait while the far side reads too slowly.
 

@@ -81,7 +81,7 @@ class Outbound:
             if self._link is not None:
                 return self._link
             if self._fault is not None and not self.is_due:
-                raise self._fault
+                raise self._fault.again()
             return await self._open()
 
     async def exchange(self, batch: Callable[[int], wire.Batch]) -> wire.Ack:
@@ -93,14 +93,15 @@ class Outbound:
         link = await self.open()
         async with self._window:
             if link is not self._link:
-                raise self._fault or TransportError(faults.SEND_FAILED, "The connection was lost.")
+                raise (self._fault or TransportError(faults.SEND_FAILED, "The connection was lost.")).again()
             self._last_number += 1
             number = self._last_number
             answer: asyncio.Future[wire.Ack] = asyncio.get_running_loop().create_future()
             self._in_flight[number] = answer
             try:
+                # Sending takes what the line takes; one that moves nothing is ended by its unanswered pings.
+                await link.send(batch(number))
                 async with asyncio.timeout(_ACK_SECONDS):
-                    await link.send(batch(number))
                     return await answer
             except TimeoutError:
                 raise TransportError(
@@ -145,7 +146,7 @@ class Outbound:
             reason=self._fault.text,
             next_attempt_in=pause,
         )
-        raise self._fault
+        raise self._fault.again()
 
     async def _listen(self, link: Link) -> None:
         fault = TransportError(faults.RECEIVE_FAILED, f"The connection was closed by {link.address}.")
@@ -161,7 +162,7 @@ class Outbound:
             self._fault = fault
             for answer in self._in_flight.values():
                 if not answer.done():
-                    answer.set_exception(fault)
+                    answer.set_exception(fault.again())
             logger.info("connection_closed", address=link.address, number=fault.number, reason=fault.text)
             await link.close()
 
@@ -169,11 +170,12 @@ class Outbound:
         """Hand each answer to who waits for it, until the connection ends or was idle for long."""
         silent = idle = 0
         while True:
+            before = link.sent + link.received
             try:
                 async with asyncio.timeout(PING_SECONDS):
                     frame = await link.receive()
             except TimeoutError:
-                silent += 1
+                silent = silent + 1 if link.sent + link.received == before else 0
                 if silent > _UNANSWERED_PINGS:
                     raise TransportError(
                         faults.RECEIVE_FAILED,

@@ -103,17 +103,22 @@ class Router:
             disabled = TransportError(
                 faults.SENDER_DISABLED, "The broker of the database that the message comes from is disabled."
             )
-            self._start(number, lambda: sender.wait_because(disabled))
+            self._say(sender, number, disabled)
         elif destination.address is None:
             problem = destination.problem or "9750: No route matches the service."
-            self._start(number, lambda: sender.wait_because(problem))
+            self._say(sender, number, problem)
         elif sender.is_due:
             mirror = (destination.mirror_address,) if destination.mirror_address else ()
             outbound = self._outbound_to((destination.address, *mirror))
             if outbound.is_due:
                 self._start(number, lambda: sender.send(destination, outbound))
             elif (fault := outbound.fault) is not None:
-                self._start(number, lambda: sender.wait_because(fault))
+                self._say(sender, number, fault)
+
+    def _say(self, sender: Sender, number: int, problem: TransportError | str) -> None:
+        # What was said already is no work: a look with nothing else to do is followed by a longer pause.
+        if not sender.has_said(problem):
+            self._start(number, lambda: sender.wait_because(problem))
 
     def _start(self, key: int | str, work: Callable[[], Coroutine[None, None, None]]) -> None:
         if key in self._running:

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 LANES = 4
 MAXIMUM_MESSAGES = 1000
 MAXIMUM_BYTES = 2**20
+# How long one destination may send before routes and broker are looked at again.
+TURN_SECONDS = 1.0
+_LARGEST_CODE = 2**31 - 1
 
 logger: FilteringBoundLogger = structlog.get_logger()
 
@@ -63,11 +66,17 @@ class Sender:
         self._due = 0.0
         self._status: str | None = None
         self._has_status = False
+        # Dialogs that the far broker refused for now, by endpoint: until when they are left out.
+        self._paused: dict[int, tuple[float, Backoff]] = {}
 
     @property
     def is_due(self) -> bool:
         """Whether nothing went wrong lately, or the pause after it is over."""
         return self._clock.monotonic() >= self._due
+
+    def has_said(self, problem: TransportError | str) -> bool:
+        """Whether the problem is the destination's transmission status already."""
+        return str(problem) == self._status
 
     async def send(self, destination: Destination, outbound: Outbound) -> None:
         """Send until nothing waits, or until something is wrong; that becomes the transmission status."""
@@ -79,8 +88,9 @@ class Sender:
             await self.wait_because(fault)
             return
         is_through = False
+        until = self._clock.monotonic() + TURN_SECONDS
         try:
-            is_through = await self._send_all(destination, outbound)
+            is_through = await self._send_all(destination, outbound, until)
         except TransportError as fault:
             await self.wait_because(fault)
         except psycopg.Error as error:
@@ -98,7 +108,7 @@ class Sender:
     async def wait_because(self, problem: TransportError | str) -> None:
         """Make the problem the destination's transmission status."""
         text = str(problem)
-        if text == self._status:
+        if self.has_said(problem):
             return
         try:
             async with self._database.connection() as connection:
@@ -113,21 +123,29 @@ class Sender:
         else:
             self._status, self._has_status = text, True
 
-    async def _send_all(self, destination: Destination, outbound: Outbound) -> bool:
-        """Send in one lane, and in all of them while one is not enough; return whether nothing is left.
+    async def _send_all(self, destination: Destination, outbound: Outbound, until: float) -> bool:
+        """Send in one lane, and in all of them while one is not enough; return False if something is wrong.
 
-        Most of the time little waits, and looking into one lane costs a quarter of looking into four.
+        Most of the time little waits, and looking into one lane costs a quarter of looking into four. A turn
+        has an end, after which the router looks at routes and broker again, and another turn begins.
         """
-        while True:
+        while self._may_go_on(until):
             outcome = await self._send_batch(destination, outbound, 0, 1)
             if outcome is _Outcome.FULL:
-                await self._send_in_lanes(destination, outbound)
+                await self._send_in_lanes(destination, outbound, until)
             elif outcome is _Outcome.STUCK:
                 return False
             elif outcome is _Outcome.EMPTY:
+                if self._paused_now():
+                    # Only refused dialogs wait; what comes for others waits a moment at most.
+                    self._due = self._clock.monotonic() + FIRST_PAUSE
                 return True
+        return True
 
-    async def _send_in_lanes(self, destination: Destination, outbound: Outbound) -> None:
+    def _may_go_on(self, until: float) -> bool:
+        return self._database.greeting.is_broker_enabled and self._clock.monotonic() < until
+
+    async def _send_in_lanes(self, destination: Destination, outbound: Outbound, until: float) -> None:
         """Send in all lanes until one of them has room left.
 
         A lane that runs dry ends the others after their next batch: one lane may be enough from then
@@ -138,7 +156,7 @@ class Sender:
         async def send_lane(lane: int) -> None:
             nonlocal is_deep
             try:
-                while is_deep:
+                while is_deep and self._may_go_on(until):
                     outcome = await self._send_batch(destination, outbound, lane, self._lanes)
                     is_deep = is_deep and outcome is _Outcome.FULL
             finally:
@@ -155,17 +173,37 @@ class Sender:
     ) -> _Outcome:
         async with self._database.connection() as connection:
             taken = await statements.take(
-                connection, self._destination_no, lane, lanes, (MAXIMUM_MESSAGES, MAXIMUM_BYTES)
+                connection,
+                self._destination_no,
+                (lane, lanes),
+                (MAXIMUM_MESSAGES, MAXIMUM_BYTES),
+                self._paused_now(),
             )
-        if taken is None:
-            return _Outcome.EMPTY
-        from_broker = self._database.greeting.service_broker_guid
+            if taken is None:
+                return _Outcome.EMPTY
+            from_broker = await statements.broker_instance(connection)
         ack = await outbound.exchange(lambda number: _batch(number, from_broker, destination, taken))
         if not await self._settle(taken, ack):
-            return _Outcome.STUCK
+            # All of them are paused: what lies behind them may go.
+            return _Outcome.PART if self._paused_now() else _Outcome.STUCK
         self._backoff.reset()
         is_full = len(taken.kinds) * 2 >= MAXIMUM_MESSAGES or len(taken.bodies) * 2 >= MAXIMUM_BYTES
         return _Outcome.FULL if is_full else _Outcome.PART
+
+    def _paused_now(self) -> list[int]:
+        now = self._clock.monotonic()
+        return [endpoint for endpoint, (until, _) in self._paused.items() if until > now]
+
+    def _pause_refused(self, endpoint_nos: list[int], gone_on: set[int]) -> None:
+        """Leave dialogs of which nothing was taken out for a while, longer each time."""
+        for endpoint in endpoint_nos:
+            if endpoint in gone_on:
+                self._paused.pop(endpoint, None)
+                continue
+            backoff = (
+                self._paused[endpoint][1] if endpoint in self._paused else Backoff(FIRST_PAUSE, LONGEST_PAUSE)
+            )
+            self._paused[endpoint] = (self._clock.monotonic() + backoff.failed(), backoff)
 
     async def _settle(self, taken: Taken, ack: wire.Ack) -> bool:
         """Note what became of a batch, in one transaction; return whether anything moved."""
@@ -187,6 +225,9 @@ class Sender:
                 await statements.set_dialog_statuses(connection, endpoint_nos, texts)
             if self._has_status:
                 await statements.set_destination_status(connection, self._destination_no, None)
+        gone_on = {endpoint for endpoint, _, _ in acknowledged} if moved else set()
+        gone_on.update(endpoint for endpoint, _, _ in failed)
+        self._pause_refused(arrays.to_integers(taken.endpoint_nos, arrays.BIGINT), gone_on)
         self._status, self._has_status = None, False
         if failed or waiting:
             logger.warning(
@@ -255,7 +296,9 @@ def _sort_out(
     ):
         if code is None:
             continue
-        reason = text or f"{abs(code)}: The far broker did not take the message."
+        if abs(code) > _LARGEST_CODE:
+            raise arrays.ArrayError(f"{code} is no error number")
+        reason = text.replace("\0", "") if text else f"{abs(code)}: The far broker did not take the message."
         if is_final:
             failed.append((endpoint_no, code, reason))
         else:

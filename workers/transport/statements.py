@@ -127,17 +127,35 @@ async def transmission_work(connection: AsyncConnection[Any]) -> list[Destinatio
         return await cursor.fetchall()
 
 
+async def broker_instance(connection: AsyncConnection[Any]) -> UUID:
+    """Return the database's guid.
+
+    Exact after `take` or `deliver` in the same transaction: NEW_BROKER waits for those.
+    """
+    async with connection.cursor(row_factory=scalar_row) as cursor:
+        await cursor.execute("select service_broker_guid from broker_private.worker_greeting()")
+        guid: UUID = await anext(cursor)
+        return guid
+
+
 async def take(
-    connection: AsyncConnection[Any], destination: int, lane: int, lanes: int, limits: tuple[int, int]
+    connection: AsyncConnection[Any],
+    destination: int,
+    lane: tuple[int, int],
+    limits: tuple[int, int],
+    paused: list[int],
 ) -> Taken | None:
-    """Return the next batch of a lane, at most `limits` messages and bytes, or None if nothing waits."""
+    """Return the next batch of a lane, given as its number and how many there are, or None if nothing waits.
+
+    It has at most `limits` messages and bytes; the endpoints in `paused` are left out.
+    """
     async with await _array_cursor(connection, args_row(Taken)) as cursor:
         await cursor.execute(
             "select endpoint_nos, conversation_ids, from_initiator, from_services, to_services, to_brokers,"
             " contracts, expirations, encrypted, type_names, dialog_index, type_index, sequence_numbers,"
             " kinds, bodies, row_ids"
-            " from broker_private.take(%b::integer, %b::integer, %b::integer, %b::integer, %b::bigint)",
-            (destination, lane, lanes, *limits),
+            " from broker_private.take(%b::integer, %b::integer, %b::integer, %b::integer, %b::bigint, %b)",
+            (destination, *lane, *limits, BinaryArray(arrays.from_integers(paused, arrays.BIGINT))),
         )
         return await cursor.fetchone()
 

@@ -34,6 +34,9 @@ class TlsStream:
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=server_side)
         # Two frames must not mix, and a large one is written in parts.
         self._writing = asyncio.Lock()
+        # Bytes, by which a slow connection is told from a dead one.
+        self.received = 0
+        self.sent = 0
 
     async def handshake(self) -> None:
         """Agree on keys and verify the peer's certificate.
@@ -111,12 +114,15 @@ class TlsStream:
 
     async def _flush(self) -> None:
         if self._outgoing.pending:
-            self._writer.write(self._outgoing.read())
+            data = self._outgoing.read()
+            self._writer.write(data)
             await self._writer.drain()
+            self.sent += len(data)
 
     async def _fill(self) -> None:
         data = await self._reader.read(READ_BYTES)
         if data:
+            self.received += len(data)
             self._incoming.write(data)
         else:
             self._incoming.write_eof()
