@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from uuid import UUID
 
     from tests.conftest import Database
@@ -28,6 +29,13 @@ select broker.create_queue('warehouse');
 select broker.create_service('//shop', 'shop');
 select broker.create_service('//warehouse', 'warehouse', '{ordering,DEFAULT}');
 """
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Wait for what another session or process is about to do; the test's own time limit ends it."""
+    pause = threading.Event()
+    while not condition():
+        pause.wait(0.01)
 
 
 class Session:

@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 import psycopg
 import pytest
 
-from tests.shop import END_DIALOG, ERROR, Session, Shop
+from tests.shop import END_DIALOG, ERROR, Session, Shop, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -761,13 +761,6 @@ def test_a_disk_that_is_full_leaves_the_message_where_it_was(shop: Shop) -> None
     with pytest.raises(psycopg.errors.DiskFull):
         psql.rows("insert into booked select message_body from broker.receive('warehouse')")
     assert psql.bodies() == [b"safe"]
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for what another session is about to do; the test's own time limit ends it."""
-    pause = threading.Event()
-    while not condition():
-        pause.wait(0.01)
 
 
 def waits(observer: Session, session: Session, kind: str = "Timeout") -> bool:

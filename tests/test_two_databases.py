@@ -13,7 +13,7 @@ import pytest
 from pybroker.embedded import available_versions
 from pybroker.migrations import migrate
 from tests.brokers import Site, two_sites
-from tests.shop import END_DIALOG, ERROR
+from tests.shop import END_DIALOG, ERROR, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -375,10 +375,3 @@ def _threads(
         stop.set()
         for thread in threads:
             thread.join()
-
-
-def until(condition: Callable[[], object]) -> None:
-    """Wait for what another process is about to do; the test's own time limit ends it."""
-    pause = threading.Event()
-    while not condition():
-        pause.wait(0.02)

@@ -13,11 +13,7 @@ begin
     return true;
   end if;
   foreach content in array contents loop
-    is_valid := case sendable.validation
-      when 'E' then content = ''
-      when 'J' then broker_private.is_valid_json(content)
-      else broker_private.is_well_formed_xml(content)
-    end;
+    is_valid := broker_private.is_valid_body(sendable.validation, content);
     if is_valid is null then
       return false;
     elsif not is_valid then

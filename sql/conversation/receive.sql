@@ -44,7 +44,7 @@ begin
     while received = '{}' and (deadline is null or broker_private.clock() < deadline) loop
       perform pg_sleep(pause);
       pause := least(pause * 1.5, 0.05);
-      received := broker_private.receive(current_user, queue, wanted, conversation_handle, conversation_group_id, timeout);
+      received := broker_private.receive(current_user, queue, wanted, conversation_handle, conversation_group_id, interval '0');
     end loop;
   end if;
   while received <> '{}' loop
@@ -59,7 +59,7 @@ begin
     if conversation_handle is null then
       conversation_group_id := (received[1]).conversation_group_id;
     end if;
-    received := broker_private.receive(current_user, queue, wanted, conversation_handle, conversation_group_id, timeout);
+    received := broker_private.receive(current_user, queue, wanted, conversation_handle, conversation_group_id, interval '0');
   end loop;
 end
 $$;
@@ -111,7 +111,7 @@ begin
 
   loop
     if handle is null and group_id is null then
-      -- As broker_private.pick_group does, which goes on where this finds nothing.
+      -- As broker_private.pick_group does; here it saves the call.
       select c.group_no into group_number
       from (
         select m.group_no from broker_private.messages m
@@ -123,8 +123,7 @@ begin
       limit 1
       for update of g skip locked;
       if group_number is null then
-        exit when not exists (select from broker_private.messages m where m.queue_id = queue);
-        group_number := broker_private.pick_group(queue);
+        group_number := broker_private.walk_to_group(queue);
         exit when group_number is null;
       end if;
     else

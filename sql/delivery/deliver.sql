@@ -101,10 +101,9 @@ begin
         when k.message_type_id is null then 8498
         when s.is_initiator and not k.is_sent_by_target then 8457
         when not s.is_initiator and not k.is_sent_by_initiator then 8437
-        when k.validation = 'E' and a.body is not null then 8430
-        when k.validation = 'J' and not broker_private.is_valid_json(coalesce(a.body, '')) then 8430
-        when k.validation = 'X'
-          and (a.place = any (deliver.malformed) or not coalesce(broker_private.is_well_formed_xml(coalesce(a.body, '')), true)) then 9615
+        when k.validation <> 'N' and not coalesce(
+          broker_private.is_valid_body(k.validation, coalesce(a.body, '')), a.place <> all (deliver.malformed)
+        ) then case k.validation when 'X' then 9615 else 8430 end
       end as fault
     from arrived a
     join sides s on s.endpoint_no = a.endpoint_no

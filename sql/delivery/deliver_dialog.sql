@@ -17,6 +17,7 @@ declare
   queue broker_private.queues%rowtype;
   k broker_private.contract_messages%rowtype;
   waiting record;
+  fault broker_private.fault;
   far_endpoint bigint;
   moved integer := 0;
   is_valid boolean;
@@ -55,20 +56,16 @@ begin
     select c.* into k from broker_private.contract_messages c
     where c.contract_id = e.contract_id and c.message_type_name = waiting.type_name;
     is_valid := case
-      when waiting.kind <> 'M' or k.validation = 'N' then true
-      when k.validation = 'E' then waiting.body is null
-      when k.validation = 'J' then broker_private.is_valid_json(coalesce(waiting.body, ''))
-      when waiting.id = any (well_formed) then true
-      when waiting.id = any (malformed) then false
-      else broker_private.is_well_formed_xml(coalesce(waiting.body, ''))
+      when waiting.kind <> 'M' or k.validation = 'X' and waiting.id = any (well_formed) then true
+      when k.validation = 'X' and waiting.id = any (malformed) then false
+      else broker_private.is_valid_body(k.validation, coalesce(waiting.body, ''))
     end;
     if is_valid is null then
       reason := broker_private.waiting_reason(queue, false);
       exit;
     elsif not is_valid then
-      perform broker_private.put_broker_error(
-        endpoint, 9615, format('A message of type "%s" failed XML validation on the target service.', waiting.type_name)
-      );
+      fault := row(case k.validation when 'X' then 9615 else 8430 end, waiting.type_name);
+      perform broker_private.put_broker_error(endpoint, fault.code, broker_private.fault_text(fault));
       exit;
     end if;
     delete from broker_private.transmission_messages t

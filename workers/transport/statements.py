@@ -133,7 +133,7 @@ async def broker_instance(connection: AsyncConnection[Any]) -> UUID:
     Exact after `take` or `deliver` in the same transaction: NEW_BROKER waits for those.
     """
     async with connection.cursor(row_factory=scalar_row) as cursor:
-        await cursor.execute("select service_broker_guid from broker_private.worker_greeting()")
+        await cursor.execute("select service_broker_guid from broker.databases")
         guid: UUID = await anext(cursor)
         return guid
 

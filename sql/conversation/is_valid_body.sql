@@ -1,0 +1,15 @@
+-- broker_private.is_valid_body(validation, body): whether a body, '' for none, is what a validation wants; null for XML where this server has no parser.
+create or replace function broker_private.is_valid_body(validation "char", content bytea)
+returns boolean
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return case validation
+    when 'N' then true
+    when 'E' then content = ''
+    when 'J' then broker_private.is_valid_json(content)
+    else broker_private.is_well_formed_xml(content)
+  end;
+end
+$$;
