@@ -62,7 +62,13 @@ def server() -> Iterator[EmbeddedServer]:
     yield from _server(NEWEST)
 
 
-@pytest.fixture(scope="session", params=[15, 16, 18], ids="postgresql-{}".format)
+def _versions() -> list[int]:
+    """Return the versions that the tests run on: all three, or those that PYBROKER_TEST_VERSIONS lists, such as "18"."""
+    chosen = os.environ.get("PYBROKER_TEST_VERSIONS", "15,16,18")
+    return [int(version) for version in chosen.split(",")]
+
+
+@pytest.fixture(scope="session", params=_versions(), ids="postgresql-{}".format)
 def any_server(request: pytest.FixtureRequest) -> Iterator[EmbeddedServer]:
     """Each PostgreSQL that can run here, one after the other; only 15 has libxml."""
     yield from _server(request.param)
