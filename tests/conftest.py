@@ -104,6 +104,19 @@ def shop(any_database: Database) -> Iterator[Shop]:
     shop.close()
 
 
+@pytest.fixture
+def clock(shop: Shop) -> Callable[[str], None]:
+    """A function that moves the clock of the shop's database; only the role that owns the schema can do that."""
+
+    def move(offset: str) -> None:
+        shop.psql.rows(
+            "create or replace function broker_private.clock() returns timestamptz language sql volatile"
+            f" begin atomic select pg_catalog.clock_timestamp() + interval '{offset}'; end"
+        )
+
+    return move
+
+
 def _migrated(server: EmbeddedServer, name: str) -> Database:
     """Copy a database that was migrated once for each server; a broker instance needs a guid of its own."""
     if server.data_directory not in _SERVERS_WITH_TEMPLATE:

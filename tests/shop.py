@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 END_DIALOG = "http://schemas.microsoft.com/SQL/ServiceBroker/EndDialog"
 ERROR = "http://schemas.microsoft.com/SQL/ServiceBroker/Error"
+DIALOG_TIMER = "http://schemas.microsoft.com/SQL/ServiceBroker/DialogTimer"
+FIRE = "select broker_private.fire_timers()"
 
 DEFINITIONS = """
 select broker.create_message_type('order');
@@ -96,6 +98,12 @@ class Session:
 
     def end(self, handle: UUID, *error: object) -> None:
         self.rows(f"select broker.end_conversation(%s{', %s' * len(error)})", handle, *error)
+
+
+def waits(observer: Session, session: Session, kind: str = "Timeout") -> bool:
+    """Tell whether PostgreSQL reports this session as waiting for a lock, or in a pause of RECEIVE."""
+    query = "select wait_event_type = %s from pg_stat_activity where pid = %s"
+    return bool(observer.value(query, kind, session.connection.info.backend_pid))
 
 
 class Shop:

@@ -1,0 +1,135 @@
+"""Queues and services: rows 20 to 35 of the checklist."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from tests.shop import ERROR
+
+if TYPE_CHECKING:
+    from tests.shop import Shop
+
+
+def test_rows_020_026_a_queue_has_its_defaults_and_a_view_with_the_columns_of_a_message(shop: Shop) -> None:
+    psql = shop.psql
+    options = psql.rows(
+        "select is_receive_enabled, is_enqueue_enabled, is_retention_enabled, is_poison_message_handling_enabled,"
+        " is_activation_enabled, type from broker.service_queues where name = 'shop'"
+    )
+    assert options == [(True, True, False, True, False, "SQ")]
+    columns = psql.rows(
+        "select attname, format_type(atttypid, null) from pg_attribute where attrelid = 'warehouse'::regclass and attnum > 0"
+    )
+    promised = psql.rows(
+        "select attname, format_type(atttypid, null) from pg_attribute where attrelid = 'broker.message'::regclass and attnum > 0"
+    )
+    assert columns == promised
+    assert psql.refused("select broker.create_queue('shop')") == "S2714"
+    assert psql.refused("select broker.create_queue(%s)", "ä" * 32) == "S0103"
+    assert psql.refused("select broker.create_queue('#temporary')") == "S0153"
+    psql.rows("create table taken ()")
+    assert psql.refused("select broker.create_queue('taken')") == "S2714"
+    assert psql.rows("select from broker.service_queues where name = 'taken'") == []
+    psql.rows("select broker.create_queue('Two \"words\"; drop')")
+    assert psql.rows('select * from "Two ""words""; drop"') == []
+    psql.rows("select broker.drop_queue('Two \"words\"; drop')")
+    assert psql.refused("select broker.drop_queue('shop')") == "S3716"
+
+
+def test_rows_021_022_046_a_queue_that_is_off_takes_and_gives_nothing(shop: Shop) -> None:
+    psql = shop.psql
+    before, after = psql.dialog(), psql.dialog()
+    psql.send(before, "order", b"0")
+    psql.rows("select broker.alter_queue('warehouse', status => false)")
+    assert psql.refused("select broker.receive('warehouse')") == "S9617"
+    assert psql.refused("select broker.get_conversation_group('warehouse')") == "S9617"
+    psql.send(before, "order", b"1")
+    psql.send(after, "order", b"0")
+    waiting = psql.rows(
+        "select message_sequence_number, message_body, transmission_status <> '' from broker.transmission_queue"
+        " where conversation_handle = %s",
+        before,
+    )
+    assert waiting == [(1, b"1", True)]
+    assert "disabled" in psql.value("select broker.get_transmission_status(%s)", after)
+    psql.rows("select broker.alter_queue('warehouse', status => true)")
+    psql.send(before, "order", b"2")
+    assert psql.rows("select from broker.transmission_queue") == []
+    assert psql.value("select broker.get_transmission_status(%s)", before) == ""
+    received = psql.receive(conversation_handle=psql.handle_of(before))
+    assert received == [("order", 0, b"0"), ("order", 1, b"1"), ("order", 2, b"2")]
+    assert psql.bodies() == [b"0"]
+
+
+def test_row_024_looking_at_a_queue_takes_nothing_and_nobody_writes_it(shop: Shop) -> None:
+    psql = shop.psql
+    psql.send(psql.dialog(), "order", b"seen")
+    look = "select status, message_sequence_number, message_body, service_name, validation from warehouse"
+    assert psql.rows(look) == psql.rows(look) == [(1, 0, b"seen", "//warehouse", "N")]
+    for write in (
+        "insert into warehouse default values",
+        "update warehouse set status = 1",
+        "delete from warehouse",
+    ):
+        with pytest.raises(psycopg.Error):
+            psql.rows(write)
+    seen = psql.rows("select message_id, queuing_order, conversation_group_id from warehouse")
+    taken = psql.rows(
+        "select message_id, queuing_order, conversation_group_id from broker.receive('warehouse')"
+    )
+    assert seen == taken
+
+
+def test_rows_032_033_a_service_accepts_only_its_contracts(shop: Shop) -> None:
+    psql = shop.psql
+    psql.rows("select broker.create_service('//initiates only', 'warehouse')")
+    dialog = psql.value("select broker.begin_dialog('//shop', '//initiates only', 'ordering')")
+    psql.send(dialog, "order")
+    ((kind, _, body),) = psql.receive("shop")
+    assert kind == ERROR
+    assert b"<Code>-8408</Code>" in (body or b"")
+    assert psql.state(dialog) == "ER"
+    psql.end(dialog)
+    assert psql.state(dialog) is None
+    back = psql.value("select broker.begin_dialog('//initiates only', '//warehouse', 'ordering')")
+    psql.send(back, "order", b"by any contract")
+    assert psql.bodies() == [b"by any contract"]
+    assert psql.refused("select broker.create_service('//shop', 'shop')") == "S2714"
+    assert psql.refused("select broker.create_service('s', 'nothing')") == "S0208"
+    assert psql.refused("select broker.create_service('s', 'shop', '{ordering,ordering}')") == "S8404"
+    assert psql.refused("select broker.create_service('s', 'shop', '{nothing}')") == "S8425"
+
+
+def test_rows_034_035_a_service_changes_its_contracts_and_goes_with_its_conversations(shop: Shop) -> None:
+    psql = shop.psql
+    open_dialog, unsent, ended = psql.dialog(), psql.dialog(), psql.dialog()
+    for dialog in (open_dialog, ended):
+        psql.send(dialog)
+    target = psql.handle_of(open_dialog)
+    psql.end(ended)
+    assert psql.refused("select broker.alter_service('//warehouse')") == "S8493"
+    assert (
+        psql.refused("select broker.alter_service('//warehouse', add_contracts => '{ordering}')") == "S8404"
+    )
+    psql.rows("select broker.alter_service('//warehouse', drop_contracts => '{ordering}')")
+    psql.send(open_dialog, "order", b"it goes on")
+    psql.send(unsent)
+    assert [kind for kind, _, _ in psql.receive("shop")] == [ERROR]
+    psql.rows("select broker.create_broker_priority('p', local_service_name => '//warehouse')")
+    assert psql.refused("select broker.drop_service('//warehouse')") == "S3716"
+    psql.rows("select broker.drop_broker_priority('p'), broker.drop_service('//warehouse')")
+    assert psql.refused("select broker.drop_service('//warehouse')") == "S8423"
+    assert psql.rows("select from warehouse") == []
+    assert psql.state(target) == "CD"
+    ((kind, _, body),) = psql.receive("shop")
+    assert (kind, b"<Code>-8470</Code>" in (body or b"")) == (ERROR, True)
+    assert psql.state(open_dialog) == "ER"
+    psql.rows("select broker.drop_queue('warehouse')")
+    psql.rows(
+        "select broker.create_queue('warehouse'), broker.create_service('//warehouse', 'warehouse', '{ordering}')"
+    )
+    psql.send(psql.dialog(), "order", b"anew")
+    assert psql.bodies() == [b"anew"]

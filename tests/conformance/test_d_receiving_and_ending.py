@@ -1,0 +1,231 @@
+"""Receiving, groups and ending: rows 56 to 82 of the checklist."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree as ET
+
+import psycopg
+import pytest
+
+from tests.shop import END_DIALOG, ERROR, until, waits
+
+if TYPE_CHECKING:
+    from tests.shop import Shop
+
+
+def test_rows_056_057_058_059_one_receive_gives_one_group_in_order(shop: Shop) -> None:
+    psql = shop.psql
+    first, second = psql.dialog(), psql.dialog()
+    for number in range(3):
+        for name, dialog in ((b"a", first), (b"b", second)):
+            psql.send(dialog, "order", name + str(number).encode())
+    assert psql.bodies(top=2) == [b"a0", b"a1"]
+    assert psql.receive() == [("order", 0, b"b0"), ("order", 1, b"b1"), ("order", 2, b"b2")]
+    assert psql.receive() == [("order", 2, b"a2")]
+    assert psql.bodies(top=0) == []
+    assert psql.refused("select broker.receive('warehouse', top => -1)") == "S0153"
+
+
+def test_row_056_a_group_of_thousands_of_messages_is_received_whole_and_in_order(shop: Shop) -> None:
+    psql = shop.psql
+    dialog = psql.dialog()
+    query = (
+        "select broker.send_batch(%s, 'order', array(select i::text::bytea from generate_series(0, 3499) i))"
+    )
+    psql.rows(query, dialog)
+    assert psql.value("select max(message_sequence_number) from warehouse") == 3499
+    assert [number for _, number, _ in psql.receive(top=1234)] == list(range(1234))
+    rest = psql.receive()
+    assert [number for _, number, _ in rest] == list(range(1234, 3500))
+    assert [body for _, _, body in rest] == [str(number).encode() for number in range(1234, 3500)]
+
+
+def test_row_060_a_receive_by_handle_or_group_takes_only_that(shop: Shop) -> None:
+    psql = shop.psql
+    group = psql.value("select gen_random_uuid()")
+    dialogs = [psql.dialog(related_conversation_group=group) for _ in range(2)]
+    for dialog in dialogs:
+        psql.send(dialog)
+        psql.send(psql.handle_of(dialog), "ack", str(dialog).encode())
+    first, second = dialogs
+    assert psql.bodies("shop", conversation_handle=second) == [str(second).encode()]
+    assert psql.bodies("shop", conversation_group_id=group) == [str(first).encode()]
+    unknown = "00000000-0000-0000-0000-000000000000"
+    receive = "select broker.receive('shop', conversation_handle => %s)"
+    assert psql.refused(receive, unknown) == "S8426"
+    assert psql.refused(receive, psql.handle_of(first)) == "S8426"
+    assert psql.refused("select broker.receive('shop', conversation_group_id => %s)", unknown) == "S8436"
+    both = "select broker.receive('shop', conversation_handle => %s, conversation_group_id => %s)"
+    assert psql.refused(both, first, group) == "S0153"
+    assert psql.refused("select broker.receive('nothing')") == "S0208"
+
+
+def test_rows_061_062_a_waiting_receive_wakes_on_arrival_and_gives_up_in_time(shop: Shop) -> None:
+    psql, waiter = shop.psql, shop.session()
+    assert psql.bodies(timeout="20 ms") == []
+    assert psql.refused("select broker.receive('warehouse', timeout => '-1 s')") == "S0153"
+    strict = shop.session(autocommit=False)
+    strict.connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+    assert strict.refused("select broker.receive('warehouse', timeout => '1 s')") == "S0153"
+    received: list[Any] = []
+    thread = threading.Thread(target=lambda: received.extend(waiter.bodies(timeout=None)))
+    thread.start()
+    until(lambda: waits(psql, waiter))
+    psql.send(psql.dialog(), "order", b"awaited")
+    thread.join(timeout=60)
+    assert received == [b"awaited"]
+
+
+def test_row_065_a_rolled_back_receive_gives_the_messages_back_unchanged(shop: Shop) -> None:
+    psql, reader = shop.psql, shop.session(autocommit=False)
+    dialog = psql.dialog()
+    for body in (b"0", b"1", b"2"):
+        psql.send(dialog, "order", body)
+    look = "select queuing_order, message_sequence_number, message_body from broker.receive('warehouse')"
+    first = reader.rows(look)
+    reader.connection.rollback()
+    assert reader.rows(look) == first
+    assert [body for _, _, body in first] == [b"0", b"1", b"2"]
+
+
+def test_rows_066_067_068_a_reader_skips_what_another_holds_and_arrivals_do_not_wait(shop: Shop) -> None:
+    psql = shop.psql
+    first, second = psql.dialog(), psql.dialog()
+    psql.send(first, "order", b"a")
+    psql.send(second, "order", b"b")
+    one, two, three = shop.sessions(3)
+    assert one.bodies() == [b"a"]
+    psql.rows("set lock_timeout = '1 s'")
+    psql.send(first, "order", b"a, while its group is held")
+    assert two.bodies() == [b"b"]
+    assert three.bodies() == []
+    assert one.bodies() == [b"a, while its group is held"]
+    one.connection.rollback()
+    assert three.bodies() == [b"a", b"a, while its group is held"]
+
+
+def test_row_068_a_statement_that_names_a_held_group_waits(shop: Shop) -> None:
+    psql, other = shop.psql, shop.session()
+    dialog = psql.dialog()
+    psql.send(dialog, "order", b"0")
+    target = psql.handle_of(dialog)
+    (holder,) = shop.sessions(1)
+    assert holder.bodies() == [b"0"]
+    received: list[Any] = []
+    thread = threading.Thread(target=lambda: received.extend(other.bodies(conversation_handle=target)))
+    thread.start()
+    until(lambda: waits(psql, other, "Lock"))
+    assert received == []
+    holder.connection.rollback()
+    thread.join(timeout=60)
+    assert received == [b"0"]
+
+
+def test_row_069_get_conversation_group_locks_and_takes_nothing(shop: Shop) -> None:
+    psql = shop.psql
+    first, second = psql.dialog(), psql.dialog()
+    psql.send(first, "order", b"a")
+    psql.send(second, "order", b"b")
+    one, two = shop.sessions(2)
+    group = one.value("select broker.get_conversation_group('warehouse')")
+    other_group = two.value("select broker.get_conversation_group('warehouse')")
+    assert group != other_group
+    assert shop.session().value("select broker.get_conversation_group('warehouse')") is None
+    assert two.bodies(conversation_group_id=other_group) == [b"b"]
+    assert one.bodies(conversation_group_id=group) == [b"a"]
+    assert one.value("select broker.get_conversation_group('warehouse', timeout => '10 ms')") is None
+
+
+def test_rows_071_073_077_end_comes_after_everything_sent_and_the_rest_can_be_received(shop: Shop) -> None:
+    psql = shop.psql
+    dialog = psql.dialog()
+    psql.send(dialog, "order", b"0")
+    target = psql.handle_of(dialog)
+    psql.send(target, "ack", b"unread")
+    psql.end(dialog)
+    assert psql.rows("select from shop") == []
+    assert psql.state(dialog) is None
+    assert psql.state(target) == "DI"
+    assert psql.receive(top=1) == [("order", 0, b"0")]
+    assert psql.receive() == [(END_DIALOG, 1, None)]
+    psql.end(target)
+    assert psql.state(target) == "CD"
+    assert psql.refused("select broker.end_conversation(%s)", target) == "S8427"
+    assert psql.rows("select from broker.transmission_queue") == []
+
+
+def test_rows_074_077_086_087_an_error_overtakes_what_is_unread(shop: Shop) -> None:
+    psql = shop.psql
+    dialog = psql.dialog()
+    psql.send(dialog, "order", b"0")
+    psql.send(dialog, "order", b"1")
+    target = psql.handle_of(dialog)
+    end = "select broker.end_conversation(%s, "
+    assert psql.refused(end + "0, 'zero')", dialog) == "S8419"
+    assert psql.refused(end + "-1, 'negative')", dialog) == "S8419"
+    assert psql.refused(end + "1)", dialog) == "S8422"
+    assert psql.refused(end + "error_description => 'text')", dialog) == "S8424"
+    psql.end(dialog, 31472, "no <stock> & no hope")
+    assert psql.state(target) == "ER"
+    received = psql.receive()
+    assert [(kind, number) for kind, number, _ in received] == [(ERROR, 2), ("order", 0), ("order", 1)]
+    error = ET.fromstring(received[0][2] or b"")
+    namespace = "{http://schemas.microsoft.com/SQL/ServiceBroker/Error}"
+    assert error.tag == namespace + "Error"
+    assert error.findtext(namespace + "Code") == "31472"
+    assert error.findtext(namespace + "Description") == "no <stock> & no hope"
+    assert psql.refused("select broker.send(%s, 'ack')", target) == "S8429"
+    psql.end(target)
+    assert psql.state(target) == "CD"
+
+
+def test_row_075_cleanup_takes_everything_here_and_tells_nobody(shop: Shop) -> None:
+    psql = shop.psql
+    dialog = psql.dialog()
+    psql.send(dialog)
+    target = psql.handle_of(dialog)
+    psql.rows("select broker.end_conversation(%s, cleanup => true)", target)
+    assert psql.state(target) is None
+    assert psql.bodies() == psql.bodies("shop") == []
+    assert psql.refused("select broker.end_conversation(%s)", target) == "S8426"
+
+
+def test_row_076_what_is_sent_while_the_far_side_ends_is_dropped(shop: Shop) -> None:
+    psql = shop.psql
+    dialog = psql.dialog()
+    psql.send(dialog, "order", b"0")
+    target = psql.handle_of(dialog)
+    late = shop.session(autocommit=False)
+    late.send(dialog, "order", b"late")
+    psql.end(target)
+    late.connection.commit()
+    assert psql.bodies() == []
+    assert psql.rows("select from warehouse") == []
+    assert psql.value("select ready from broker.queue_depths where queue_name = 'warehouse'") == 0
+    assert psql.receive("shop") == [(END_DIALOG, 0, None)]
+
+
+def test_row_082_transmission_status_is_empty_when_all_is_well_or_unknown(shop: Shop) -> None:
+    psql = shop.psql
+    dialog = psql.dialog()
+    psql.send(dialog)
+    status = "select broker.get_transmission_status(%s)"
+    assert psql.value(status, dialog) == ""
+    assert psql.value(status, "00000000-0000-0000-0000-000000000000") == ""
+
+
+def test_a_disk_that_is_full_leaves_the_message_where_it_was(shop: Shop) -> None:
+    psql = shop.psql
+    dialog = psql.dialog()
+    psql.send(dialog, "order", b"safe")
+    psql.rows("create table booked (body bytea)")
+    psql.rows(
+        "create function full_disk() returns trigger language plpgsql as"
+        " 'begin raise disk_full; end'; create trigger full_disk before insert on booked"
+        " for each row execute function full_disk()"
+    )
+    with pytest.raises(psycopg.errors.DiskFull):
+        psql.rows("insert into booked select message_body from broker.receive('warehouse')")
+    assert psql.bodies() == [b"safe"]

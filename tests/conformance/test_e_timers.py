@@ -1,0 +1,69 @@
+"""Timers, lifetimes and system messages: rows 83 to 90 of the checklist."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.shop import DIALOG_TIMER, ERROR, FIRE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.shop import Shop
+
+
+def test_rows_083_084_086_a_timer_fires_once_on_this_side_before_all_else(
+    shop: Shop, clock: Callable[[str], None]
+) -> None:
+    psql = shop.psql
+    dialog = psql.dialog()
+    psql.send(dialog, "order", b"0")
+    target = psql.handle_of(dialog)
+    timer = "select broker.begin_conversation_timer(%s, %s::interval)"
+    psql.rows(timer, target, "10 s")
+    psql.rows(timer, target, "1 min")
+    clock("20 s")
+    assert psql.value(FIRE) == 0
+    clock("2 min")
+    assert psql.value(FIRE) == 1
+    assert psql.value(FIRE) == 0
+    assert [kind for kind, _, _ in psql.receive()] == [DIALOG_TIMER, "order"]
+    assert psql.state(target) == "CO"
+    assert psql.receive("shop") == []
+
+
+def test_row_085_a_timer_ends_before_the_dialog_does(shop: Shop) -> None:
+    psql = shop.psql
+    dialog = psql.dialog(lifetime="1 h")
+    timer = "select broker.begin_conversation_timer(%s, %s::interval)"
+    assert psql.refused(timer, dialog, "2 h") == "S8410"
+    assert psql.refused(timer, dialog, "0") == "S0153"
+    assert psql.refused(timer, dialog, None) == "S0153"
+    assert psql.refused(timer, "00000000-0000-0000-0000-000000000000", "1 s") == "S8426"
+    psql.send(dialog)
+    target = psql.handle_of(dialog)
+    psql.end(target)
+    assert psql.refused(timer, target, "1 s") == "S8458"
+
+
+def test_rows_041_089_090_when_the_lifetime_is_over_both_sides_get_an_error(
+    shop: Shop, clock: Callable[[str], None]
+) -> None:
+    psql = shop.psql
+    assert psql.refused("select broker.begin_dialog('//shop', '//warehouse', lifetime => '0')") == "S8411"
+    dialog = psql.dialog(lifetime="1 min")
+    psql.send(dialog, "order", b"in time")
+    target = psql.handle_of(dialog)
+    clock("2 min")
+    assert psql.value(FIRE) == 2
+    assert psql.value(FIRE) == 0
+    for handle, queue in ((dialog, "shop"), (target, "warehouse")):
+        assert psql.state(handle) == "ER"
+        (kind, _, body), *rest = psql.receive(queue)
+        assert kind == ERROR
+        assert b"<Code>-8489</Code>" in (body or b"")
+        assert [kind for kind, _, _ in rest] == (["order"] if queue == "warehouse" else [])
+    assert psql.refused("select broker.send(%s, 'order')", dialog) == "S8429"
+    psql.end(dialog)
+    psql.end(target)
+    assert (psql.state(dialog), psql.state(target)) == (None, "CD")

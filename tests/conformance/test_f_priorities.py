@@ -1,0 +1,57 @@
+"""Priorities: rows 91 to 99 of the checklist."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.shop import Shop
+
+
+def test_rows_091_092_093_094_the_closest_priority_is_fixed_when_the_endpoint_is_made(shop: Shop) -> None:
+    psql = shop.psql
+    create = "select broker.create_broker_priority(%s, %s, %s, %s, %s)"
+    contract, local, remote = "ordering", "//shop", "//warehouse"
+    criteria = [
+        (contract, local, remote),
+        (contract, local, None),
+        (contract, None, remote),
+        (contract, None, None),
+        (None, local, remote),
+        (None, local, None),
+        (None, None, remote),
+        (None, None, None),
+    ]
+    level = "select priority from broker.conversation_endpoints where conversation_handle = %s"
+    assert psql.value(level, psql.dialog()) == 5
+    for place, chosen in reversed(list(enumerate(criteria, 1))):
+        psql.rows(create, f"priority {place}", *chosen, place)
+        assert psql.value(level, psql.dialog()) == place
+    dialog = psql.dialog()
+    psql.rows("select broker.alter_broker_priority('priority 1', priority_level => 9)")
+    assert psql.value(level, dialog) == 1
+    psql.send(dialog)
+    assert psql.value(level, psql.handle_of(dialog)) == 4
+    for refused in ((0,), (11,), (None,)):
+        assert psql.refused(create, "p", None, None, "//other", *refused) == "S0153"
+    assert psql.refused(create, "p", contract, None, None, 5) == "S2714"
+    assert psql.refused(create, "p", "nothing", None, None, 5) == "S8425"
+    assert psql.refused(create, "p", None, "nothing", None, 5) == "S8423"
+    psql.rows("select broker.drop_broker_priority('priority 1')")
+    assert psql.refused("select broker.drop_broker_priority('priority 1')") == "S0208"
+    assert psql.value("select count(*) from broker.conversation_priorities") == 7
+
+
+def test_rows_058_095_096_the_most_urgent_waiting_message_decides_which_group_is_received(shop: Shop) -> None:
+    psql = shop.psql
+    psql.rows(
+        "select broker.create_broker_priority('high', remote_service_name => '//shop', priority_level => 8)"
+    )
+    psql.rows("select broker.create_service('//calm shop', 'shop')")
+    calm = psql.value("select broker.begin_dialog('//calm shop', '//warehouse', 'ordering')")
+    urgent = psql.dialog()
+    psql.send(calm, "order", b"older, level 5")
+    psql.send(urgent, "order", b"newer, level 8")
+    look = "select priority, message_body from broker.receive('warehouse')"
+    assert psql.rows(look) == [(8, b"newer, level 8")]
+    assert psql.rows(look) == [(5, b"older, level 5")]
