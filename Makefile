@@ -2,10 +2,13 @@
 PYTHON ?= python3
 BIN := .venv/bin
 ORDERS ?= 200
+# Four processes on two cores: a test mostly waits for a server or a worker process. Each process gets whole files.
+PROCESSES ?= 4
+PYTEST_OPTIONS := --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
 # Twice quiet is errors only: a package index that lacks a package is no news when the next one has it.
 INSTALL := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check
 
-.PHONY: demo test test-containers lint bench clean
+.PHONY: demo test conformance test-containers lint bench clean
 
 .venv: .venv/.installed
 .venv/.installed: pyproject.toml
@@ -26,7 +29,10 @@ demo: .venv
 	@$(BIN)/pybroker demo --orders $(ORDERS)
 
 test: .venv
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(PYTEST_OPTIONS)
+
+conformance: .venv
+	@$(BIN)/python -m tests.conformance $(PYTEST_OPTIONS)
 
 test-containers: .venv
 	$(BIN)/python -m pytest -m containers

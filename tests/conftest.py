@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
+from contextlib import ExitStack
 from pathlib import Path  # noqa: TC003 - the annotation below is evaluated
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,15 @@ if TYPE_CHECKING:
 NEWEST = 18
 # Without fsync a test can't show what a crashed disk would keep, but none here pulls the plug of a disk.
 _SERVERS_WITH_TEMPLATE: set[Path] = set()
+SLOW_FILES = (
+    "test_two_databases.py",
+    "test_model.py",
+    "test_demo.py",
+    "test_embedded_server.py",
+    "test_activation.py",
+    "test_worker_image.py",
+    "test_client.py",
+)
 SETTINGS = {"fsync": "off", "max_connections": "200", "shared_buffers": "64MB"}
 
 
@@ -49,17 +59,33 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(f"CI needs PostgreSQL 15, 16 and 18; found {available_versions()}")
 
 
-def _server(version: int) -> Iterator[EmbeddedServer]:
-    if version not in available_versions():
-        pytest.skip(f"PostgreSQL {version} is not installed here")
-    with EmbeddedServer(version=version, settings=SETTINGS) as server:
-        yield server
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the files that take longest first: a process gets whole files (--dist loadfile), and none may come last."""
+    items.sort(
+        key=lambda item: SLOW_FILES.index(item.path.name) if item.path.name in SLOW_FILES else len(SLOW_FILES)
+    )
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[EmbeddedServer]:
+def start_server() -> Iterator[Callable[[int], EmbeddedServer]]:
+    """A function that starts a PostgreSQL of this version once in this process, however the tests are ordered."""
+    running: dict[int, EmbeddedServer] = {}
+    with ExitStack() as servers:
+
+        def start(version: int) -> EmbeddedServer:
+            if version not in available_versions():
+                pytest.skip(f"PostgreSQL {version} is not installed here")
+            if version not in running:
+                running[version] = servers.enter_context(EmbeddedServer(version=version, settings=SETTINGS))
+            return running[version]
+
+        yield start
+
+
+@pytest.fixture(scope="session")
+def server(start_server: Callable[[int], EmbeddedServer]) -> EmbeddedServer:
     """The newest PostgreSQL."""
-    yield from _server(NEWEST)
+    return start_server(NEWEST)
 
 
 def _versions() -> list[int]:
@@ -69,9 +95,11 @@ def _versions() -> list[int]:
 
 
 @pytest.fixture(scope="session", params=_versions(), ids="postgresql-{}".format)
-def any_server(request: pytest.FixtureRequest) -> Iterator[EmbeddedServer]:
-    """Each PostgreSQL that can run here, one after the other; only 15 has libxml."""
-    yield from _server(request.param)
+def any_server(
+    request: pytest.FixtureRequest, start_server: Callable[[int], EmbeddedServer]
+) -> EmbeddedServer:
+    """Each PostgreSQL that can run here; only 15 has libxml."""
+    return start_server(request.param)
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ def test_rows_043_044_the_first_send_is_number_0_and_arrives_in_the_senders_tran
     assert reader.receive() == [("order", 0, b"first")]
 
 
-def test_row_045_047_what_has_no_service_yet_waits_and_arrives_when_it_appears(shop: Shop) -> None:
+def test_rows_045_046_edge_047_what_has_no_service_yet_waits_and_arrives_when_it_appears(shop: Shop) -> None:
     psql = shop.psql
     dialog = psql.value("select broker.begin_dialog('//shop', '//later', 'ordering')")
     psql.send(dialog, "order", b"0")

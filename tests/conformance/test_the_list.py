@@ -1,0 +1,51 @@
+"""`make conformance` may forget no line and call nothing passed that was not run."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conformance.__main__ import Line, find_tests, names_of, read_lines
+
+
+def test_the_list_has_every_row_and_edge_case() -> None:
+    expected = [("row", number) for number in range(1, 179)] + [("edge", number) for number in range(1, 97)]
+    assert list(read_lines()) == expected
+
+
+def test_a_test_is_named_by_lines_that_there_are() -> None:
+    assert set(find_tests()) <= set(read_lines())
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        ("test_row_027_retention", {("row", 27)}),
+        ("test_rows_056_057_in_order[postgresql-18]", {("row", 56), ("row", 57)}),
+        ("test_row_065_edge_007_unchanged", {("row", 65), ("edge", 7)}),
+        ("test_edges_012_013_of_100_messages", {("edge", 12), ("edge", 13)}),
+        ("test_a_row_027_that_is_none", set()),
+    ],
+)
+def test_the_name_of_a_test_says_what_it_shows(name: str, lines: set[tuple[str, int]]) -> None:
+    assert names_of(name) == lines
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "tests", "comes_with", "difference", "result"),
+    [
+        ({"passed"}, {"t"}, None, None, "pass"),
+        ({"passed", "skipped"}, {"t"}, "a later issue", None, "pass"),
+        ({"passed"}, {"t"}, None, "why", "differs"),
+        ({"passed", "failed"}, {"t"}, None, "why", "FAIL"),
+        ({"skipped"}, {"t"}, None, None, "not run"),
+        (set(), {"t"}, "a later issue", None, "not run"),
+        (set(), set(), "a later issue", None, "not built"),
+        (set(), set(), None, "why", "no test"),
+    ],
+)
+def test_only_tests_that_ran_make_a_line_pass(
+    outcomes: set[str], tests: set[str], comes_with: str | None, difference: str | None, result: str
+) -> None:
+    line = Line("row", 1, "A", "feature", difference, comes_with, tests, outcomes)
+    line.judge()
+    assert line.result == result
