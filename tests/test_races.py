@@ -316,7 +316,7 @@ def test_a_cheap_function_of_ones_own_sees_nothing_that_a_view_hides(shop: Shop)
             "S9614",
         ),
         ("broker.create_queue('q', max_queue_readers => 1)", "S0153"),
-        ("broker.create_queue('q', retention => true)", "S0153"),
+        ("broker.create_queue('q', retention => null)", "S0153"),
         ("broker.create_queue('q', owner => '')", "S0153"),
         ("broker.create_contract('c', '{{order,ack},{nudge,invoice}}')", "S0153"),
         ("broker.create_contract('c', null)", "S0153"),

@@ -275,7 +275,7 @@ create table broker_private.conversation_timers (
 create index conversation_timers_due on broker_private.conversation_timers (fires_at);
 
 -- Numbers that move with the messages of an endpoint. Kind: A next to be acknowledged by the far broker, I next expected
--- from it, R next to be returned by RECEIVE on a dialog within this database. The epoch (number / 128) leads the index from
+-- from it, R next to be returned by RECEIVE on a dialog within this database, S next to be sent, where RETENTION keeps copies. The epoch (number / 128) leads the index from
 -- the newest: under an old snapshot a look-up walks at most one epoch's dead versions, not all.
 create table broker_private.sequence_counters (
   endpoint_no bigint not null,
@@ -304,6 +304,24 @@ create table broker_private.messages (
 alter table broker_private.messages alter column body set storage external;
 create index messages_head on broker_private.messages (queue_id, precedence, id);
 create index messages_group on broker_private.messages (group_no, precedence, endpoint_no, urgency, id);
+
+-- What a queue with RETENTION ON keeps of a conversation until its side here ends. Status: 0 received, 3 a copy of what was sent.
+-- A table of its own, so that RECEIVE never meets them. The queue is that of the endpoint.
+create table broker_private.retained_messages (
+  id bigint not null,
+  endpoint_no bigint not null,
+  queue_id integer not null,
+  status smallint not null,
+  priority smallint not null,
+  sequence_number bigint not null,
+  message_id uuid not null,
+  enqueue_time timestamp with time zone not null,
+  message_type_id integer not null,
+  body bytea
+);
+alter table broker_private.retained_messages alter column body set storage external;
+create index retained_messages_endpoint on broker_private.retained_messages (endpoint_no);
+create index retained_messages_queue on broker_private.retained_messages (queue_id);
 
 -- Messages on their way. Kind: M message, E EndDialog, X Error. A row has no number: the sender's next unacknowledged
 -- number and the row's place among its endpoint's rows say it.

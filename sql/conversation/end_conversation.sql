@@ -1,7 +1,7 @@
 -- broker.end_conversation(conversation_handle, error_code, error_description, cleanup): END CONVERSATION.
 -- Plain: the far side gets EndDialog after everything sent before. With an error: what waits in the transmission queue is dropped and
 -- the far side gets an Error, which RECEIVE returns before the rest. With cleanup: this side vanishes and the far side is not
--- told. In each case this side's unread messages are removed.
+-- told. In each case this side's unread and retained messages are removed.
 -- Locks: the group's row. The far side's rows are never locked or changed: its end is recorded by an insert.
 -- Errors: 8426 unknown handle, 8427 state, 8419, 8422, 8424 code and description, 229 no RECEIVE on the queue.
 create or replace function broker.end_conversation(
@@ -70,6 +70,7 @@ begin
   end if;
   delete from broker_private.messages m
   where m.group_no = e.group_no and m.precedence = 10 - e.priority and m.endpoint_no = e.endpoint_no;
+  delete from broker_private.retained_messages r where r.endpoint_no = e.endpoint_no;
   delete from broker_private.conversation_timers t where t.endpoint_no = e.endpoint_no;
   delete from broker_private.transmission_status s
   where s.endpoint_no = e.endpoint_no

@@ -80,6 +80,7 @@ declare
   stack text;
   words_end integer;
   queue integer;
+  retains boolean;
   group_number bigint;
   endpoint bigint;
   locations tid[];
@@ -94,7 +95,7 @@ begin
     perform broker_private.assert_entry(caller);
   end if;
 
-  select q.queue_id into queue
+  select q.queue_id, q.is_retention_enabled into queue, retains
   from broker_private.queues q
   where q.name = queue_name and q.is_receive_enabled
     and (
@@ -234,6 +235,9 @@ begin
     ) y;
     exit when received is not null;
   end loop;
+  if retains and received is not null then
+    perform broker_private.retain_received(received);
+  end if;
   return coalesce(received, '{}');
 end
 $$;

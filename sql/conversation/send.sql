@@ -103,6 +103,7 @@ begin
     join broker_private.endpoints f on f.endpoint_no = e.far_endpoint_no
     join broker_private.queues fq on fq.queue_id = f.queue_id
     where e.endpoint_no = endpoint and e.group_no = conversation_group and e.path = 'L' and e.local_end is null
+      and not q.is_retention_enabled
       and case when e.is_initiator then c.is_sent_by_initiator else c.is_sent_by_target end
       and content is not null and (c.validation = 'N' or c.validation = 'E' and content = '')
       and fq.is_enqueue_enabled
@@ -123,6 +124,7 @@ begin
     join broker_private.contract_messages c on c.contract_id = e.contract_id and c.message_type_name = type_name
     join broker_private.queues q on q.queue_id = e.queue_id
     where e.endpoint_no = endpoint and e.group_no = conversation_group and e.path = 'R' and e.local_end is null
+      and not q.is_retention_enabled
       and case when e.is_initiator then c.is_sent_by_initiator else c.is_sent_by_target end
       and content is not null and (c.validation = 'N' or c.validation = 'E' and content = '')
       and not exists (

@@ -60,6 +60,7 @@ begin
     );
   end if;
   is_checked := broker_private.are_valid(sendable, contents);
+  perform broker_private.retain_sent(e, sendable.message_type_id, contents);
 
   if e.path in ('U', 'B') then
     e := broker_private.find_path(e, is_checked);

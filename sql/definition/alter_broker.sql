@@ -44,7 +44,7 @@ begin
       truncate
         broker_private.endpoints, broker_private.groups, broker_private.messages, broker_private.transmission_messages,
         broker_private.transmission_status, broker_private.sequence_counters, broker_private.far_events,
-        broker_private.conversation_timers;
+        broker_private.conversation_timers, broker_private.retained_messages;
       delete from broker_private.destinations d where d.destination_no <> 0;
       update broker_private.broker_instance b set service_broker_guid = gen_random_uuid(), is_broker_enabled = true;
     when 'ERROR_BROKER_CONVERSATIONS' then

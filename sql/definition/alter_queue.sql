@@ -1,5 +1,6 @@
 -- broker.alter_queue(name, ...): ALTER QUEUE. Arguments that are not given (NULL) leave the option as it is;
--- drop_activation removes procedure, readers and role. A queue turned on gets what waited for it in this database at once.
+-- drop_activation removes procedure, readers and role. A queue turned on gets what waited for it in this database at once. Retention turned off leaves
+-- what was kept until its conversation ends.
 -- Errors: 208 not found, 229 not the owner, and those of create_queue.
 create or replace function broker.alter_queue(
   name text,

@@ -46,6 +46,7 @@ begin
       delete from broker_private.transmission_messages t where t.endpoint_no = e.endpoint_no;
       update broker_private.endpoints x set local_end = 'E', closed_at = broker_private.clock() where x.endpoint_no = e.endpoint_no;
     end if;
+    delete from broker_private.retained_messages r where r.endpoint_no = e.endpoint_no;
     delete from broker_private.conversation_timers t where t.endpoint_no = e.endpoint_no;
     delete from broker_private.messages m
     where m.group_no = e.group_no and m.precedence = 10 - e.priority and m.endpoint_no = e.endpoint_no;

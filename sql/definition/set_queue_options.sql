@@ -19,10 +19,11 @@ begin
       153, format('An option of the queue "%s" is NULL.', this.name), 'Options that are on or off take true or false.'
     );
   end if;
-  if retention then
-    perform broker_private.refuse(
-      153, format('Retention is not available for the queue "%s".', this.name), 'Leave it false: retention is not built yet.'
-    );
+  if retention <> this.is_retention_enabled then
+    -- What is sent while retention is off is not counted: the next copy's number is worked out anew.
+    delete from broker_private.sequence_counters n
+    using broker_private.services s, broker_private.endpoints e
+    where s.queue_id = queue and e.service_id = s.service_id and n.endpoint_no = e.endpoint_no and n.kind = 'S';
   end if;
   if poison is distinct from 'DISABLE_QUEUE' then
     perform broker_private.refuse(

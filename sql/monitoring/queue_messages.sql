@@ -1,5 +1,5 @@
 -- broker.queue_messages: the messages of every queue that the reader may receive from, with the columns of broker.message after the queue's id.
--- The view of one queue is a selection of it. A view over a join can't be written through, by nobody.
+-- Status: 1 ready; with RETENTION ON, 0 received and 3 a copy of what was sent. The view of one queue is a selection of it. A view over a join can't be written through, by nobody.
 create or replace view broker.queue_messages with (security_barrier) as
 select
   m.queue_id, m.status, m.priority, m.queuing_order, m.conversation_group_id, m.conversation_handle, m.message_sequence_number,
@@ -54,4 +54,16 @@ from (
   join broker_private.services s on s.service_id = e.service_id
   join broker_private.contracts k on k.contract_id = e.contract_id
   join broker_private.message_types y on y.message_type_id = m.message_type_id
-) m;
+) m
+union all
+select
+  r.queue_id, r.status, r.priority, r.id, g.conversation_group_id, e.conversation_handle, r.sequence_number, coalesce(s.name, s.dropped_name),
+  s.service_id, coalesce(k.name, k.dropped_name), k.contract_id, y.name, y.message_type_id, y.validation::text, r.body, r.message_id,
+  r.enqueue_time
+from broker_private.retained_messages r
+join broker_private.endpoints e on e.endpoint_no = r.endpoint_no and e.local_end is null
+join broker_private.groups g on g.group_no = e.group_no
+join broker_private.visible_queues q on q.queue_id = r.queue_id
+join broker_private.services s on s.service_id = e.service_id
+join broker_private.contracts k on k.contract_id = e.contract_id
+join broker_private.message_types y on y.message_type_id = r.message_type_id;

@@ -1,0 +1,28 @@
+-- broker_private.sent_so_far(endpoint): how many messages the endpoint has sent, which is the next one's number. The caller holds the
+-- group. It counts what waits, so it is for the first of many.
+create or replace function broker_private.sent_so_far(e broker_private.endpoints)
+returns bigint
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+declare
+  f broker_private.endpoints%rowtype;
+begin
+  if e.path <> 'R' then
+    select x.* into f from broker_private.endpoints x where x.conversation_id = e.conversation_id and x.is_initiator <> e.is_initiator;
+  end if;
+  -- Within this database what went straight came first: what was received and what waits for it.
+  return (
+    select n.next_number from broker_private.sequence_counters n
+    where n.endpoint_no = coalesce(f.endpoint_no, e.endpoint_no) and n.kind = case when f.endpoint_no is null then 'A' else 'R' end
+    order by n.epoch desc
+    limit 1
+  ) + (
+    select count(*) from broker_private.messages m
+    where m.group_no = f.group_no and m.precedence = 10 - f.priority and m.endpoint_no = f.endpoint_no and m.urgency = 2
+  ) + (
+    select count(*) from broker_private.transmission_messages t where t.endpoint_no = e.endpoint_no
+  );
+end
+$$;
