@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -104,6 +105,20 @@ def waits(observer: Session, session: Session, kind: str = "Timeout") -> bool:
     """Tell whether PostgreSQL reports this session as waiting for a lock, or in a pause of RECEIVE."""
     query = "select wait_event_type = %s from pg_stat_activity where pid = %s"
     return bool(observer.value(query, kind, session.connection.info.backend_pid))
+
+
+def in_background(work: Callable[[], Any]) -> Future[Any]:
+    """Begin work that may have to wait for another session; its result, or its error, comes with `result(timeout)`."""
+    future: Future[Any] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future
 
 
 class Shop:

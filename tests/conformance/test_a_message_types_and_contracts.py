@@ -34,7 +34,7 @@ def test_row_002_names_are_compared_byte_for_byte(shop: Shop) -> None:
     assert psql.refused("select broker.send(%s, 'Order')", dialog) == "S8431"
 
 
-def test_row_003_none_takes_anything_and_empty_takes_no_body(shop: Shop) -> None:
+def test_row_003_edge_084_none_takes_anything_and_empty_takes_no_body(shop: Shop) -> None:
     psql = shop.psql
     dialog = psql.dialog()
     for body in (b"", b"\x00\xff", b"text"):
@@ -131,7 +131,7 @@ def test_rows_015_018_direction_is_enforced_and_order_is_free(shop: Shop) -> Non
     assert [kind for kind, _, _ in psql.receive()] == ["nudge", "order"]
 
 
-def test_row_019_dropping_a_contract_ends_its_conversations_with_an_error(shop: Shop) -> None:
+def test_row_019_edge_044_dropping_a_contract_ends_its_conversations_with_an_error(shop: Shop) -> None:
     psql = shop.psql
     dialog = psql.dialog()
     psql.send(dialog, "order", b"unread")

@@ -39,7 +39,7 @@ def test_rows_020_026_a_queue_has_its_defaults_and_a_view_with_the_columns_of_a_
     assert psql.refused("select broker.drop_queue('shop')") == "S3716"
 
 
-def test_rows_021_022_046_a_queue_that_is_off_takes_and_gives_nothing(shop: Shop) -> None:
+def test_rows_021_022_023_046_edge_050_a_queue_that_is_off_takes_and_gives_nothing(shop: Shop) -> None:
     psql = shop.psql
     before, after = psql.dialog(), psql.dialog()
     psql.send(before, "order", b"0")
@@ -64,7 +64,7 @@ def test_rows_021_022_046_a_queue_that_is_off_takes_and_gives_nothing(shop: Shop
     assert psql.bodies() == [b"0"]
 
 
-def test_row_024_looking_at_a_queue_takes_nothing_and_nobody_writes_it(shop: Shop) -> None:
+def test_rows_024_025_looking_at_a_queue_takes_nothing_and_nobody_writes_it(shop: Shop) -> None:
     psql = shop.psql
     psql.send(psql.dialog(), "order", b"seen")
     look = "select status, message_sequence_number, message_body, service_name, validation from warehouse"
@@ -73,6 +73,8 @@ def test_row_024_looking_at_a_queue_takes_nothing_and_nobody_writes_it(shop: Sho
         "insert into warehouse default values",
         "update warehouse set status = 1",
         "delete from warehouse",
+        "truncate warehouse",
+        "create index on warehouse (status)",
     ):
         with pytest.raises(psycopg.Error):
             psql.rows(write)

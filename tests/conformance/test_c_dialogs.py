@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from tests.shop import Shop
 
 
-def test_rows_036_037_begin_dialog_makes_one_endpoint_and_nothing_more(shop: Shop) -> None:
+def test_rows_036_037_edge_023_begin_dialog_makes_one_endpoint_and_nothing_more(shop: Shop) -> None:
     psql = shop.psql
     dialog = psql.value("select broker.begin_dialog('//shop', '//nowhere yet', 'ordering')")
     endpoints = psql.rows(
@@ -22,7 +22,9 @@ def test_rows_036_037_begin_dialog_makes_one_endpoint_and_nothing_more(shop: Sho
     assert psql.rows("select from broker.conversation_endpoints") == []
 
 
-def test_rows_043_044_the_first_send_is_number_0_and_arrives_in_the_senders_transaction(shop: Shop) -> None:
+def test_rows_043_044_edge_049_the_first_send_is_number_0_and_arrives_in_the_senders_transaction(
+    shop: Shop,
+) -> None:
     sender, reader = shop.session(autocommit=False), shop.psql
     dialog = sender.dialog()
     sender.send(dialog, "order", b"first")
@@ -51,7 +53,7 @@ def test_rows_045_046_edge_047_what_has_no_service_yet_waits_and_arrives_when_it
     assert psql.receive() == [("order", 0, b"0"), ("order", 1, b"1"), ("order", 2, b"2")]
 
 
-def test_row_047_no_body_is_null_and_a_null_body_is_refused(shop: Shop) -> None:
+def test_row_047_edge_081_no_body_is_null_and_a_null_body_is_refused(shop: Shop) -> None:
     psql = shop.psql
     dialog = psql.dialog()
     psql.rows("select broker.send(%s, 'order')", dialog)
@@ -80,7 +82,7 @@ def test_row_048_send_is_refused_on_an_unknown_handle_and_in_a_wrong_state(shop:
     assert psql.refused("select broker.send(%s, 'order')", dialog) == "S8426"
 
 
-def test_rows_051_053_055_each_side_has_its_own_handle_and_group(shop: Shop) -> None:
+def test_rows_051_053_055_081_edge_024_each_side_has_its_own_handle_and_group(shop: Shop) -> None:
     psql = shop.psql
     dialog = psql.dialog()
     psql.send(dialog)

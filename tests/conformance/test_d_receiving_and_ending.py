@@ -62,7 +62,7 @@ def test_row_060_a_receive_by_handle_or_group_takes_only_that(shop: Shop) -> Non
     assert psql.refused("select broker.receive('nothing')") == "S0208"
 
 
-def test_rows_061_062_a_waiting_receive_wakes_on_arrival_and_gives_up_in_time(shop: Shop) -> None:
+def test_rows_061_062_edge_017_a_waiting_receive_wakes_on_arrival_and_gives_up_in_time(shop: Shop) -> None:
     psql, waiter = shop.psql, shop.session()
     assert psql.bodies(timeout="20 ms") == []
     assert psql.refused("select broker.receive('warehouse', timeout => '-1 s')") == "S0153"
@@ -78,7 +78,7 @@ def test_rows_061_062_a_waiting_receive_wakes_on_arrival_and_gives_up_in_time(sh
     assert received == [b"awaited"]
 
 
-def test_row_065_a_rolled_back_receive_gives_the_messages_back_unchanged(shop: Shop) -> None:
+def test_row_065_edge_007_a_rolled_back_receive_gives_the_messages_back_unchanged(shop: Shop) -> None:
     psql, reader = shop.psql, shop.session(autocommit=False)
     dialog = psql.dialog()
     for body in (b"0", b"1", b"2"):
@@ -106,7 +106,7 @@ def test_rows_066_067_068_a_reader_skips_what_another_holds_and_arrivals_do_not_
     assert three.bodies() == [b"a", b"a, while its group is held"]
 
 
-def test_row_068_a_statement_that_names_a_held_group_waits(shop: Shop) -> None:
+def test_row_068_edge_006_a_statement_that_names_a_held_group_waits(shop: Shop) -> None:
     psql, other = shop.psql, shop.session()
     dialog = psql.dialog()
     psql.send(dialog, "order", b"0")
@@ -138,7 +138,9 @@ def test_row_069_get_conversation_group_locks_and_takes_nothing(shop: Shop) -> N
     assert one.value("select broker.get_conversation_group('warehouse', timeout => '10 ms')") is None
 
 
-def test_rows_071_073_077_end_comes_after_everything_sent_and_the_rest_can_be_received(shop: Shop) -> None:
+def test_rows_071_073_077_edge_036_end_comes_after_everything_sent_and_the_rest_can_be_received(
+    shop: Shop,
+) -> None:
     psql = shop.psql
     dialog = psql.dialog()
     psql.send(dialog, "order", b"0")
@@ -156,7 +158,7 @@ def test_rows_071_073_077_end_comes_after_everything_sent_and_the_rest_can_be_re
     assert psql.rows("select from broker.transmission_queue") == []
 
 
-def test_rows_074_077_086_087_an_error_overtakes_what_is_unread(shop: Shop) -> None:
+def test_rows_074_077_086_087_edges_013_041_an_error_overtakes_what_is_unread(shop: Shop) -> None:
     psql = shop.psql
     dialog = psql.dialog()
     psql.send(dialog, "order", b"0")

@@ -46,7 +46,7 @@ def test_row_085_a_timer_ends_before_the_dialog_does(shop: Shop) -> None:
     assert psql.refused(timer, target, "1 s") == "S8458"
 
 
-def test_rows_041_089_090_when_the_lifetime_is_over_both_sides_get_an_error(
+def test_rows_041_088_089_090_edge_040_when_the_lifetime_is_over_both_sides_get_an_error(
     shop: Shop, clock: Callable[[str], None]
 ) -> None:
     psql = shop.psql

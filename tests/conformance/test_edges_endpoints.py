@@ -26,7 +26,9 @@ def test_edge_038_both_sides_may_end_at_once(shop: Shop) -> None:
     assert (psql.state(dialog), psql.state(target)) == (None, "CD")
 
 
-def test_edge_042_a_timer_waits_for_a_queue_that_is_off(shop: Shop, clock: Callable[[str], None]) -> None:
+def test_edges_042_043_a_timer_waits_for_a_queue_that_is_off(
+    shop: Shop, clock: Callable[[str], None]
+) -> None:
     psql = shop.psql
     dialog = psql.dialog()
     psql.rows("select broker.begin_conversation_timer(%s, '1 s')", dialog)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tests.shop import Shop
 
 
-def test_an_ordinary_role_may_do_what_it_was_granted_and_reaches_no_table(shop: Shop) -> None:
+def test_row_129_an_ordinary_role_may_do_what_it_was_granted_and_reaches_no_table(shop: Shop) -> None:
     psql = shop.psql
     dialog = psql.dialog()
     psql.send(dialog, "order", b"secret")
@@ -45,7 +45,7 @@ def test_an_ordinary_role_may_do_what_it_was_granted_and_reaches_no_table(shop: 
     assert user.refused("select broker.receive('warehouse')") == "S0229"
 
 
-def test_who_calls_is_seen_through_set_role_and_an_applications_definer_function(shop: Shop) -> None:
+def test_row_129_who_calls_is_seen_through_set_role_and_an_applications_definer_function(shop: Shop) -> None:
     psql = shop.psql
     psql.send(psql.dialog(), "order", b"0")
     application, clerk = shop.database.role("nologin"), shop.database.role()
@@ -63,7 +63,7 @@ def test_who_calls_is_seen_through_set_role_and_an_applications_definer_function
     assert psql.refused("select broker.receive('warehouse')") == "S0229"
 
 
-def test_nobody_passes_for_another_by_calling_the_inner_function(shop: Shop) -> None:
+def test_row_129_nobody_passes_for_another_by_calling_the_inner_function(shop: Shop) -> None:
     psql, attacker = shop.psql, shop.database.role()
     psql.send(psql.dialog(), "order", b"secret")
     psql.rows(f"create schema forged authorization {attacker}")
