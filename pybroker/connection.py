@@ -131,6 +131,7 @@ class _Session:
     def __init__(self, source: psycopg.Connection[Any] | ConnectionPool[Any], owns_source: bool) -> None:
         self._source = source
         self._owns_source = owns_source
+        self._is_own_session: bool | None = None
         self.validations = Validations()
 
     @property
@@ -162,14 +163,35 @@ class _Session:
         try:
             step = next(steps)
             while True:
-                if isinstance(step, Pause):
-                    time.sleep(step.seconds)
-                    step = next(steps)
-                else:
-                    step = steps.send(self._fetch(step))
+                rows = self._wait(step) if isinstance(step, Pause) else self._fetch(step)
+                step = steps.send(rows)
         except StopIteration as end:
             result: Result = end.value
             return result
+
+    def _wait(self, pause: Pause) -> list[Row]:
+        connection = self._source
+        with broker_errors():
+            if isinstance(connection, psycopg.Connection) and self._can_be_notified(connection):
+                asleep = self._rows(connection, statements.sleep_on(pause.queue))
+                if asleep:
+                    try:
+                        for _ in connection.notifies(timeout=pause.longest_sleep, stop_after=1):
+                            pass
+                    finally:
+                        self._rows(connection, statements.wake_up(pause.queue))
+                    return asleep
+        time.sleep(pause.seconds)
+        return []
+
+    def _can_be_notified(self, connection: psycopg.Connection[Any]) -> bool:
+        # A connection of the program's own has listeners, and a transaction, that only the program knows of.
+        if not self._owns_source or not _is_idle(connection):
+            return False
+        if self._is_own_session is None:
+            query = statements.is_own_session(connection.info.backend_pid)
+            self._is_own_session = bool(self._rows(connection, query))
+        return self._is_own_session
 
     def _block(self) -> Transaction | None:
         for block in reversed(_open_blocks.get()):
@@ -449,6 +471,7 @@ class _AsyncSession:
     ) -> None:
         self._source = source
         self._owns_source = owns_source
+        self._is_own_session: bool | None = None
         self.validations = Validations()
 
     @property
@@ -480,14 +503,35 @@ class _AsyncSession:
         try:
             step = next(steps)
             while True:
-                if isinstance(step, Pause):
-                    await asyncio.sleep(step.seconds)
-                    step = next(steps)
-                else:
-                    step = steps.send(await self._fetch(step))
+                rows = await self._wait(step) if isinstance(step, Pause) else await self._fetch(step)
+                step = steps.send(rows)
         except StopIteration as end:
             result: Result = end.value
             return result
+
+    async def _wait(self, pause: Pause) -> list[Row]:
+        connection = self._source
+        with broker_errors():
+            if isinstance(connection, psycopg.AsyncConnection) and await self._can_be_notified(connection):
+                asleep = await self._rows(connection, statements.sleep_on(pause.queue))
+                if asleep:
+                    try:
+                        async for _ in connection.notifies(timeout=pause.longest_sleep, stop_after=1):
+                            pass
+                    finally:
+                        await self._rows(connection, statements.wake_up(pause.queue))
+                    return asleep
+        await asyncio.sleep(pause.seconds)
+        return []
+
+    async def _can_be_notified(self, connection: psycopg.AsyncConnection[Any]) -> bool:
+        # A connection of the program's own has listeners, and a transaction, that only the program knows of.
+        if not self._owns_source or not _is_idle(connection):
+            return False
+        if self._is_own_session is None:
+            query = statements.is_own_session(connection.info.backend_pid)
+            self._is_own_session = bool(await self._rows(connection, query))
+        return self._is_own_session
 
     def _block(self) -> AsyncTransaction | None:
         for block in reversed(_open_blocks.get()):

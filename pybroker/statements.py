@@ -1,7 +1,7 @@
 """The calls of schema ``broker`` as steps without I/O: the sync and the async client run the same ones.
 
 A function here is a generator: it yields a query, is sent the rows, and returns the call's result. Where it
-waits it yields a pause, and between two queries it holds nothing.
+waits it yields a pause, and between two queries it holds no transaction.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ HANDLE = COLUMNS.index("conversation_handle")
 
 _FIRST_PAUSE = 0.005
 _LONGEST_PAUSE = 0.1
+# Nothing but a lost notification, or another reader's rollback, is found by looking without being notified.
+_LONGEST_SLEEP = 1.0
 _VALIDATION_LIFE = 60.0
 
 _RECEIVE = (
@@ -60,12 +62,41 @@ class Query:
 
 @dataclass(frozen=True)
 class Pause:
-    """A wait of some seconds, outside any transaction."""
+    """A wait for messages of a queue, outside any transaction.
 
+    A session that can be notified sleeps until it is, and says so by the row that it sends back. Any other
+    lets the seconds pass, and sends none.
+
+    Attributes:
+        queue: its name.
+        seconds: how long, where no notification comes.
+        longest_sleep: how many seconds at most, where one comes.
+    """
+
+    queue: str
     seconds: float
+    longest_sleep: float
 
 
 Steps = Generator[Query | Pause, list[Row], Result]
+
+
+def is_own_session(backend_pid: int) -> Query:
+    """Return one row unless a pooler stands between: it makes up the process ids that it tells its clients.
+
+    There, what a session listens to and what it has locked would be another client's a moment later.
+    """
+    return Query("select where pg_backend_pid() = %b::integer", (backend_pid,))
+
+
+def sleep_on(queue: str) -> Query:
+    """Return one row if the session is notified of messages from now on."""
+    return Query("select where broker.sleep_on(%b::text)", (queue,))
+
+
+def wake_up(queue: str) -> Query:
+    """End what `sleep_on` began."""
+    return Query("select broker.wake_up(%b::text)", (queue,))
 
 
 class Validations:
@@ -211,11 +242,11 @@ def _wait(sql: str, arguments: Row, timeout: timedelta | None, is_in_transaction
     deadline = None if timeout is None else time.monotonic() + timeout.total_seconds()
     pause = _FIRST_PAUSE
     while True:
-        remaining = _LONGEST_PAUSE if deadline is None else deadline - time.monotonic()
+        remaining = _LONGEST_SLEEP if deadline is None else deadline - time.monotonic()
         # The last call keeps its transaction even when it is empty: one that named a group has locked it.
         is_poll = remaining > 0
         rows = yield Query(sql, (*arguments, nothing), is_poll)
         if rows or not is_poll:
             return rows
-        yield Pause(min(pause, remaining))
-        pause = min(pause * 2, _LONGEST_PAUSE)
+        has_slept = yield Pause(arguments[0], min(pause, remaining), min(_LONGEST_SLEEP, remaining))
+        pause = _FIRST_PAUSE if has_slept else min(pause * 2, _LONGEST_PAUSE)

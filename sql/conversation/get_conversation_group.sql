@@ -17,7 +17,7 @@ begin
     deadline := broker_private.clock() + timeout;
     while conversation_group is null and (deadline is null or broker_private.clock() < deadline) loop
       perform pg_sleep(pause);
-      pause := least(pause * 1.5, 0.05);
+      pause := least(pause * 1.5, 0.02);
       conversation_group := broker_private.get_conversation_group(current_user, queue, interval '0');
     end loop;
   end if;

@@ -43,7 +43,7 @@ begin
     deadline := broker_private.clock() + timeout;
     while received = '{}' and (deadline is null or broker_private.clock() < deadline) loop
       perform pg_sleep(pause);
-      pause := least(pause * 1.5, 0.05);
+      pause := least(pause * 1.5, 0.02);
       received := broker_private.receive(current_user, queue, wanted, conversation_handle, conversation_group_id, interval '0');
     end loop;
   end if;

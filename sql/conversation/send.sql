@@ -2,13 +2,14 @@
 -- broker.send(conversation_handle, message_type, body): SEND ON CONVERSATION. Text is stored as UTF-8; '' is no body.
 --
 -- A message for this database goes into the far queue, any other into the transmission queue, within the caller's
--- transaction. Nothing is updated: numbers are given by RECEIVE or by the acknowledgement. The plain cases are two statements; every
+-- transaction. Nothing is updated: numbers are given by RECEIVE or by the acknowledgement. Whoever sleeps on that queue is woken; a SEND learns
+-- from a lock whether anybody does (sleep_on). The plain cases are two statements; every
 -- other (the first message, a refusal, a queue that is off, XML) is told apart by send_slowly.
 --
 -- Two statements, because the second must see what the last holder of the lock did before it committed: one statement would
 -- insert by the snapshot that it took before it waited.
 -- Locks: the group's row, until the transaction ends; so senders on one dialog take turns, and messages are queued in
--- the order in which they commit.
+-- the order in which they commit. The queue's advisory lock, shared, by trying, until the transaction ends.
 -- Plan: endpoints by handle, group, contract message, far endpoint, both queues, far events: one index probe each.
 -- Errors: 8426, 8427, 8428, 8429, 8430, 8431, 8432, 8433, 8434, 229.
 create or replace function broker.send(conversation_handle uuid, message_type text default 'DEFAULT', body bytea default '')
@@ -75,6 +76,7 @@ declare
   endpoint bigint;
   conversation_group bigint;
   path_taken "char";
+  sleepers_queue integer;
 begin
   -- As broker_private.assert_entry does, without the cost of a call.
   get diagnostics stack = pg_context;
@@ -114,7 +116,8 @@ begin
         q.owner = caller
         or pg_has_role(caller, 'pg_database_owner', 'USAGE')
         or broker_private.is_permitted(caller, 'RECEIVE', 'Q', q.queue_id, q.owner)
-      );
+      )
+    returning case when not pg_try_advisory_xact_lock_shared(1886937714, queue_id) then queue_id end into sleepers_queue;
   elsif path_taken = 'R' then
     insert into broker_private.transmission_messages (
       endpoint_no, enqueue_time, destination_no, message_type_id, precedence, kind, body
@@ -134,10 +137,13 @@ begin
         q.owner = caller
         or pg_has_role(caller, 'pg_database_owner', 'USAGE')
         or broker_private.is_permitted(caller, 'RECEIVE', 'Q', q.queue_id, q.owner)
-      );
+      )
+    returning case when not pg_try_advisory_xact_lock_shared(1886937714, 0) then 0 end into sleepers_queue;
   end if;
   if path_taken is null or not found then
     perform broker_private.send_slowly(caller, handle, type_name, array[content]);
+  elsif sleepers_queue is not null then
+    perform broker_private.wake_sleepers(sleepers_queue);
   end if;
   return true;
 end

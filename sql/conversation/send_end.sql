@@ -30,6 +30,7 @@ begin
         f.group_no, f.endpoint_no, broker_private.clock(), f.queue_id, case end_kind when 'E' then 2 else 1 end,
         10 - f.priority, case end_kind when 'E' then 2 else 1 end, content
       );
+      perform broker_private.note_arrival(f.queue_id);
     end if;
     update broker_private.endpoints x set local_end = end_kind, closed_at = broker_private.clock() where x.endpoint_no = e.endpoint_no;
   else
@@ -43,6 +44,7 @@ begin
       e.endpoint_no, broker_private.clock(), broker_private.destination_for(e), case end_kind when 'E' then 2 else 1 end, 5,
       end_kind, content
     );
+    perform broker_private.note_arrival(0);
     update broker_private.endpoints x set local_end = end_kind, path = e.path where x.endpoint_no = e.endpoint_no;
   end if;
 end

@@ -83,6 +83,7 @@ begin
       nullif(c.content, '')
     from unnest(contents) with ordinality as c (content, place)
     order by c.place;
+    perform broker_private.note_arrival(f.queue_id);
   elsif not exists (select from broker_private.far_events v where v.endpoint_no = e.endpoint_no and v.event = 'X') then
     -- Unless the broker refused the dialog just now: then its Error is what there is to receive.
     insert into broker_private.transmission_messages (
@@ -93,6 +94,7 @@ begin
       nullif(c.content, '')
     from unnest(contents) with ordinality as c (content, place)
     order by c.place;
+    perform broker_private.note_arrival(0);
   end if;
 end
 $$;

@@ -71,6 +71,8 @@ begin
   );
   if status then
     perform broker_private.deliver_waiting(this.queue_id);
+  elsif not status then
+    perform broker_private.wake_sleepers(this.queue_id);
   end if;
   return true;
 end

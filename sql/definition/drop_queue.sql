@@ -45,6 +45,7 @@ begin
   end if;
   delete from broker_private.permissions p where p.class = 'Q' and p.securable_id = this.queue_id;
   delete from broker_private.queues q where q.queue_id = this.queue_id;
+  perform broker_private.wake_sleepers(this.queue_id);
   return this.view_schema;
 end
 $$;

@@ -28,6 +28,7 @@ declare
   missing integer;
   made bigint[];
   answer record;
+  sleepers_queues integer[];
 begin
   fault_codes := array_fill(null::integer, array[dialogs]);
   fault_texts := array_fill(null::text, array[dialogs]);
@@ -124,6 +125,7 @@ begin
     from judged j
     where j.faults_so_far = 0 and j.is_open
     order by j.place
+    returning queue_id
   ),
   ended as (
     insert into broker_private.far_events (endpoint_no, event)
@@ -159,9 +161,17 @@ begin
     array_agg(greatest(r.old_number, r.new_number, 0) order by r.dialog),
     array_agg(coalesce(fault_codes[r.dialog], -(r.fault).code) order by r.dialog),
     array_agg(coalesce(fault_texts[r.dialog], broker_private.fault_text(r.fault)) order by r.dialog),
-    array_agg(fault_is_final[r.dialog] or coalesce((r.fault).code <> 9749, false) order by r.dialog)
-  into next_numbers, fault_codes, fault_texts, fault_is_final
+    array_agg(fault_is_final[r.dialog] or coalesce((r.fault).code <> 9749, false) order by r.dialog),
+    (
+      select array_agg(q.queue_id)
+      from (select distinct s.queue_id from stored s) q
+      where not pg_try_advisory_xact_lock_shared(1886937714, q.queue_id)
+    )
+  into next_numbers, fault_codes, fault_texts, fault_is_final, sleepers_queues
   from results r;
+  if sleepers_queues is not null then
+    perform broker_private.wake_sleepers(u.queue_id) from unnest(sleepers_queues) as u (queue_id);
+  end if;
 
   -- A dialog that was made for a first message which could not be taken: nobody has seen it, and the message may come again.
   if made is not null then

@@ -93,6 +93,7 @@ begin
         f.group_no, f.endpoint_no, broker_private.clock(), f.queue_id, waiting.message_type_id, 10 - f.priority,
         case waiting.kind when 'X' then 1 else 2 end, waiting.body
       );
+      perform broker_private.note_arrival(f.queue_id);
     end if;
     if waiting.kind <> 'M' then
       insert into broker_private.far_events (endpoint_no, event) values (endpoint, 'A') on conflict do nothing;

@@ -9,6 +9,7 @@ set enable_seqscan = off
 as $$
 declare
   fired integer;
+  queues integer[];
   expired bigint;
   expirations integer := 0;
 begin
@@ -32,9 +33,10 @@ begin
     select d.group_no, d.endpoint_no, 0, broker_private.clock(), d.queue_id, 5, 10 - d.priority, 0
     from due d
     where d.local_end is null
-    returning 1
+    returning queue_id
   )
-  select count(*) into fired from put;
+  select count(*), array_agg(distinct p.queue_id) into fired, queues from put p;
+  perform broker_private.note_arrival(u.queue_id) from unnest(queues) as u (queue_id);
 
   for expired in
     select e.endpoint_no

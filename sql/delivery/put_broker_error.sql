@@ -27,5 +27,6 @@ begin
     broker_private.error_body(-abs(error_number), description)
   from broker_private.endpoints e
   where e.endpoint_no = endpoint and e.local_end is null;
+  perform broker_private.note_arrival(e.queue_id) from broker_private.endpoints e where e.endpoint_no = endpoint;
 end
 $$;

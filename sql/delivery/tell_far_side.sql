@@ -13,6 +13,7 @@ begin
     values (
       e.endpoint_no, broker_private.clock(), e.destination_no, 1, 5, 'X', broker_private.error_body(code, description)
     );
+    perform broker_private.note_arrival(0);
   end if;
 end
 $$;

@@ -1,0 +1,51 @@
+-- broker.sleep_on(queue): to be asked outside a transaction by a session that found nothing to receive. True: the session sleeps on the queue
+-- from now on, and is notified when a message was committed into it; it listens already. False: it is not notified, and looks again after a
+-- pause of its own: messages are there, another session sleeps on the queue or is just sending to it, or it did not listen until now.
+-- broker.wake_up(queue) ends what a true began. Ours; pybroker's client waits with it.
+--
+-- A sleeper must hear of a message however its look and the sender's commit interleave, and a SEND must cost nothing while nobody sleeps. So:
+-- - A sender takes the queue's advisory lock, shared, by trying, and keeps it until its transaction ends. If it can't, somebody sleeps,
+--   and it notifies, which PostgreSQL delivers after the commit.
+-- - A sleeper listens first. Then it takes the lock, exclusively, by trying, for its session, and looks once more.
+-- When it has the lock, each sender that had taken its own before has ended, so what it sent is seen by that look; and each one that
+-- comes later notifies. It never waits for the lock, as one long transaction that sends would make it deaf.
+-- A session that ends, however it ends, gives its lock back. Any role can take an advisory lock: on this one that makes
+-- senders notify, or sleepers look by themselves, and nothing else.
+--
+-- Locks: the queue's advisory lock, exclusively, for the session, if it is free.
+-- Errors: 208 queue, 9617 queue disabled, 229.
+create or replace function broker.sleep_on(queue text)
+returns boolean
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return broker_private.sleep_on(current_user, queue);
+end
+$$;
+
+create or replace function broker_private.sleep_on(caller name, queue_name text)
+returns boolean
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+declare
+  queue integer;
+begin
+  perform broker_private.assert_entry(caller);
+  perform broker_private.check_receive(caller, queue_name, null, null, null, interval '0');
+  select q.queue_id into queue from broker_private.queues q where q.name = queue_name;
+  if not exists (select from pg_listening_channels() c where c = 'pybroker_' || queue) then
+    execute format('listen %I', 'pybroker_' || queue);
+    return false;
+  elsif exists (select from broker_private.messages m where m.queue_id = queue) or not pg_try_advisory_lock(1886937714, queue) then
+    return false;
+  elsif exists (select from broker_private.messages m where m.queue_id = queue)
+    or (select q.is_receive_enabled from broker_private.queues q where q.queue_id = queue) is not true then
+    perform pg_advisory_unlock(1886937714, queue);
+    return false;
+  end if;
+  return true;
+end
+$$;

@@ -1,0 +1,24 @@
+-- broker.wake_up(queue): ends the sleep that broker.sleep_on began by returning true, once for each true: senders notify nobody then.
+-- A queue that was dropped while the session slept is no error: its lock goes with the session.
+create or replace function broker.wake_up(queue text)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  done boolean;
+begin
+  done := broker_private.wake_up(current_user, queue);
+end
+$$;
+
+create or replace function broker_private.wake_up(caller name, queue_name text)
+returns boolean
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform broker_private.assert_entry(caller);
+  return (select pg_advisory_unlock(1886937714, q.queue_id) from broker_private.queues q where q.name = queue_name);
+end
+$$;

@@ -1,0 +1,14 @@
+-- broker_private.wake_sleepers(queue): notifies the sessions that sleep on the queue (0: on the transmission queue), once this transaction commits.
+-- A transaction that has notified can't be prepared, so a session that uses PREPARE TRANSACTION turns this off for itself, with
+-- SET pybroker.wake_ups = 'off'; sleepers then find its messages when they look by themselves.
+create or replace function broker_private.wake_sleepers(queue integer)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if current_setting('pybroker.wake_ups', true) is distinct from 'off' then
+    perform pg_notify('pybroker_' || queue, '');
+  end if;
+end
+$$;
