@@ -329,12 +329,12 @@ class Broker:
         Conversations of higher priority come first; within one, messages are in their order, an Error before
         them.
 
-        A wait holds no transaction and no snapshot: outside a transaction block, and in a block of a broker made
-        from a URL or a pool in which nothing was done yet. There an empty look is rolled back, and the
-        transaction begins with the look that finds messages. Between two looks a broker made from a URL sleeps
-        until it is notified of a message, at most a second; any other pauses for 5 to 100 milliseconds. In a
-        transaction that has done something, or that is open on a connection of the program's own, the database
-        does the waiting within that transaction, which holds back vacuum for as long.
+        A wait holds no transaction and no snapshot outside a transaction block, and in a block of a broker
+        made from a URL or a pool in which nothing was done yet. There an empty look is rolled back, and the
+        transaction begins with the look that finds messages. Between two looks a broker made from a URL
+        sleeps until it is notified of a message, at most a second; any other pauses for 5 to 100
+        milliseconds. In a transaction that has done something, or that is open on a connection of the
+        program's own, the database waits within that transaction, which holds back vacuum for as long.
 
         Args:
             queue: its name.
