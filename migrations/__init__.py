@@ -34,6 +34,8 @@ VERSIONS = Path(__file__).parent / "versions"
 VERSION_TABLE = "alembic_version"
 VERSION_TABLE_SCHEMA = "broker_private"
 _LOCK_KEY = 0x70796272  # "pybr"
+# Service Broker's number for a database whose broker instance may live on in another.
+_COPY = "9773"
 
 
 @dataclass(frozen=True)
@@ -44,19 +46,25 @@ class MigrationResult:
         previous: the revision found, None in a database that had none.
         current: the revision that the database has now.
         applied_files: how many files of functions and views were applied.
+        broker_problem: why the broker of this database is off, None if it is on.
     """
 
     previous: str | None
     current: str
     applied_files: int
+    broker_problem: str | None
 
 
-def migrate(database_url: str, *, worker_roles: Sequence[str] = ()) -> MigrationResult:
+def migrate(
+    database_url: str, *, worker_roles: Sequence[str] = (), new_broker: bool = False
+) -> MigrationResult:
     """Bring a database to this version of pybroker.
 
     Args:
         database_url: a libpq URL or connection string; its role owns the database, or may create schemas.
         worker_roles: existing roles that may run ``pybroker worker`` on this database, beside its owner.
+        new_broker: if the database is a copy of another, of a template for one, give it an identity of its
+            own and forget the conversations that were copied. Nothing happens to a database that is no copy.
 
     Raises:
         psycopg.Error: the database can't be reached, or the role lacks a right; nothing was changed.
@@ -65,15 +73,18 @@ def migrate(database_url: str, *, worker_roles: Sequence[str] = ()) -> Migration
         "postgresql+psycopg://", creator=lambda: psycopg.connect(database_url), poolclass=NullPool
     )
     with engine.begin() as connection:
-        return upgrade(connection, worker_roles=worker_roles)
+        return upgrade(connection, worker_roles=worker_roles, new_broker=new_broker)
 
 
-def upgrade(connection: Connection, *, worker_roles: Sequence[str] = ()) -> MigrationResult:
+def upgrade(
+    connection: Connection, *, worker_roles: Sequence[str] = (), new_broker: bool = False
+) -> MigrationResult:
     """Migrate over a SQLAlchemy connection, in its transaction; the caller commits.
 
     Args:
         connection: a connection with the psycopg 3 driver.
         worker_roles: as in :func:`migrate`.
+        new_broker: as in :func:`migrate`.
     """
     _execute(connection, f"select pg_advisory_xact_lock({_LOCK_KEY})")
     _execute(connection, f"create schema if not exists {VERSION_TABLE_SCHEMA}")
@@ -94,7 +105,11 @@ def upgrade(connection: Connection, *, worker_roles: Sequence[str] = ()) -> Migr
     _apply_changed_files(connection)
     _grant(connection, worker_roles)
     applied = dict(_applied(_driver(connection)).items() - applied_before.items())
-    return MigrationResult(previous, current, len(applied))
+    problem = _broker_problem(connection)
+    if new_broker and problem is not None and problem.startswith(_COPY):
+        _execute(connection, "select broker.alter_broker('NEW_BROKER')")
+        problem = _broker_problem(connection)
+    return MigrationResult(previous, current, len(applied), problem)
 
 
 class MigrationError(BrokerError):
@@ -130,6 +145,11 @@ def run_revision_sql(file_name: str) -> None:
     _execute(connection, text)
     _apply_changed_files(connection)
     _grant(connection, ())
+
+
+def _broker_problem(connection: Connection) -> str | None:
+    found = _driver(connection).execute("select disabled_reason from broker.databases").fetchone()
+    return None if found is None else found[0]
 
 
 def _has_foreign_installation(connection: Connection) -> bool:

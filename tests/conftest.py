@@ -155,5 +155,5 @@ def _migrated(server: EmbeddedServer, name: str) -> Database:
         session.execute(f"create database {name} template migrated".encode())
     database = Database(server, name)
     with database.connect() as session:
-        session.execute("update broker_private.broker_instance set service_broker_guid = gen_random_uuid()")
+        session.execute("select broker.alter_broker('NEW_BROKER')")
     return database

@@ -55,11 +55,13 @@ class Greeting:
         service_broker_guid: the database as a broker instance; `alter_broker('NEW_BROKER')` changes it.
         has_xml_parser: whether PostgreSQL was built with libxml; without it the worker checks XML.
         is_broker_enabled: whether messages are sent, delivered and activated at all.
+        broker_problem: why they are not: the broker was turned off, or the database is a copy.
     """
 
     service_broker_guid: UUID
     has_xml_parser: bool
     is_broker_enabled: bool
+    broker_problem: str | None
 
 
 class Database:
@@ -213,7 +215,7 @@ class Database:
         try:
             async with connection.cursor(row_factory=class_row(Greeting)) as cursor:
                 await cursor.execute(
-                    "select service_broker_guid, has_xml_parser, is_broker_enabled"
+                    "select service_broker_guid, has_xml_parser, is_broker_enabled, broker_problem"
                     " from broker_private.worker_greeting()"
                 )
                 return await anext(cursor)

@@ -144,7 +144,7 @@ def _refuse_same_broker(databases: Sequence[Database]) -> None:
                 "database once; if one is a copy, run there: select broker.alter_broker('NEW_BROKER')"
             )
         if not database.greeting.is_broker_enabled:
-            logger.warning("broker_disabled", database=database.name)
+            logger.warning("broker_disabled", database=database.name, reason=database.greeting.broker_problem)
 
 
 async def _listening_address(databases: Sequence[Database]) -> str | None:

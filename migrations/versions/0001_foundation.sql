@@ -28,14 +28,26 @@ create type broker.message as (
   message_enqueue_time timestamp with time zone
 );
 
--- One row: this database as a broker.
+-- One row: this database as a broker. A dump or CREATE DATABASE ... TEMPLATE copies it, so it records which database it was written in:
+-- a database that finds another oid or system identifier is a copy (broker_private.broker_problem).
 create table broker_private.broker_instance (
   is_the_only_row boolean primary key default true check (is_the_only_row),
   service_broker_guid uuid not null default gen_random_uuid(),
   is_broker_enabled boolean not null default true,
-  is_broker_priority_honored boolean not null default false
+  is_broker_priority_honored boolean not null default false,
+  database_oid oid not null,
+  -- null where the owner may not ask for it: then the oid alone tells
+  system_identifier bigint
 );
-insert into broker_private.broker_instance default values;
+do $$
+begin
+  insert into broker_private.broker_instance (database_oid)
+  select d.oid from pg_catalog.pg_database d where d.datname = pg_catalog.current_database();
+  if pg_catalog.has_function_privilege('pg_catalog.pg_control_system()', 'execute') then
+    update broker_private.broker_instance set system_identifier = (select c.system_identifier from pg_catalog.pg_control_system() c);
+  end if;
+end
+$$;
 
 -- What sql/ files were applied last, so that only changed ones are applied again.
 create table broker_private.applied_sql (

@@ -23,6 +23,13 @@ def migrate(
             help="A role that `pybroker worker` connects as; may be given more than once.",
         ),
     ] = None,
+    new_broker: Annotated[
+        bool,
+        typer.Option(
+            "--new-broker",
+            help="In a copy of a database: give it an identity of its own, without the copied conversations.",
+        ),
+    ] = False,
     json: Json = False,
 ) -> None:
     """Install Service Broker in a database, or bring it to this version.
@@ -32,6 +39,7 @@ def migrate(
     \b
     Example:
       pybroker migrate --database-url postgresql://localhost/shop --worker-role broker_worker
+      pybroker migrate --database-url postgresql://localhost/copied_from_template --new-broker
       pybroker migrate --sql > install.sql
     """
     # Imported when it runs: Alembic takes longer to import than the help to print.
@@ -47,7 +55,7 @@ def migrate(
         raise typer.BadParameter(
             "give the database, or set PYBROKER_DATABASE_URL", param_hint="--database-url"
         )
-    result = migrations.migrate(database_url, worker_roles=worker_roles)
+    result = migrations.migrate(database_url, worker_roles=worker_roles, new_broker=new_broker)
     if json:
         import msgspec
 
@@ -57,6 +65,7 @@ def migrate(
                     "previous": result.previous,
                     "current": result.current,
                     "applied_files": result.applied_files,
+                    "broker_problem": result.broker_problem,
                 }
             )
         )
@@ -70,3 +79,5 @@ def migrate(
         typer.echo(
             f"Upgraded from version {result.previous} to {result.current} ({result.applied_files} files)."
         )
+    if result.broker_problem is not None and not json:
+        typer.echo(result.broker_problem, err=True)

@@ -11,7 +11,7 @@ begin
   select q.queue_id, q.name, q.activation_procedure, q.max_readers, coalesce(q.execute_as, q.owner)
   from broker_private.queues q
   where q.is_activation_enabled and q.is_receive_enabled and q.max_readers > 0
-    and (select b.is_broker_enabled from broker_private.broker_instance b)
+    and (select broker_private.broker_problem()) is null
     and exists (select from broker_private.messages m where m.queue_id = q.queue_id);
 end
 $$;

@@ -1,12 +1,14 @@
 -- broker_private.worker_greeting(): what a worker asks a database first.
+-- The problem is why the broker is not enabled.
 create or replace function broker_private.worker_greeting()
-returns table (service_broker_guid uuid, has_xml_parser boolean, is_broker_enabled boolean)
+returns table (service_broker_guid uuid, has_xml_parser boolean, is_broker_enabled boolean, broker_problem text)
 language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
   return query
-  select b.service_broker_guid, broker_private.is_well_formed_xml('<a/>') is not null, b.is_broker_enabled
-  from broker_private.broker_instance b;
+  select b.service_broker_guid, broker_private.is_well_formed_xml('<a/>') is not null, p.problem is null, p.problem
+  from broker_private.broker_instance b
+  cross join (select broker_private.broker_problem() as problem) p;
 end
 $$;

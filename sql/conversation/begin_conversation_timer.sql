@@ -1,7 +1,8 @@
 -- broker.begin_conversation_timer(conversation_handle, timeout): BEGIN CONVERSATION TIMER: after the timeout a DialogTimer message is in
 -- this side's own queue; the far side never knows. Another call replaces the timer. A worker fires it.
 -- Locks: the group's row, then the timer's.
--- Errors: 8426 handle, 8458 state, 8410 beyond the dialog's lifetime, 153 timeout, 229.
+-- Errors: 8426 handle, 8458 state, 8410 beyond the dialog's lifetime, 153 timeout, 229 no SEND on
+-- the service of this side.
 create or replace function broker.begin_conversation_timer(conversation_handle uuid, timeout interval)
 returns void
 language plpgsql
@@ -31,7 +32,7 @@ begin
   end if;
   perform broker_private.lock_group_of(handle);
   select x.* into e from broker_private.endpoints x where x.conversation_handle = handle;
-  perform broker_private.require_receive(caller, e.queue_id);
+  perform broker_private.require_send(caller, e.service_id);
   select s.state into endpoint_state from broker_private.endpoint_states s where s.endpoint_no = e.endpoint_no;
   if endpoint_state in ('DO', 'CD') then
     perform broker_private.refuse(

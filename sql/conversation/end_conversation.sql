@@ -3,7 +3,8 @@
 -- the far side gets an Error, which RECEIVE returns before the rest. With cleanup: this side vanishes and the far side is not
 -- told. In each case this side's unread and retained messages are removed.
 -- Locks: the group's row. The far side's rows are never locked or changed: its end is recorded by an insert.
--- Errors: 8426 unknown handle, 8427 state, 8419, 8422, 8424 code and description, 229 no RECEIVE on the queue.
+-- Errors: 8426 unknown handle, 8427 state, 8419, 8422, 8424 code and description, 229 not the owner of the conversation or its service,
+-- 28006 cleanup of a closed one by another than the database's owner.
 create or replace function broker.end_conversation(
   conversation_handle uuid, error_code integer default null, error_description text default null, cleanup boolean default false
 )
@@ -51,10 +52,16 @@ begin
 
   conversation_group := broker_private.lock_group_of(handle);
   select x.* into e from broker_private.endpoints x where x.conversation_handle = handle;
-  perform broker_private.require_receive(caller, e.queue_id);
+  perform broker_private.require_conversation_ownership(caller, e, 'end');
   select x.state into state from broker_private.endpoint_states x where x.endpoint_no = e.endpoint_no;
 
   if with_cleanup then
+    if state = 'CD' and not pg_has_role(caller, 'pg_database_owner', 'USAGE') then
+      perform broker_private.refuse(
+        28006, format('The conversation endpoint "%s" is closed: only the owner of the database may remove it.', handle),
+        'Leave it: it goes by itself, and until then it keeps a message that is sent again from opening a second conversation.'
+      );
+    end if;
     delete from broker_private.transmission_messages t where t.endpoint_no = e.endpoint_no;
     update broker_private.endpoints x set local_end = 'C', closed_at = broker_private.clock() where x.endpoint_no = e.endpoint_no;
   elsif state in ('DO', 'CD') then

@@ -17,6 +17,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   e broker_private.endpoints%rowtype;
+  problem text;
 begin
   perform broker_private.assert_entry(caller);
   select x.* into e from broker_private.endpoints x where x.conversation_handle = handle;
@@ -24,7 +25,11 @@ begin
     return '';
   end if;
   perform broker_private.require_receive(caller, e.queue_id);
+  if exists (select from broker_private.transmission_messages t where t.endpoint_no = e.endpoint_no) then
+    problem := broker_private.broker_problem();
+  end if;
   return coalesce(
+    problem,
     (select d.transmission_status from broker_private.destinations d where d.destination_no = e.destination_no and e.path in ('B', 'R')),
     (select s.status from broker_private.transmission_status s where s.endpoint_no = e.endpoint_no),
     ''

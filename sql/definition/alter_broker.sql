@@ -1,6 +1,7 @@
 -- broker.alter_broker(action, honor_broker_priority): ALTER DATABASE SET ENABLE_BROKER, DISABLE_BROKER, NEW_BROKER or ERROR_BROKER_CONVERSATIONS, by the database's owner.
--- Disabled: SEND goes on, messages wait in the transmission queue (9791), nothing arrives. New: another guid, and all
--- conversations are gone, nobody is told; the broker is on. Error: each conversation gets an Error, -9719 here and -9720 on the far side.
+-- Disabled: SEND goes on, messages wait in the transmission queue (9791), nothing arrives. A copy of a database is disabled by itself (9773): the
+-- other three make it a broker of its own right. Enabled: with the guid that it has. New: another guid, and all conversations are
+-- gone, nobody is told. Error: each conversation gets an Error, -9719 here and -9720 on the far side; the guid stays.
 -- Locks: NEW_BROKER the tables of conversations, so it waits for every transaction that uses them.
 -- honor_broker_priority is not built yet.
 -- Errors: 153 action, 229.
@@ -34,7 +35,7 @@ begin
   end if;
   case coalesce(requested, 'NULL')
     when 'ENABLE_BROKER' then
-      update broker_private.broker_instance b set is_broker_enabled = true;
+      perform broker_private.enable_broker();
       perform broker_private.deliver_dialog(w.endpoint_no, '{}', '{}') from broker_private.local_dialogs_waiting() w;
     when 'DISABLE_BROKER' then
       update broker_private.broker_instance b set is_broker_enabled = false;
@@ -46,7 +47,8 @@ begin
         broker_private.transmission_status, broker_private.sequence_counters, broker_private.far_events,
         broker_private.conversation_timers, broker_private.retained_messages;
       delete from broker_private.destinations d where d.destination_no <> 0;
-      update broker_private.broker_instance b set service_broker_guid = gen_random_uuid(), is_broker_enabled = true;
+      update broker_private.broker_instance b set service_broker_guid = gen_random_uuid();
+      perform broker_private.enable_broker();
     when 'ERROR_BROKER_CONVERSATIONS' then
       for endpoint in
         select x.endpoint_no from broker_private.endpoints x where x.local_end is null order by x.endpoint_no
@@ -55,6 +57,8 @@ begin
         perform broker_private.put_broker_error(endpoint, 9719, 'The database for this conversation endpoint is attached or restored.');
         perform broker_private.tell_far_side(e, -9720, 'The database for the remote conversation endpoint is attached or restored.');
       end loop;
+      perform broker_private.enable_broker();
+      perform broker_private.deliver_dialog(w.endpoint_no, '{}', '{}') from broker_private.local_dialogs_waiting() w;
     else
       perform broker_private.refuse(
         153, format('"%s" is not an action for the broker.', coalesce(requested, 'NULL')),

@@ -29,7 +29,11 @@ declare
   made bigint[];
   answer record;
   sleepers_queues integer[];
+  problem text := broker_private.broker_problem();
 begin
+  if problem is not null then
+    perform broker_private.refuse(28012, 'The broker of the target database is disabled.', problem);
+  end if;
   fault_codes := array_fill(null::integer, array[dialogs]);
   fault_texts := array_fill(null::text, array[dialogs]);
   fault_is_final := array_fill(false, array[dialogs]);

@@ -29,7 +29,7 @@ begin
   end if;
   select x.* into e from broker_private.endpoints x where x.endpoint_no = endpoint;
   select x.* into f from broker_private.endpoints x where x.conversation_id = e.conversation_id and x.is_initiator <> e.is_initiator;
-  if not (select b.is_broker_enabled from broker_private.broker_instance b)
+  if broker_private.broker_problem() is not null
     or exists (select from broker_private.far_events v where v.endpoint_no = endpoint and v.event in ('B', 'S'))
     or f.endpoint_no is null
       and (select r.address from broker_private.route_of(e.far_service, e.far_broker_instance) r) is distinct from 'LOCAL' then

@@ -10,6 +10,7 @@ as $$
 declare
   address text;
   problem text;
+  disabled text;
   service broker_private.services%rowtype;
   queue broker_private.queues%rowtype;
   far_endpoint bigint;
@@ -27,9 +28,10 @@ begin
     delete from broker_private.transmission_status s where s.endpoint_no = e.endpoint_no;
   end if;
   select r.address, r.problem into address, problem from broker_private.route_of(e.far_service, e.far_broker_instance) r;
-  if not (select b.is_broker_enabled from broker_private.broker_instance b) then
+  disabled := broker_private.broker_problem();
+  if disabled is not null then
     new_path := 'B';
-    problem := '9791: The broker is disabled in the sender''s database.';
+    problem := disabled;
   elsif address = 'LOCAL' then
     new_path := 'B';
     select f.endpoint_no into far_endpoint

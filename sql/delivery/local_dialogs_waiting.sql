@@ -19,7 +19,7 @@ begin
   left join broker_private.endpoints f on f.conversation_id = e.conversation_id and f.is_initiator <> e.is_initiator
   left join broker_private.services s on s.name = e.far_service
   join broker_private.queues q on q.queue_id = coalesce(f.queue_id, s.queue_id) and q.is_enqueue_enabled
-  where (select b.is_broker_enabled from broker_private.broker_instance b) and (
+  where (select broker_private.broker_problem()) is null and (
     d.destination_no = 0
     or (select r.address from broker_private.route_of(d.service_name, d.broker_instance) r) = 'LOCAL'
   )

@@ -25,6 +25,10 @@ as $$
 declare
   left_out bigint[];
 begin
+  -- A worker may have asked before this database was replaced by a copy.
+  if broker_private.broker_problem() is not null then
+    return;
+  end if;
   -- A dialog of which nothing has gone yet may be moving within this database (deliver_dialog holds its counter then): it is left out. One
   -- that is taken is held until S is committed, so nobody moves it after.
   with fresh as (

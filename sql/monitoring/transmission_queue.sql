@@ -21,7 +21,7 @@ select
   t.kind = 'X' as is_conversation_error,
   t.kind = 'E' as is_end_of_dialog,
   t.body as message_body,
-  coalesce(d.transmission_status, w.status, '') as transmission_status,
+  coalesce((select broker_private.broker_problem()), d.transmission_status, w.status, '') as transmission_status,
   e.priority
 from broker_private.transmission_messages t
 join broker_private.endpoints e on e.endpoint_no = t.endpoint_no

@@ -9,7 +9,7 @@ import psycopg
 import structlog
 
 from pybroker.workers.clock import Backoff
-from pybroker.workers.transport import faults, statements
+from pybroker.workers.transport import statements
 from pybroker.workers.transport.faults import TransportError, line_of, trace_of
 from pybroker.workers.transport.local import LocalDelivery
 from pybroker.workers.transport.outbound import FIRST_PAUSE, LONGEST_PAUSE
@@ -100,11 +100,9 @@ class Router:
         if sender is None:
             sender = self._senders[number] = Sender(self._database, number, self._clock)
         if not self._database.greeting.is_broker_enabled:
-            disabled = TransportError(
-                faults.SENDER_DISABLED, "The broker of the database that the message comes from is disabled."
-            )
-            self._say(sender, number, disabled)
-        elif destination.address is None:
+            # The views say why by themselves.
+            return
+        if destination.address is None:
             problem = destination.problem or "9750: No route matches the service."
             self._say(sender, number, problem)
         elif sender.is_due:
