@@ -259,8 +259,10 @@ def test_row_163_everything_survives_a_restart_of_the_server(any_server: Embedde
         shop.close()
 
 
-def test_edge_090_after_new_broker_peers_learn_only_that_the_guid_is_gone(original: Original) -> None:
-    psql = original.shop.session()
+def test_edge_090_after_new_broker_peers_learn_only_that_the_guid_is_gone(
+    original: Original, sessions: Callable[[Database], Session]
+) -> None:
+    psql = sessions(original.database)
     psql.rows("select broker.alter_broker('NEW_BROKER')")
     deliver = (
         "select fault_codes, fault_is_final from broker_private.deliver(gen_random_uuid(), array[%s::uuid], array[%s],"
