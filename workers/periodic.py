@@ -38,6 +38,15 @@ async def renew_greeting(database: Database) -> None:
     await database.renew_greeting()
 
 
+async def settle_poison(database: Database) -> None:
+    """Turn off the queues whose rollbacks demand it, and say so."""
+    async with database.connection() as connection:
+        cursor = await connection.execute("select queue_name from broker_private.settle_poison()")
+        disabled = await cursor.fetchall()
+    for (queue,) in disabled:
+        logger.error("queue_disabled", queue=queue, database=database.name, reason="five rollbacks in a row")
+
+
 class PeriodicTask(NamedTuple):
     """A name for the log, seconds from one run's end to the next one's start, and what runs."""
 
@@ -49,6 +58,7 @@ class PeriodicTask(NamedTuple):
 PERIODIC_TASKS = (
     PeriodicTask("greeting", 2.0, renew_greeting),
     PeriodicTask("timers", 0.5, fire_timers),
+    PeriodicTask("poison", 1.0, settle_poison),
     PeriodicTask("sweep", 60.0, sweep),
 )
 

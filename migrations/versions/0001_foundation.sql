@@ -142,6 +142,8 @@ create table broker_private.queues (
   execute_as name,
   scaling text not null default 'SERVICE_BROKER' check (scaling in ('SERVICE_BROKER', 'BACKLOG')),
   watchdog interval not null default '60 s',
+  -- Unlogged sequences: what a transaction writes into one outlives its rollback. See conversation/note_receive.sql.
+  marks regclass[] not null default '{}',
   create_date timestamp with time zone not null,
   modify_date timestamp with time zone not null
 );

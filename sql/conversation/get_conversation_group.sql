@@ -39,6 +39,9 @@ begin
   select q.queue_id into queue from broker_private.queues q where q.name = queue_name;
   loop
     group_number := broker_private.pick_group(queue);
+    if group_number is not null and broker_private.is_poisoned(queue) then
+      perform broker_private.refuse_poisoned_queue(queue_name);
+    end if;
     -- What RECEIVE would find there may be gone since, or lie on a conversation that has ended.
     exit when group_number is null or exists (
       select from broker_private.messages m

@@ -16,6 +16,7 @@
 --
 -- A message within this database gets its number here: the endpoint's counter and its place. One that came from another broker brought it along.
 -- What lies on an endpoint that has ended is removed: its sender saw it open, and committed after the end.
+-- A transaction that received leaves a mark, so that its rollback can be counted (see note_receive).
 -- One message has statements of its own (receive_one): starting the large one costs more than the message.
 -- Locks: the group's row.
 -- Plan: pick_group's; then messages_group for one group; then each name by its key.
@@ -87,6 +88,8 @@ declare
   is_cut boolean;
   total_size bigint;
   received broker.message[];
+  marks regclass[];
+  mark bigint;
 begin
   -- As broker_private.assert_entry does, without the cost of a call.
   get diagnostics stack = pg_context;
@@ -95,7 +98,8 @@ begin
     perform broker_private.assert_entry(caller);
   end if;
 
-  select q.queue_id, q.is_retention_enabled into queue, retains
+  select q.queue_id, q.is_retention_enabled, case when q.is_poison_message_handling_enabled then q.marks end
+  into queue, retains, marks
   from broker_private.queues q
   where q.name = queue_name and q.is_receive_enabled
     and (
@@ -237,6 +241,15 @@ begin
   end loop;
   if retains and received is not null then
     perform broker_private.retain_received(received);
+  end if;
+  if received is not null and marks is not null then
+    -- As broker_private.note_receive does, for the plain case: the last transaction that received from the queue has committed.
+    mark := pg_sequence_last_value(marks[1]);
+    if mark & 15 = 0 and mark >> 4 < txid_current() and txid_status(mark >> 4) = 'committed' then
+      mark := setval(marks[1], txid_current() << 4);
+    elsif mark >> 4 is distinct from txid_current() then
+      perform broker_private.note_receive(queue_name, marks);
+    end if;
   end if;
   return coalesce(received, '{}');
 end

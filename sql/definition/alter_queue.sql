@@ -1,5 +1,6 @@
 -- broker.alter_queue(name, ...): ALTER QUEUE. Arguments that are not given (NULL) leave the option as it is;
--- drop_activation removes procedure, readers and role. A queue turned on gets what waited for it in this database at once. Retention turned off leaves
+-- drop_activation removes procedure, readers and role. A queue turned on gets what waited for it in this database at once,
+-- and its rollbacks are counted from zero. Retention turned off leaves
 -- what was kept until its conversation ends.
 -- Errors: 208 not found, 229 not the owner, and those of create_queue.
 create or replace function broker.alter_queue(
@@ -45,6 +46,11 @@ begin
   perform broker_private.assert_entry(caller);
   this := broker_private.find_queue(queue_name);
   perform broker_private.require_ownership(caller, this.owner, 'queue', this.name);
+  -- Rollbacks may have turned it off with nobody there yet to write that down; no other option turns it on again.
+  if broker_private.is_poisoned(this.queue_id) then
+    perform broker_private.disable_poisoned_queue(this.queue_id);
+    this := broker_private.find_queue(queue_name);
+  end if;
   if without_activation then
     this.activation_procedure := null;
     this.max_readers := null;
@@ -70,6 +76,7 @@ begin
     coalesce(scaling_policy, this.scaling), coalesce(watchdog_interval, this.watchdog)
   );
   if status then
+    perform broker_private.reset_marks(this.queue_id);
     perform broker_private.deliver_waiting(this.queue_id);
   elsif not status then
     perform broker_private.wake_sleepers(this.queue_id);

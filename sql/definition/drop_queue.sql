@@ -1,4 +1,5 @@
 -- broker.drop_queue(name): DROP QUEUE, and its view, with the caller's rights.
+-- Waits for the transactions that have received from the queue: their marks are locked until they end.
 -- Errors: 208 not found, 229 not the owner, 3716 a service uses it.
 create or replace function broker.drop_queue(name text)
 returns void
@@ -32,6 +33,7 @@ as $$
 declare
   this broker_private.queues%rowtype;
   service_name text;
+  mark regclass;
 begin
   perform broker_private.assert_entry(caller);
   this := broker_private.find_queue(queue_name);
@@ -45,6 +47,9 @@ begin
   end if;
   delete from broker_private.permissions p where p.class = 'Q' and p.securable_id = this.queue_id;
   delete from broker_private.queues q where q.queue_id = this.queue_id;
+  foreach mark in array this.marks loop
+    execute format('drop sequence %s', mark);
+  end loop;
   perform broker_private.wake_sleepers(this.queue_id);
   return this.view_schema;
 end

@@ -80,5 +80,11 @@ begin
     watchdog = watchdog_interval,
     modify_date = broker_private.clock()
   where q.queue_id = queue;
+  if poison_handling then
+    perform broker_private.make_marks(queue, 2);
+  end if;
+  if poison_handling is distinct from this.is_poison_message_handling_enabled then
+    perform broker_private.reset_marks(queue);
+  end if;
 end
 $$;

@@ -1,4 +1,5 @@
--- broker.service_queues: the queues and their options, as sys.service_queues. execute_as_principal_id is a role's name; NULL is the owner.
+-- broker.service_queues: the queues and their options, as sys.service_queues. A queue that rollbacks turned off is shown as off from the fifth on.
+-- execute_as_principal_id is a role's name; NULL is the owner.
 create or replace view broker.service_queues as
 select
   q.name,
@@ -13,8 +14,8 @@ select
   q.activation_procedure,
   q.execute_as as execute_as_principal_id,
   q.is_activation_enabled,
-  q.is_receive_enabled,
-  q.is_enqueue_enabled,
+  q.is_receive_enabled and not broker_private.is_poisoned(q.queue_id) as is_receive_enabled,
+  q.is_enqueue_enabled and not broker_private.is_poisoned(q.queue_id) as is_enqueue_enabled,
   q.is_retention_enabled,
   q.is_poison_message_handling_enabled
 from broker_private.queues q;
