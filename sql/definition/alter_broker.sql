@@ -33,6 +33,11 @@ begin
       153, 'honor_broker_priority is not available.', 'Leave it out: priorities are not honoured in transmission yet.'
     );
   end if;
+  -- Marks name transactions of the server that a copy was made from.
+  perform broker_private.reset_marks(q.queue_id)
+  from broker_private.queues q
+  cross join broker_private.broker_instance b
+  where b.system_identifier is distinct from broker_private.system_identifier();
   case coalesce(requested, 'NULL')
     when 'ENABLE_BROKER' then
       perform broker_private.enable_broker();
