@@ -17,12 +17,14 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool
 from pybroker import statements
 from pybroker.conversation import AsyncConversation, AsyncMessage, Conversation, Message
 from pybroker.errors import broker_errors
+from pybroker.message import NO_BODY
 from pybroker.statements import Pause, Query, Validations
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Iterable, Iterator
     from types import TracebackType
 
+    from pybroker.message import Body
     from pybroker.statements import Duration, Result, Row, Steps
 
 # Those of every broker, the innermost last. A context variable, since a broker on a pool serves many threads
@@ -314,6 +316,24 @@ class Broker:
     def conversation(self, handle: UUID | str) -> Conversation:
         """Return the conversation with a handle that the program stored; the database is not asked."""
         return Conversation(handle if isinstance(handle, UUID) else UUID(handle), self._session)
+
+    def send_all(
+        self, conversations: Iterable[Conversation | UUID], message_type: str, body: Body = NO_BODY
+    ) -> None:
+        """Send one message on many conversations, on all or on none; the database stores the body once.
+
+        Args:
+            conversations: conversations or their handles, each once.
+            message_type: a type that all their contracts let this side send.
+            body: as in :meth:`Conversation.send`.
+
+        Raises:
+            ConversationNotFound: a handle is unknown (8435).
+            BrokerError: there is no handle (8441), or one is there twice (8451); and as
+                :meth:`Conversation.send`. The message says which place in the list is meant.
+        """
+        handles = [one.handle if isinstance(one, Conversation) else one for one in conversations]
+        self._session.run(statements.send_all(self._session.validations, handles, message_type, body))
 
     def receive(
         self,
@@ -620,6 +640,13 @@ class AsyncBroker:
     def conversation(self, handle: UUID | str) -> AsyncConversation:
         """Return the conversation with a handle that the program stored; the database is not asked."""
         return AsyncConversation(handle if isinstance(handle, UUID) else UUID(handle), self._session)
+
+    async def send_all(
+        self, conversations: Iterable[AsyncConversation | UUID], message_type: str, body: Body = NO_BODY
+    ) -> None:
+        """Send one message on many conversations, on all or on none; see :meth:`Broker.send_all`."""
+        handles = [one.handle if isinstance(one, AsyncConversation) else one for one in conversations]
+        await self._session.run(statements.send_all(self._session.validations, handles, message_type, body))
 
     async def receive(
         self,

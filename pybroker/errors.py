@@ -102,9 +102,9 @@ class MessageTypeNotFound(BrokerError):  # noqa: N818
 
 
 class ConversationNotFound(BrokerError):  # noqa: N818
-    """No conversation has this handle: it never existed here, or is over (8426)."""
+    """No conversation has this handle: it never existed here, or is over (8426; 8435 in send_all)."""
 
-    numbers = frozenset({8426})
+    numbers = frozenset({8426, 8435})
 
 
 class ConversationGroupNotFound(BrokerError):  # noqa: N818

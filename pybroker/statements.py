@@ -194,6 +194,15 @@ def send_batch(
     yield Query("select broker.send_batch(%b::uuid, %b::text, %b::bytea[])", (handle, message_type, contents))
 
 
+def send_all(validations: Validations, handles: Sequence[UUID], message_type: str, body: Body) -> Steps[None]:
+    """Send one message on many conversations."""
+    content = encoded(body)
+    yield from validations.check(message_type, (content,))
+    yield Query(
+        "select broker.send_all(%b::uuid[], %b::text, %b::bytea)", (list(handles), message_type, content)
+    )
+
+
 def end_conversation(
     handle: UUID, error_code: int | None, error_description: str | None, cleanup: bool
 ) -> Steps[None]:

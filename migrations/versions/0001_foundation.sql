@@ -313,7 +313,10 @@ create table broker_private.messages (
   message_type_id integer not null,
   precedence smallint not null,
   urgency smallint not null,
-  body bytea
+  body bytea,
+  -- of a message that send_all put on many dialogs: its body is in shared_bodies, and so large
+  shared_body_no bigint,
+  shared_size integer
 );
 alter table broker_private.messages alter column body set storage external;
 create index messages_head on broker_private.messages (queue_id, precedence, id);
@@ -331,14 +334,16 @@ create table broker_private.retained_messages (
   message_id uuid not null,
   enqueue_time timestamp with time zone not null,
   message_type_id integer not null,
-  body bytea
+  body bytea,
+  shared_body_no bigint
 );
 alter table broker_private.retained_messages alter column body set storage external;
 create index retained_messages_endpoint on broker_private.retained_messages (endpoint_no);
 create index retained_messages_queue on broker_private.retained_messages (queue_id);
 
 -- Messages on their way. Kind: M message, E EndDialog, X Error. A row has no number: the sender's next unacknowledged
--- number and the row's place among its endpoint's rows say it.
+-- number and the row's place among its endpoint's rows say it. So all rows of an endpoint have one precedence, 10 less its level, and
+-- whether that counts when messages leave is asked when they are taken.
 create table broker_private.transmission_messages (
   id bigint not null default nextval('broker_private.queuing_order'),
   endpoint_no bigint not null,
@@ -347,11 +352,23 @@ create table broker_private.transmission_messages (
   message_type_id integer not null,
   precedence smallint not null,
   kind "char" not null,
-  body bytea
+  body bytea,
+  shared_body_no bigint,
+  shared_size integer
 );
 alter table broker_private.transmission_messages alter column body set storage external;
 create index transmission_messages_destination on broker_private.transmission_messages (destination_no, precedence, id);
 create index transmission_messages_endpoint on broker_private.transmission_messages (endpoint_no, id);
+
+-- A body that send_all put on many dialogs, stored once. The messages name it, and retained copies do; no index finds
+-- them by it, which every SEND would have to keep. Instead the row knows the senders' endpoints, and sweep looks at what waits on those dialogs;
+-- it takes endpoints off the front as their messages go, and then the body.
+create table broker_private.shared_bodies (
+  shared_body_no bigint primary key generated always as identity,
+  endpoint_nos bigint[] not null,
+  body bytea not null
+);
+alter table broker_private.shared_bodies alter column body set storage external;
 
 -- Why one dialog's messages wait, where that is not a matter of the whole destination.
 create table broker_private.transmission_status (

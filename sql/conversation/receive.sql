@@ -144,7 +144,7 @@ begin
     select array_agg(m.location), count(*) = 1000 and wanted is distinct from 1000, sum(m.size)
     into locations, is_cut, total_size
     from (
-      select m.ctid as location, coalesce(octet_length(m.body), 0) as size
+      select m.ctid as location, coalesce(octet_length(m.body), m.shared_size, 0) as size
       from broker_private.messages m
       where m.group_no = group_number and (endpoint is null or m.endpoint_no = endpoint)
       order by m.precedence, m.endpoint_no, m.urgency, m.id
@@ -160,7 +160,7 @@ begin
           count(*) over () as candidates,
           sum(m.size) over listed as total
         from (
-          select m.ctid as location, coalesce(octet_length(m.body), 0) as size, m.precedence, m.endpoint_no, m.urgency, m.id
+          select m.ctid as location, coalesce(octet_length(m.body), m.shared_size, 0) as size, m.precedence, m.endpoint_no, m.urgency, m.id
           from broker_private.messages m
           where m.group_no = group_number and (endpoint is null or m.endpoint_no = endpoint)
           order by m.precedence, m.endpoint_no, m.urgency, m.id
@@ -176,7 +176,8 @@ begin
       delete from broker_private.messages m
       where m.ctid = any (locations)
       returning
-        m.id, m.group_no, m.endpoint_no, m.sequence_number, m.enqueue_time, m.message_type_id, m.precedence, m.urgency, m.body
+        m.id, m.group_no, m.endpoint_no, m.sequence_number, m.enqueue_time, m.message_type_id, m.precedence, m.urgency, m.body,
+        m.shared_body_no
     ),
     numbered as (
       update broker_private.sequence_counters s
@@ -200,7 +201,7 @@ begin
     ),
     complete as (
       select
-        t.id, t.endpoint_no, t.enqueue_time, t.message_type_id, t.precedence, t.urgency, t.body,
+        t.id, t.endpoint_no, t.enqueue_time, t.message_type_id, t.precedence, t.urgency, t.body, t.shared_body_no,
         coalesce(
           t.sequence_number,
           case when t.urgency = 2
@@ -214,7 +215,8 @@ begin
     select array_agg(
       row(
         is_cut::integer, 10 - c.precedence, c.id, g.conversation_group_id, e.conversation_handle, c.sequence_number, s.name, s.service_id,
-        k.name, k.contract_id, y.name, y.message_type_id, y.validation, c.body,
+        k.name, k.contract_id, y.name, y.message_type_id, y.validation,
+        case when c.shared_body_no is null then c.body else broker_private.shared_body(c.shared_body_no) end,
         broker_private.message_id(e.conversation_id, not e.is_initiator, c.urgency, case c.urgency when 2 then c.sequence_number else c.id end),
         c.enqueue_time
       )::broker.message

@@ -25,7 +25,8 @@ begin
       order by c.precedence, c.endpoint_no, c.urgency, c.id
       limit 1
     )
-    returning m.id, m.endpoint_no, m.sequence_number, m.enqueue_time, m.message_type_id, m.precedence, m.urgency, m.body into taken;
+    returning m.id, m.endpoint_no, m.sequence_number, m.enqueue_time, m.message_type_id, m.precedence, m.urgency, m.body,
+      m.shared_body_no into taken;
   else
     delete from broker_private.messages m
     where m.ctid = (
@@ -34,10 +35,14 @@ begin
       order by c.precedence, c.endpoint_no, c.urgency, c.id
       limit 1
     )
-    returning m.id, m.endpoint_no, m.sequence_number, m.enqueue_time, m.message_type_id, m.precedence, m.urgency, m.body into taken;
+    returning m.id, m.endpoint_no, m.sequence_number, m.enqueue_time, m.message_type_id, m.precedence, m.urgency, m.body,
+      m.shared_body_no into taken;
   end if;
   if not found then
     return null;
+  end if;
+  if taken.shared_body_no is not null then
+    taken.body := broker_private.shared_body(taken.shared_body_no);
   end if;
   number := taken.sequence_number;
   if number is null and taken.urgency = 2 then

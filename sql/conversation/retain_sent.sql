@@ -1,8 +1,8 @@
--- broker_private.retain_sent(endpoint, message type, contents): leaves copies, status 3, of what the endpoint is about to send, if its queue has
+-- broker_private.retain_sent(endpoint, message type, contents, shared body): leaves copies, status 3, of what the endpoint is about to send, if its queue has
 -- RETENTION ON. The caller holds the group, and has stored nothing of it yet: the first number is worked out from what was sent before.
 -- Locks: the endpoint's counter S.
 -- Errors: 9618 the queue is off, so that it can't take the copies.
-create or replace function broker_private.retain_sent(e broker_private.endpoints, message_type integer, contents bytea[])
+create or replace function broker_private.retain_sent(e broker_private.endpoints, message_type integer, contents bytea[], shared_no bigint)
 returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -32,12 +32,13 @@ begin
     values (e.endpoint_no, 'S', (first_number + copies) >> 7, first_number + copies);
   end if;
   insert into broker_private.retained_messages (
-    id, endpoint_no, queue_id, status, priority, sequence_number, message_id, enqueue_time, message_type_id, body
+    id, endpoint_no, queue_id, status, priority, sequence_number, message_id, enqueue_time, message_type_id, body,
+    shared_body_no
   )
   select
     nextval('broker_private.queuing_order'), e.endpoint_no, e.queue_id, 3, e.priority, first_number + c.place - 1,
     broker_private.message_id(e.conversation_id, e.is_initiator, 2::smallint, first_number + c.place - 1),
-    broker_private.clock(), message_type, nullif(c.content, '')
+    broker_private.clock(), message_type, case when shared_no is null then nullif(c.content, '') end, shared_no
   from unnest(contents) with ordinality as c (content, place)
   order by c.place;
 end

@@ -122,7 +122,7 @@ begin
     insert into broker_private.transmission_messages (
       endpoint_no, enqueue_time, destination_no, message_type_id, precedence, kind, body
     )
-    select e.endpoint_no, broker_private.clock(), e.destination_no, c.message_type_id, 5, 'M', nullif(content, '')
+    select e.endpoint_no, broker_private.clock(), e.destination_no, c.message_type_id, 10 - e.priority, 'M', nullif(content, '')
     from broker_private.endpoints e
     join broker_private.contract_messages c on c.contract_id = e.contract_id and c.message_type_name = type_name
     join broker_private.queues q on q.queue_id = e.queue_id

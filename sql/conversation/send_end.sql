@@ -41,8 +41,8 @@ begin
       endpoint_no, enqueue_time, destination_no, message_type_id, precedence, kind, body
     )
     values (
-      e.endpoint_no, broker_private.clock(), broker_private.destination_for(e), case end_kind when 'E' then 2 else 1 end, 5,
-      end_kind, content
+      e.endpoint_no, broker_private.clock(), broker_private.destination_for(e), case end_kind when 'E' then 2 else 1 end,
+      10 - e.priority, end_kind, content
     );
     perform broker_private.note_arrival(0);
     update broker_private.endpoints x set local_end = end_kind, path = e.path where x.endpoint_no = e.endpoint_no;

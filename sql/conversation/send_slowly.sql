@@ -1,6 +1,9 @@
--- broker_private.send_slowly(caller, handle, type, contents): SEND of any number of messages in every case, and every refusal.
+-- broker_private.send_slowly(caller, handle, type, contents, shared body): SEND of any number of messages in every case, and every refusal.
+-- With the number of a shared body that is the content, which is one then, and stays there.
 -- Locks: the group's row.
-create or replace function broker_private.send_slowly(caller name, handle uuid, type_name text, contents bytea[])
+create or replace function broker_private.send_slowly(
+  caller name, handle uuid, type_name text, contents bytea[], shared_no bigint default null
+)
 returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -60,7 +63,7 @@ begin
     );
   end if;
   is_checked := broker_private.are_valid(sendable, contents);
-  perform broker_private.retain_sent(e, sendable.message_type_id, contents);
+  perform broker_private.retain_sent(e, sendable.message_type_id, contents, shared_no);
 
   if e.path in ('U', 'B') then
     e := broker_private.find_path(e, is_checked);
@@ -76,22 +79,22 @@ begin
   end if;
   if e.path = 'L' then
     insert into broker_private.messages (
-      group_no, endpoint_no, enqueue_time, queue_id, message_type_id, precedence, urgency, body
+      group_no, endpoint_no, enqueue_time, queue_id, message_type_id, precedence, urgency, body, shared_body_no, shared_size
     )
     select
       f.group_no, f.endpoint_no, broker_private.clock(), f.queue_id, sendable.message_type_id, 10 - f.priority, 2,
-      nullif(c.content, '')
+      case when shared_no is null then nullif(c.content, '') end, shared_no, case when shared_no is not null then octet_length(c.content) end
     from unnest(contents) with ordinality as c (content, place)
     order by c.place;
     perform broker_private.note_arrival(f.queue_id);
   elsif not exists (select from broker_private.far_events v where v.endpoint_no = e.endpoint_no and v.event = 'X') then
     -- Unless the broker refused the dialog just now: then its Error is what there is to receive.
     insert into broker_private.transmission_messages (
-      endpoint_no, enqueue_time, destination_no, message_type_id, precedence, kind, body
+      endpoint_no, enqueue_time, destination_no, message_type_id, precedence, kind, body, shared_body_no, shared_size
     )
     select
-      e.endpoint_no, broker_private.clock(), broker_private.destination_for(e), sendable.message_type_id, 5, 'M',
-      nullif(c.content, '')
+      e.endpoint_no, broker_private.clock(), broker_private.destination_for(e), sendable.message_type_id, 10 - e.priority, 'M',
+      case when shared_no is null then nullif(c.content, '') end, shared_no, case when shared_no is not null then octet_length(c.content) end
     from unnest(contents) with ordinality as c (content, place)
     order by c.place;
     perform broker_private.note_arrival(0);

@@ -3,7 +3,7 @@
 -- other three make it a broker of its own right. Enabled: with the guid that it has. New: another guid, and all conversations are
 -- gone, nobody is told. Error: each conversation gets an Error, -9719 here and -9720 on the far side; the guid stays.
 -- Locks: NEW_BROKER the tables of conversations, so it waits for every transaction that uses them.
--- honor_broker_priority is not built yet.
+-- honor_broker_priority: whether messages to other brokers leave by the level of their conversations, those that wait already too.
 -- Errors: 153 action, 229.
 create or replace function broker.alter_broker(action text default null, honor_broker_priority boolean default null)
 returns void
@@ -29,9 +29,10 @@ begin
   perform broker_private.assert_entry(caller);
   perform broker_private.require_database_ownership(caller, 'broker');
   if honor is not null then
-    perform broker_private.refuse(
-      153, 'honor_broker_priority is not available.', 'Leave it out: priorities are not honoured in transmission yet.'
-    );
+    update broker_private.broker_instance b set is_broker_priority_honored = honor;
+  end if;
+  if requested is null and honor is not null then
+    return true;
   end if;
   -- Marks name transactions of the server that a copy was made from.
   perform broker_private.reset_marks(q.queue_id)
@@ -50,7 +51,7 @@ begin
       truncate
         broker_private.endpoints, broker_private.groups, broker_private.messages, broker_private.transmission_messages,
         broker_private.transmission_status, broker_private.sequence_counters, broker_private.far_events,
-        broker_private.conversation_timers, broker_private.retained_messages;
+        broker_private.conversation_timers, broker_private.retained_messages, broker_private.shared_bodies;
       delete from broker_private.destinations d where d.destination_no <> 0;
       update broker_private.broker_instance b set service_broker_guid = gen_random_uuid();
       perform broker_private.enable_broker();

@@ -36,7 +36,7 @@ begin
     return 0;
   end if;
   for waiting in
-    select t.id, t.kind, t.message_type_id, t.body, t.ctid as location, y.name as type_name
+    select t.id, t.kind, t.message_type_id, t.body, t.shared_body_no, t.shared_size, t.ctid as location, y.name as type_name
     from broker_private.transmission_messages t
     join broker_private.message_types y on y.message_type_id = t.message_type_id
     where t.endpoint_no = endpoint
@@ -58,7 +58,7 @@ begin
     is_valid := case
       when waiting.kind <> 'M' or k.validation = 'X' and waiting.id = any (well_formed) then true
       when k.validation = 'X' and waiting.id = any (malformed) then false
-      else broker_private.is_valid_body(k.validation, coalesce(waiting.body, ''))
+      else broker_private.is_valid_body(k.validation, coalesce(waiting.body, broker_private.shared_body(waiting.shared_body_no), ''))
     end;
     if is_valid is null then
       reason := broker_private.waiting_reason(queue, false);
@@ -87,11 +87,11 @@ begin
     end if;
     if f.local_end is null then
       insert into broker_private.messages (
-        group_no, endpoint_no, enqueue_time, queue_id, message_type_id, precedence, urgency, body
+        group_no, endpoint_no, enqueue_time, queue_id, message_type_id, precedence, urgency, body, shared_body_no, shared_size
       )
       values (
         f.group_no, f.endpoint_no, broker_private.clock(), f.queue_id, waiting.message_type_id, 10 - f.priority,
-        case waiting.kind when 'X' then 1 else 2 end, waiting.body
+        case waiting.kind when 'X' then 1 else 2 end, waiting.body, waiting.shared_body_no, waiting.shared_size
       );
       perform broker_private.note_arrival(f.queue_id);
     end if;

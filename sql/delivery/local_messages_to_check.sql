@@ -7,7 +7,7 @@ set enable_seqscan = off
 as $$
 begin
   return query
-  select t.id, coalesce(t.body, '')
+  select t.id, coalesce(t.body, broker_private.shared_body(t.shared_body_no), '')
   from broker_private.local_dialogs_waiting() w
   join broker_private.transmission_messages t on t.endpoint_no = w.endpoint_no
   join broker_private.message_types y on y.message_type_id = t.message_type_id

@@ -35,6 +35,8 @@ begin
     where not exists (select from broker_private.endpoints e where e.endpoint_no = h.endpoint_no)
   ));
 
+  perform broker_private.sweep_shared_bodies();
+
   select array_agg(e.endpoint_no) into gone
   from (
     select x.endpoint_no

@@ -6,7 +6,7 @@
 -- place among the dialog's rows: that can be worked out again as often as a batch has to be sent again. The order of rows of one dialog is
 -- the order of their commits, as its senders take turns at the group lock. So a lane must have one batch at a time in flight: a
 -- dialog is always in the same lane.
--- Plan: transmission_messages_destination; counters, endpoints, services, contracts by key.
+-- Plan: next_to_leave's; counters, endpoints, services, contracts by key.
 create or replace function broker_private.take(
   destination integer, lane integer, lanes integer, max_messages integer, max_bytes bigint, paused bigint[],
   out endpoint_nos bigint[], out conversation_ids uuid[], out from_initiator boolean[], out from_services text[],
@@ -33,13 +33,7 @@ begin
   -- that is taken is held until S is committed, so nobody moves it after.
   with fresh as (
     select distinct t.endpoint_no
-    from (
-      select m.endpoint_no
-      from broker_private.transmission_messages m
-      where m.destination_no = take.destination and m.endpoint_no % take.lanes = take.lane and m.endpoint_no <> all (take.paused)
-      order by m.precedence, m.id
-      limit take.max_messages
-    ) t
+    from broker_private.next_to_leave(take.destination, take.lane, take.lanes, take.max_messages, take.paused) t
     where not exists (select from broker_private.far_events f where f.endpoint_no = t.endpoint_no and f.event in ('S', 'B'))
   ),
   held as (
@@ -54,19 +48,14 @@ begin
 
   return query
   with rows_in_order as materialized (
-    select t.id, t.endpoint_no, t.message_type_id, t.kind, t.body, t.precedence,
-      sum(coalesce(octet_length(t.body), 0) + 64) over (order by t.precedence, t.id) as total,
-      row_number() over (order by t.precedence, t.id) as place
-    from (
-      select m.id, m.endpoint_no, m.message_type_id, m.kind, m.body, m.precedence
-      from broker_private.transmission_messages m
-      where m.destination_no = take.destination and m.endpoint_no % take.lanes = take.lane and m.endpoint_no <> all (left_out)
-      order by m.precedence, m.id
-      limit take.max_messages
-    ) t
+    select t.id, t.endpoint_no, t.message_type_id, t.kind, t.body, t.shared_body_no,
+      sum(coalesce(octet_length(t.body), t.shared_size, 0) + 64) over (order by t.turn, t.id) as total,
+      row_number() over (order by t.turn, t.id) as place
+    from broker_private.next_to_leave(take.destination, take.lane, take.lanes, take.max_messages, left_out) t
   ),
   batch as materialized (
-    select r.id, r.endpoint_no, r.message_type_id, r.kind, r.body, r.place,
+    select r.id, r.endpoint_no, r.message_type_id, r.kind, r.place,
+      case when r.shared_body_no is null then r.body else broker_private.shared_body(r.shared_body_no) end as body,
       row_number() over (partition by r.endpoint_no order by r.id) - 1 as ahead,
       dense_rank() over (order by r.endpoint_no) as dialog,
       dense_rank() over (order by r.message_type_id) as message_type

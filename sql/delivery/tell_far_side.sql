@@ -11,7 +11,7 @@ begin
       endpoint_no, enqueue_time, destination_no, message_type_id, precedence, kind, body
     )
     values (
-      e.endpoint_no, broker_private.clock(), e.destination_no, 1, 5, 'X', broker_private.error_body(code, description)
+      e.endpoint_no, broker_private.clock(), e.destination_no, 1, 10 - e.priority, 'X', broker_private.error_body(code, description)
     );
     perform broker_private.note_arrival(0);
   end if;

@@ -42,7 +42,9 @@ from (
     y.name as message_type_name,
     y.message_type_id,
     y.validation::text as validation,
-    m.body as message_body,
+    case when m.shared_body_no is null then m.body else (
+      select b.body from broker_private.shared_bodies b where b.shared_body_no = m.shared_body_no
+    ) end as message_body,
     e.conversation_id,
     e.is_initiator,
     m.urgency,
@@ -58,7 +60,11 @@ from (
 union all
 select
   r.queue_id, r.status, r.priority, r.id, g.conversation_group_id, e.conversation_handle, r.sequence_number, coalesce(s.name, s.dropped_name),
-  s.service_id, coalesce(k.name, k.dropped_name), k.contract_id, y.name, y.message_type_id, y.validation::text, r.body, r.message_id,
+  s.service_id, coalesce(k.name, k.dropped_name), k.contract_id, y.name, y.message_type_id, y.validation::text,
+  case when r.shared_body_no is null then r.body else (
+    select b.body from broker_private.shared_bodies b where b.shared_body_no = r.shared_body_no
+  ) end,
+  r.message_id,
   r.enqueue_time
 from broker_private.retained_messages r
 join broker_private.endpoints e on e.endpoint_no = r.endpoint_no and e.local_end is null

@@ -20,7 +20,9 @@ select
   y.name as message_type_name,
   t.kind = 'X' as is_conversation_error,
   t.kind = 'E' as is_end_of_dialog,
-  t.body as message_body,
+  case when t.shared_body_no is null then t.body else (
+    select b.body from broker_private.shared_bodies b where b.shared_body_no = t.shared_body_no
+  ) end as message_body,
   coalesce((select broker_private.broker_problem()), d.transmission_status, w.status, '') as transmission_status,
   e.priority
 from broker_private.transmission_messages t
