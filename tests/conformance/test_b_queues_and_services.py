@@ -135,3 +135,58 @@ def test_rows_034_035_a_service_changes_its_contracts_and_goes_with_its_conversa
     )
     psql.send(psql.dialog(), "order", b"anew")
     assert psql.bodies() == [b"anew"]
+
+
+def test_row_029_services_share_a_queue_and_are_told_apart_by_name(shop: Shop) -> None:
+    psql = shop.psql
+    psql.rows("select broker.create_service('//returns', 'warehouse', '{ordering}')")
+    for service in ("//warehouse", "//returns"):
+        dialog = psql.value("select broker.begin_dialog('//shop', %s, 'ordering')", service)
+        psql.send(dialog, "order", service.encode())
+    look = (
+        "select service_name, convert_from(message_body, 'UTF8'), r.service_id = s.service_id"
+        " from broker.receive('warehouse') r join broker.services s on s.name = r.service_name"
+    )
+    assert psql.rows(look) == [("//warehouse", "//warehouse", True)]
+    assert psql.rows(look) == [("//returns", "//returns", True)]
+
+
+def test_row_030_every_option_of_a_queue_changes_while_it_runs(shop: Shop) -> None:
+    psql = shop.psql
+    psql.rows("create procedure work() language plpgsql as 'begin end'")
+    dialog = psql.dialog()
+    psql.send(dialog, "order", b"0")
+
+    def options() -> tuple[object, ...]:
+        (row,) = psql.rows(
+            "select is_receive_enabled, is_enqueue_enabled, is_poison_message_handling_enabled,"
+            " activation_procedure is not null, max_readers, is_activation_enabled, execute_as_principal_id is not null"
+            " from broker.service_queues where name = 'warehouse'"
+        )
+        return row
+
+    alter = "select broker.alter_queue('warehouse', "
+    assert options() == (True, True, True, False, None, False, False)
+    psql.rows(alter + "poison_message_handling => false)")
+    psql.rows(alter + "watchdog => '5 min')")
+    psql.rows(alter + "activation_procedure => 'work', max_queue_readers => 2)")
+    assert options() == (True, True, False, True, 2, True, True)
+    psql.rows(alter + "activation_status => false)")
+    psql.rows(alter + "max_queue_readers => 5)")
+    assert options() == (True, True, False, True, 5, False, True)
+    psql.rows(alter + "drop_activation => true)")
+    psql.rows(alter + "status => false)")
+    assert options() == (False, False, False, False, None, False, False)
+    psql.rows(alter + "status => true, poison_message_handling => true)")
+    assert options() == (True, True, True, False, None, False, False)
+    assert psql.bodies() == [b"0"]
+
+
+def test_row_031_a_queue_is_not_dropped_under_its_services(shop: Shop) -> None:
+    psql = shop.psql
+    psql.rows("select broker.create_queue('dock'), broker.create_service('//dock', 'dock')")
+    assert psql.refused("select broker.drop_queue('dock')") == "S3716"
+    psql.rows("select broker.drop_service('//dock'), broker.drop_queue('dock')")
+    assert psql.refused("select broker.drop_queue('dock')") == "S0208"
+    assert psql.refused("select broker.receive('dock')") == "S0208"
+    assert psql.value("select to_regclass('dock')") is None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.shop import END_DIALOG, ERROR
+
 if TYPE_CHECKING:
     from tests.shop import Shop
 
@@ -107,3 +109,102 @@ def test_row_054_a_rollback_leaves_nothing(shop: Shop) -> None:
     sender.connection.rollback()
     for view in ("broker.conversation_endpoints", "broker.conversation_groups", "warehouse"):
         assert shop.psql.rows(f"select from {view}") == []
+
+
+def test_row_038_a_named_broker_pins_the_database(shop: Shop) -> None:
+    psql = shop.psql
+    begin = "select broker.begin_dialog('//shop', '//warehouse', 'ordering', broker_instance => %s)"
+    far = "select far_broker_instance from broker.conversation_endpoints where conversation_handle = %s"
+    own = psql.value("select service_broker_guid from broker.databases")
+    for instance in ("CURRENT DATABASE", str(own), f"{{{own}}}"):
+        dialog = psql.value(begin, instance)
+        psql.send(dialog, "order", instance.encode())
+        assert psql.value(far, dialog) == own
+        assert psql.bodies() == [instance.encode()]
+    elsewhere = psql.value(begin, "8f0a2f4e-5a5b-4c5d-8e6f-000000000001")
+    psql.send(elsewhere)
+    assert psql.bodies() == []
+    assert psql.value("select broker.get_transmission_status(%s)", elsewhere) != ""
+
+
+def test_row_040_related_conversations_share_a_group_of_one_service(shop: Shop) -> None:
+    psql = shop.psql
+    group_of = (
+        "select conversation_group_id from broker.conversation_endpoints where conversation_handle = %s"
+    )
+    first = psql.dialog()
+    related = psql.dialog(related_conversation=first)
+    group = psql.value(group_of, first)
+    assert psql.value(group_of, related) == group
+    assert psql.value(group_of, psql.dialog(related_conversation_group=group)) == group
+    own_group = psql.value("select gen_random_uuid()")
+    assert psql.value(group_of, psql.dialog(related_conversation_group=own_group)) == own_group
+    assert psql.value("select count(*) from broker.conversation_groups") == 2
+    for dialog in (first, related):
+        psql.send(dialog)
+    assert psql.value(group_of, psql.handle_of(first)) != psql.value(group_of, psql.handle_of(related))
+    begin = "select broker.begin_dialog(%s, '//warehouse', 'ordering', related_conversation{} => %s)"
+    unknown = "00000000-0000-0000-0000-000000000000"
+    assert psql.refused(begin.format(""), "//shop", unknown) == "S8426"
+    psql.rows("select broker.create_service('//branch', 'shop')")
+    assert psql.refused(begin.format(""), "//branch", first) == "S9610"
+    assert psql.refused(begin.format("_group"), "//branch", group) == "S9610"
+
+
+def test_row_042_a_dialog_is_encrypted_unless_it_is_said_not_to_be(shop: Shop) -> None:
+    psql = shop.psql
+    encrypted = "select is_encrypted from broker.conversation_endpoints where conversation_handle = %s"
+    plain = psql.dialog(encryption=False)
+    for dialog, expected in ((psql.dialog(), True), (plain, False)):
+        psql.send(dialog)
+        assert psql.value(encrypted, dialog) is expected
+        assert psql.value(encrypted, psql.handle_of(dialog)) is expected
+
+
+def test_edge_048_an_unknown_service_is_waited_for_unless_its_broker_is_named(shop: Shop) -> None:
+    psql = shop.psql
+    begin = "select broker.begin_dialog('//shop', '//nowhere', 'ordering', broker_instance => %s)"
+    waiting = psql.value(begin, None)
+    psql.send(waiting)
+    assert psql.state(waiting) == "CO"
+    assert psql.value("select count(*) from broker.transmission_queue") == 1
+    pinned = psql.value(begin, "CURRENT DATABASE")
+    psql.send(pinned, "order", b"0")
+    ((kind, _, body),) = psql.receive("shop")
+    assert (kind, b"<Code>-8490</Code>" in (body or b"")) == (ERROR, True)
+    assert psql.state(pinned) == "ER"
+    assert psql.value("select count(*) from broker.transmission_queue") == 1
+
+
+def test_row_050_a_large_message_arrives_whole(shop: Shop) -> None:
+    psql = shop.psql
+    dialog = psql.dialog()
+    psql.rows("select broker.send(%s, 'order', repeat('0123456789abcdef', 1 << 20))", dialog)
+    assert psql.rows(
+        "select octet_length(message_body), md5(message_body) from broker.receive('warehouse')"
+    ) == psql.rows("select 16 << 20, md5(repeat('0123456789abcdef', 1 << 20))")
+
+
+def test_edge_046_a_service_may_talk_to_itself(shop: Shop) -> None:
+    psql = shop.psql
+    psql.rows("select broker.create_service('//monologue', 'shop', '{ordering}')")
+    dialog = psql.value("select broker.begin_dialog('//monologue', '//monologue', 'ordering')")
+    psql.send(dialog, "order", b"question")
+    target = psql.handle_of(dialog)
+    psql.send(target, "ack", b"answer")
+    look = "select conversation_handle, message_body, service_name from broker.receive('shop')"
+    assert sorted(psql.rows(look) + psql.rows(look)) == sorted(
+        [(target, b"question", "//monologue"), (dialog, b"answer", "//monologue")]
+    )
+    psql.end(dialog)
+    assert psql.receive("shop", conversation_handle=target) == [(END_DIALOG, 1, None)]
+
+
+def test_edge_082_a_body_that_nobody_validates_arrives_byte_for_byte(shop: Shop) -> None:
+    psql = shop.psql
+    dialog = psql.dialog()
+    mixed = '<?xml version="1.0" encoding="UTF-8"?><a/>'.encode("utf-16")
+    psql.send(dialog, "order", mixed)
+    assert psql.bodies() == [mixed]
+    if shop.has_xml_parser:
+        assert psql.refused("select broker.send(%s, 'invoice', %s::bytea)", dialog, mixed) == "S8430"

@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 import psycopg
 import pytest
 
-from tests.shop import END_DIALOG, ERROR, until, waits
+from tests.shop import END_DIALOG, ERROR, in_background, until, waits
 
 if TYPE_CHECKING:
     from tests.shop import Shop
@@ -231,3 +231,52 @@ def test_a_disk_that_is_full_leaves_the_message_where_it_was(shop: Shop) -> None
     with pytest.raises(psycopg.errors.DiskFull):
         psql.rows("insert into booked select message_body from broker.receive('warehouse')")
     assert psql.bodies() == [b"safe"]
+
+
+def test_row_068_each_statement_that_names_a_conversation_waits_for_whoever_holds_its_group(
+    shop: Shop,
+) -> None:
+    psql = shop.psql
+    dialog = psql.dialog()
+    psql.send(dialog)
+    group = psql.value("select conversation_group_id from broker.conversation_endpoints where is_initiator")
+    holder, other = shop.sessions(2)
+    statements = [
+        ("select broker.send(%s, 'order')", dialog),
+        ("select broker.send_batch(%s, 'order', '{}')", dialog),
+        ("select broker.end_conversation(%s)", dialog),
+        ("select broker.end_conversation(%s, cleanup => true)", dialog),
+        ("select broker.begin_conversation_timer(%s, '1 h')", dialog),
+        ("select broker.receive('shop', conversation_handle => %s)", dialog),
+        ("select broker.receive('shop', conversation_group_id => %s)", group),
+        ("select broker.begin_dialog('//shop', '//warehouse', related_conversation => %s)", dialog),
+        ("select broker.begin_dialog('//shop', '//warehouse', related_conversation_group => %s)", group),
+    ]
+    for statement, name in statements:
+        # Whatever took the group's lock, END included, it is held until the transaction ends.
+        holder.rows(statement, name)
+        waiting = in_background(lambda: other.rows(*statements[0]))
+        until(lambda: waits(psql, other, "Lock"))
+        holder.connection.rollback()
+        waiting.result(60)
+        other.connection.rollback()
+        holder.rows(*statements[0])
+        waiting = in_background(lambda statement=statement, name=name: other.rows(statement, name))
+        until(lambda: waits(psql, other, "Lock"))
+        holder.connection.rollback()
+        waiting.result(60)
+        other.connection.rollback()
+
+
+def test_row_068_the_two_sides_of_a_dialog_do_not_hold_each_other_up(shop: Shop) -> None:
+    psql = shop.psql
+    dialog = psql.dialog()
+    psql.send(dialog)
+    target = psql.handle_of(dialog)
+    (holder,) = shop.sessions(1)
+    holder.send(dialog, "order", b"its group is held")
+    psql.rows("set lock_timeout = '1 s'")
+    psql.send(target, "ack", b"not held up")
+    psql.end(target)
+    holder.connection.rollback()
+    assert psql.bodies("shop") == [b"not held up", None]

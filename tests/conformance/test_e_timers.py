@@ -67,3 +67,20 @@ def test_rows_041_088_089_090_edge_040_when_the_lifetime_is_over_both_sides_get_
     psql.end(dialog)
     psql.end(target)
     assert (psql.state(dialog), psql.state(target)) == (None, "CD")
+
+
+def test_row_083_each_side_has_a_timer_of_its_own_and_shows_it(
+    shop: Shop, clock: Callable[[str], None]
+) -> None:
+    psql = shop.psql
+    dialog = psql.dialog()
+    psql.send(dialog)
+    target = psql.handle_of(dialog)
+    for handle, timeout in ((dialog, "1 h"), (target, "2 h")):
+        psql.rows("select broker.begin_conversation_timer(%s, %s::interval)", handle, timeout)
+    due = "select is_initiator, dialog_timer - broker_private.clock() > %s::interval from broker.conversation_endpoints order by 1"
+    assert psql.rows(due, "90 min") == [(False, True), (True, False)]
+    clock("90 min")
+    assert psql.value(FIRE) >= 1
+    assert psql.receive("shop") == [(DIALOG_TIMER, 0, None)]
+    assert [kind for kind, _, _ in psql.receive()] == ["order"]
