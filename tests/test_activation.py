@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
@@ -20,13 +21,14 @@ import pytest
 import structlog
 
 from pybroker import migrations
-from pybroker.workers.activation import RAMP, READER_NAME, Activation
+from pybroker.workers.activation import READER_NAME, Activation
 from pybroker.workers.clock import Backoff, Clock
 from pybroker.workers.database import WORKER_NAME, Database, shown
 from pybroker.workers.journal import without_passwords
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
+    from datetime import datetime
 
     from pybroker.embedded import EmbeddedServer
     from tests.conftest import Database as MigratedDatabase
@@ -47,22 +49,18 @@ def eventually(condition: Callable[[], Any]) -> Any:
         time.sleep(0.02)
 
 
-class ClockByHand(Clock):
-    """Its `monotonic` moves only when the test says so; pauses between looks are real, and short."""
+RAMP = 5.0
+
+
+class CountingClock(Clock):
+    """Counts the worker's looks; the pauses between them are short."""
 
     def __init__(self) -> None:
-        self._time = 1000.0
         self._pauses = 0
-
-    def monotonic(self) -> float:
-        return self._time
 
     async def wait(self, event: asyncio.Event, seconds: float) -> bool:
         self._pauses += 1
         return await super().wait(event, min(seconds, 0.02))
-
-    def advance(self, seconds: float) -> None:
-        self._time += seconds
 
     def let_worker_look(self, times: int = 5) -> None:
         enough = self._pauses + times
@@ -155,6 +153,45 @@ class Application:
         rows = self.connection.execute("select body from public.seen where queue = %s", (queue,))
         return sorted(body for (body,) in rows)
 
+    def stop_time(self) -> None:
+        """Let the database's time stand still, but for `advance`."""
+        self._set_time(self.value("select broker_private.clock()"))
+
+    def advance(self, seconds: float) -> None:
+        self._set_time(self._stopped + timedelta(seconds=seconds))
+
+    def _set_time(self, moment: datetime) -> None:
+        self._stopped = moment
+        self.run(
+            "create or replace function broker_private.clock() returns timestamptz language sql volatile"
+            f" begin atomic select timestamptz '{moment.isoformat()}'; end"
+        )
+
+    def log(self, queue: str) -> list[tuple[Any, ...]]:
+        """Return number, severity, text and SQLSTATE of what the queue's procedure put out."""
+        return self.connection.execute(
+            "select number, severity, text, sqlstate from broker.activation_log where queue_name = %s order by id",
+            (queue,),
+        ).fetchall()
+
+    def numbers(self, queue: str) -> list[int]:
+        return [number for number, _, _, _ in self.log(queue)]
+
+    def state(self, queue: str) -> str | None:
+        rows = self.connection.execute(
+            "select m.state from broker.dm_broker_queue_monitors m"
+            " join broker.service_queues q on q.object_id = m.queue_id where q.name = %s",
+            (queue,),
+        ).fetchall()
+        return rows[0][0] if rows else None
+
+    def tasks(self, queue: str) -> int:
+        number: int = self.value(
+            "select count(*) from broker.dm_broker_activated_tasks t join broker.service_queues q"
+            " on q.object_id = t.queue_id where q.name = %s", queue,
+        )  # fmt: skip
+        return number
+
     def starts(self) -> int:
         """Return how often procedures asked the sequence; unlike a table's rows it survives a rollback."""
         started: int = self.value("select case when is_called then last_value else 0 end from public.starts")
@@ -225,10 +262,30 @@ end
 """
 
 
+# Receives a message, and holds its group until the test lets go of the advisory lock.
+HOLDING = """
+declare
+  received integer;
+begin
+  perform nextval('public.starts');
+  loop
+    insert into public.seen (queue, body)
+    select '{queue}', convert_from(message_body, 'UTF8') from broker.receive('{queue}', top => 1);
+    get diagnostics received = row_count;
+    exit when received = 0;
+    perform pg_advisory_lock_shared(1);
+    perform pg_advisory_unlock_shared(1);
+    commit;
+  end loop;
+end
+"""
+
+
 def test_the_first_message_starts_the_procedure_at_once(application: Application) -> None:
     application.queue("orders", LOOP.format(queue="orders", timeout="0"))
-    # Time stands still: nothing that waits for a moment could start a reader.
-    with activating(application.url, ClockByHand()):
+    # Nothing that waits for a moment could start a reader.
+    application.stop_time()
+    with activating(application.url, CountingClock()):
         application.send("orders", "first")
         eventually(lambda: application.seen("orders") == ["first"])
         assert application.starts() == 1
@@ -251,23 +308,25 @@ def test_a_procedure_that_receives_one_message_is_started_again_without_delay(
     application.queue("orders", ONE_MESSAGE.format(queue="orders"))
     bodies = [f"order {number:02}" for number in range(20)]
     application.send("orders", *bodies)
-    # Time stands still: a back-off would never end.
-    with activating(application.url, ClockByHand()):
+    # A back-off would never end.
+    application.stop_time()
+    with activating(application.url, CountingClock()):
         eventually(lambda: application.seen("orders") == bodies)
 
 
 def test_readers_are_added_one_by_one_and_never_beyond_max_readers(application: Application) -> None:
-    application.queue("orders", GATED.format(queue="orders"), max_readers=3)
+    application.queue("orders", HOLDING.format(queue="orders"), max_readers=3)
     application.run("select pg_advisory_lock(1)")
     bodies = [f"order {number:02}" for number in range(12)]
     application.send("orders", *bodies)
-    clock = ClockByHand()
+    application.stop_time()
+    clock = CountingClock()
     with activating(application.url, clock):
         for readers in (1, 2, 3, 3, 3):
             eventually(lambda expected=readers: application.sessions() == expected)
             clock.let_worker_look()
             assert application.sessions() == readers
-            clock.advance(RAMP)
+            application.advance(RAMP)
         application.run("select pg_advisory_unlock(1)")
         eventually(lambda: application.seen("orders") == bodies)
         eventually(lambda: application.sessions() == 0)
@@ -291,22 +350,26 @@ def test_a_failing_procedure_neither_spins_nor_stops_the_others(application: App
     )
     application.queue("orders", GATED.format(queue="orders"))
     application.send("broken", "never read")
-    clock = ClockByHand()
+    application.stop_time()
+    clock = CountingClock()
     with structlog.testing.capture_logs() as events, activating(application.url, clock):
-        eventually(lambda: application.starts() == 1)
+        eventually(lambda: application.numbers("broken")[-1:] == [28088])
         application.send("orders", "first")
         eventually(lambda: application.seen("orders") == ["first"])
         clock.let_worker_look()
         assert application.starts() == 1
-        # The delay doubles: one second was enough the first time, and is not the second time.
-        clock.advance(1)
-        eventually(lambda: application.starts() == 2)
-        eventually(lambda: application.sessions() == 0)
-        clock.advance(1)
+        assert application.state("broken") == "NOTIFIED"
+        # It never got as far as to receive, so only the watchdog starts it again.
+        application.advance(59)
         clock.let_worker_look()
-        assert application.starts() == 2
-        clock.advance(1)
-        eventually(lambda: application.starts() == 3)
+        assert application.starts() == 1
+        application.advance(60)
+        eventually(lambda: application.starts() == 2)
+    assert application.log("broken")[:3] == [
+        (9724, "NOTICE", "about to fail", "00000"),
+        (9724, "ERROR", "out of paper", "XX123"),
+        (28088, "ERROR", "The activated task was ended by an error: out of paper", "XX123"),
+    ]
     failures = [event for event in events if event["event"] == "activated_procedure_failed"]
     assert failures
     assert {
@@ -324,23 +387,22 @@ def test_a_failing_procedure_neither_spins_nor_stops_the_others(application: App
 def test_a_procedure_that_does_nothing_does_not_spin(application: Application) -> None:
     application.queue("orders", "begin perform nextval('public.starts'); end")
     application.send("orders", "never read")
-    clock = ClockByHand()
+    application.stop_time()
+    clock = CountingClock()
     with activating(application.url, clock):
-        eventually(lambda: application.starts() == 1)
-        eventually(lambda: application.sessions() == 0)
+        eventually(lambda: application.numbers("orders") == [28087])
         clock.let_worker_look()
         assert application.starts() == 1
-        clock.advance(1)
+        application.advance(60)
         eventually(lambda: application.starts() == 2)
 
 
 def test_a_drained_queue_forgets_that_its_procedure_did_nothing(application: Application) -> None:
     application.queue("orders", "begin perform nextval('public.starts'); end")
     application.send("orders", "received by somebody else")
-    clock = ClockByHand()
+    clock = CountingClock()
     with activating(application.url, clock):
-        eventually(lambda: application.starts() == 1)
-        eventually(lambda: application.sessions() == 0)
+        eventually(lambda: application.numbers("orders") == [28087])
         application.run("select broker.receive('orders')")
         clock.let_worker_look()
         application.send("orders", "new")
@@ -353,30 +415,33 @@ def test_a_worker_without_the_role_says_what_to_grant(application: Application) 
     application.queue("orders", LOOP.format(queue="orders", timeout="0"), execute_as=clerk)
     application.run("select broker.grant('RECEIVE', 'QUEUE', 'orders', %s)", clerk)
     application.send("orders", "first")
-    clock = ClockByHand()
+    application.stop_time()
+    clock = CountingClock()
     as_worker = with_user(application.url, worker)
     with structlog.testing.capture_logs() as events, activating(as_worker, clock):
         refused = eventually(lambda: [event for event in events if event["event"] == "execute_as_refused"])
         grant = f'GRANT "{clerk}" TO "{worker}"'
         assert grant in refused[0]["error"]
         application.run(grant)
-        clock.advance(60)
+        application.advance(60)
         eventually(lambda: application.seen("orders") == ["first"])
 
 
 def test_a_queue_turned_off_lets_its_reader_end_and_gets_no_other(application: Application) -> None:
-    application.queue("orders", GATED.format(queue="orders"), max_readers=3)
+    application.queue("orders", HOLDING.format(queue="orders"), max_readers=3)
     application.run("select pg_advisory_lock(1)")
     application.send("orders", "first", "second")
-    clock = ClockByHand()
+    application.stop_time()
+    clock = CountingClock()
     with activating(application.url, clock):
-        eventually(lambda: application.sessions() == 1)
+        eventually(lambda: application.starts() == 1)
         application.run("select broker.alter_queue('orders', activation_status => false)")
-        clock.advance(10 * RAMP)
+        application.advance(10 * RAMP)
         clock.let_worker_look()
         assert application.sessions() == 1
         application.run("select pg_advisory_unlock(1)")
         eventually(lambda: application.seen("orders") == ["first", "second"])
+        eventually(lambda: application.numbers("orders") == [28086])
         eventually(lambda: application.sessions() == 0)
 
 
@@ -406,12 +471,19 @@ def test_an_endpoint_outside_of_the_home_database_is_refused(
     assert "not the home database" in refusal(home.url, other.url)
 
 
-def test_a_procedure_that_outlives_the_grace_is_cancelled(application: Application) -> None:
-    application.queue("orders", "begin perform pg_sleep(3600); end")
+def test_a_procedure_that_outlives_the_grace_is_left_to_the_server(application: Application) -> None:
+    application.queue("orders", HOLDING.format(queue="orders"))
+    application.run("select pg_advisory_lock(1)")
     application.send("orders", "first")
     with activating(application.url, grace=0.1):
-        eventually(lambda: application.sessions() == 1)
-    eventually(lambda: application.sessions("pybroker") == 0)
+        eventually(lambda: application.starts() == 1)
+    # Its slot is taken as long as it runs, so no other worker goes above max_queue_readers.
+    assert application.tasks("orders") == 1
+    assert application.sessions() == 1
+    application.run("select pg_advisory_unlock(1)")
+    eventually(lambda: application.seen("orders") == ["first"])
+    eventually(lambda: application.sessions() == 0)
+    assert application.tasks("orders") == 0
 
 
 def test_a_pool_whose_sessions_were_ended_serves_again(application: Application) -> None:

@@ -42,14 +42,15 @@ async def run(
 ) -> None:
     """Serve databases until `stop` is set, then end in order.
 
-    Readers are no longer started, running procedures end by themselves or are cancelled after `grace`, and
-    then transport stops. Cancelling this coroutine ends all of it at once; nothing is lost by that either.
+    Readers are no longer started, running procedures end by themselves or are left to the server after
+    `grace`, and then transport stops. Cancelling this coroutine ends all of it at once; nothing is lost by
+    that either.
 
     Args:
         urls: the databases; the first is the home database, which holds the endpoint.
         key_directory: where the private keys are, if the worker needs any.
         stop: set by the caller to end.
-        grace: seconds that running procedures have.
+        grace: seconds that are waited for running procedures.
         clock: the worker's clock.
 
     Raises:
@@ -102,7 +103,7 @@ class _Parts:
             await asyncio.wait((transport,), timeout=_TRANSPORT_GRACE)
         finally:
             await _cancel([*tasks, transport])
-            await asyncio.gather(*(activation.finish(0) for activation in self._activations))
+            await asyncio.gather(*(activation.cancel() for activation in self._activations))
 
     def _start(self, name: str, part: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
         return asyncio.create_task(self._keep_running(name, part), name=name)

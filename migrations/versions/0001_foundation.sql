@@ -141,12 +141,66 @@ create table broker_private.queues (
   -- null: the queue's owner
   execute_as name,
   scaling text not null default 'SERVICE_BROKER' check (scaling in ('SERVICE_BROKER', 'BACKLOG')),
+  -- 0: off
   watchdog interval not null default '60 s',
   -- Unlogged sequences: what a transaction writes into one outlives its rollback. See conversation/note_receive.sql.
   marks regclass[] not null default '{}',
+  -- Where every RECEIVE leaves a mark, see create_receive_marks.sql; null while nobody wants to know.
+  receive_marks regclass,
   create_date timestamp with time zone not null,
   modify_date timestamp with time zone not null
 );
+
+-- What is remembered of a queue that has, or had, an activation procedure. Written by a look of a worker only where something changed.
+create table broker_private.queue_monitors (
+  queue_id integer primary key references broker_private.queues on delete cascade,
+  state text not null default 'INACTIVE' check (state in ('INACTIVE', 'NOTIFIED', 'RECEIVES_OCCURRING')),
+  -- The queue's receive mark when the monitor became NOTIFIED: a RECEIVE since then has changed it.
+  notified_mark bigint not null default 0,
+  last_empty_rowset_time timestamp with time zone,
+  last_activated_time timestamp with time zone,
+  -- How many readers the ramp has come to: one that did its work and returned is replaced at once.
+  readers_wanted integer not null default 0,
+  -- When one more is due; -infinity: at once, as ALTER QUEUE said so.
+  ramp_from timestamp with time zone not null default '-infinity',
+  -- No start before it, as the last readers failed or found nothing.
+  not_before timestamp with time zone not null default '-infinity',
+  returns_in_vain integer not null default 0,
+  tasks_started bigint not null default 0,
+  tasks_aborted bigint not null default 0,
+  procedures_invoked bigint not null default 0,
+  task_limit_reached bigint not null default 0
+);
+
+-- A running queue reader. It counts as long as its session lives, whoever started it, so a killed worker's readers still do.
+-- Unlogged, as no reader outlives its server.
+create unlogged table broker_private.activated_tasks (
+  task_id bigint primary key generated always as identity,
+  queue_id integer not null,
+  pid integer not null,
+  login name not null,
+  server_start timestamp with time zone not null,
+  procedure_name text not null,
+  execute_as name not null,
+  started_at timestamp with time zone not null
+);
+create index activated_tasks_queue on broker_private.activated_tasks (queue_id);
+
+-- What activated procedures put out and how they ended: the newest thousand of each queue.
+create table broker_private.activation_log (
+  id bigint primary key generated always as identity,
+  queue_id integer not null,
+  queue_name text collate "C" not null,
+  procedure_name text,
+  "time" timestamp with time zone not null,
+  spid integer,
+  number integer not null,
+  severity text not null,
+  text text not null,
+  sqlstate text,
+  detail text
+);
+create index activation_log_queue on broker_private.activation_log (queue_id, id);
 
 create table broker_private.services (
   service_id integer primary key default nextval('broker_private.object_id'),

@@ -40,7 +40,7 @@ def worker(
         typer.Option(
             metavar="SECONDS",
             min=0,
-            help="How long running procedures may take to end when the worker stops.",
+            help="How long running procedures are waited for at the end; then the server goes on with them.",
         ),
     ] = 30.0,
     log_format: Annotated[

@@ -32,11 +32,13 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   queue integer;
+  marks regclass;
+  mark bigint;
   group_number bigint;
 begin
   perform broker_private.assert_entry(caller);
   perform broker_private.check_receive(caller, queue_name, null, null, null, timeout);
-  select q.queue_id into queue from broker_private.queues q where q.name = queue_name;
+  select q.queue_id, q.receive_marks into queue, marks from broker_private.queues q where q.name = queue_name;
   loop
     group_number := broker_private.pick_group(queue);
     if group_number is not null and broker_private.is_poisoned(queue) then
@@ -53,6 +55,9 @@ begin
       select from broker_private.endpoints e where e.endpoint_no = m.endpoint_no and e.local_end is null
     );
   end loop;
+  if marks is not null then
+    mark := case when group_number is null then broker_private.mark_empty_receive(marks) else nextval(marks) end;
+  end if;
   return (select g.conversation_group_id from broker_private.groups g where g.group_no = group_number);
 end
 $$;

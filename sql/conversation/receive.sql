@@ -82,6 +82,7 @@ declare
   words_end integer;
   queue integer;
   retains boolean;
+  receive_marks regclass;
   group_number bigint;
   endpoint bigint;
   locations tid[];
@@ -98,8 +99,8 @@ begin
     perform broker_private.assert_entry(caller);
   end if;
 
-  select q.queue_id, q.is_retention_enabled, case when q.is_poison_message_handling_enabled then q.marks end
-  into queue, retains, marks
+  select q.queue_id, q.is_retention_enabled, case when q.is_poison_message_handling_enabled then q.marks end, q.receive_marks
+  into queue, retains, marks, receive_marks
   from broker_private.queues q
   where q.name = queue_name and q.is_receive_enabled
     and (
@@ -252,6 +253,12 @@ begin
     elsif mark >> 4 is distinct from txid_current() then
       perform broker_private.note_receive(queue_name, marks);
     end if;
+  end if;
+  if receive_marks is not null then
+    mark := case
+      when received is null and handle is null and group_id is null then broker_private.mark_empty_receive(receive_marks)
+      else nextval(receive_marks)
+    end;
   end if;
   return coalesce(received, '{}');
 end

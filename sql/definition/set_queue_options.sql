@@ -31,10 +31,10 @@ begin
       'Use DISABLE_QUEUE: QUARANTINE is not built yet.'
     );
   end if;
-  if scaling_policy is distinct from 'SERVICE_BROKER' then
+  if scaling_policy is null or scaling_policy not in ('SERVICE_BROKER', 'BACKLOG') then
     perform broker_private.refuse(
-      153, format('The scaling "%s" is not available for the queue "%s".', coalesce(scaling_policy, 'NULL'), this.name),
-      'Use SERVICE_BROKER: BACKLOG is not built yet.'
+      153, format('The scaling "%s" of the queue "%s" is unknown.', coalesce(scaling_policy, 'NULL'), this.name),
+      'Use SERVICE_BROKER or BACKLOG.'
     );
   end if;
   if procedure_name is not null then
@@ -60,10 +60,10 @@ begin
       'Give activation_procedure too.'
     );
   end if;
-  if watchdog_interval is null or watchdog_interval <= interval '0' then
+  if watchdog_interval < interval '0' then
     perform broker_private.refuse(
-      153, format('The watchdog %s of the queue "%s" is not above 0.', coalesce(watchdog_interval::text, 'NULL'), this.name),
-      'Give an interval above 0; 60 s is the default.'
+      153, format('The watchdog %s of the queue "%s" is below 0.', watchdog_interval, this.name),
+      'Give an interval; 60 s is the default, and 0 turns it off.'
     );
   end if;
   update broker_private.queues q set
@@ -77,7 +77,7 @@ begin
     is_poison_message_handling_enabled = poison_handling,
     poison_action = poison,
     scaling = scaling_policy,
-    watchdog = watchdog_interval,
+    watchdog = coalesce(watchdog_interval, '0'),
     modify_date = broker_private.clock()
   where q.queue_id = queue;
   if poison_handling then
@@ -85,6 +85,11 @@ begin
   end if;
   if poison_handling is distinct from this.is_poison_message_handling_enabled then
     perform broker_private.reset_marks(queue);
+  end if;
+  if procedure_text is not null then
+    perform broker_private.set_monitor(
+      queue, status and activation and not (this.is_receive_enabled and this.is_activation_enabled), readers > this.max_readers
+    );
   end if;
 end
 $$;

@@ -10,6 +10,7 @@ declare
   gone bigint[];
   horizon constant timestamp with time zone := broker_private.clock() - interval '30 min';
 begin
+  perform broker_private.sweep_marks();
   update broker_private.endpoints e
   set closed_at = broker_private.clock()
   where e.endpoint_no in (

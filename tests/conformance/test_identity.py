@@ -83,7 +83,7 @@ def assert_disabled(copy: Session, original: Original) -> None:
     copy.rows(
         "select broker.alter_queue('warehouse', activation_procedure => 'public.program', max_queue_readers => 1)"
     )
-    assert copy.rows("select from broker_private.worker_activations()") == []
+    assert copy.rows("select from broker_private.activate_queues()") == []
     nothing = "'{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '', '{}', '{}'"
     assert copy.refused(f"select broker_private.deliver(gen_random_uuid(), {nothing})") == "T8012"
 

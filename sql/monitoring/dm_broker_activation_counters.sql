@@ -1,0 +1,13 @@
+-- broker.dm_broker_activation_counters: the counters of SQL Server's Broker Activation object, for each queue with an activation procedure. All but tasks_running count up: a rate
+-- is the difference of two readings.
+create or replace view broker.dm_broker_activation_counters with (security_barrier) as
+select
+  q.name as queue_name,
+  (select count(*) from broker_private.live_tasks t where t.queue_id = m.queue_id) as tasks_running,
+  m.tasks_started,
+  m.tasks_aborted,
+  m.task_limit_reached,
+  m.procedures_invoked as stored_procedures_invoked
+from broker_private.queue_monitors m
+join broker_private.queues q on q.queue_id = m.queue_id and q.activation_procedure is not null
+join broker_private.visible_queues v on v.queue_id = m.queue_id;

@@ -1,0 +1,108 @@
+"""Looks at the monitors of one database, and runs the readers that are due."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import structlog
+from psycopg.rows import class_row
+
+from pybroker.workers.activation.reader import Reader, Task
+from pybroker.workers.clock import Clock
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
+    from pybroker.workers.database import Database
+
+POLL_BUSY = 0.05
+POLL_QUIET = 0.25
+
+logger: FilteringBoundLogger = structlog.get_logger()
+
+
+class Activation:
+    """The part of a worker that activates the queues of one database.
+
+    Attributes:
+        wake: set it, and the monitors are looked at without delay.
+    """
+
+    def __init__(self, database: Database, clock: Clock | None = None) -> None:
+        self._database = database
+        self._clock = clock or Clock()
+        self._readers: dict[asyncio.Task[None], Reader] = {}
+        self.wake = asyncio.Event()
+
+    async def run(self) -> None:
+        """Start readers until cancelled. Readers go on then; running again goes on with them.
+
+        Raises:
+            psycopg.OperationalError: the server is away.
+        """
+        pause = POLL_BUSY
+        while True:
+            self.wake.clear()
+            has_started = await self._start_due_readers()
+            pause = POLL_BUSY if has_started else min(pause * 2, POLL_QUIET)
+            # The end of a reader is looked at without delay: the next one may be due.
+            if await self._clock.wait(self.wake, pause):
+                pause = POLL_BUSY
+
+    async def finish(self, grace: float) -> None:
+        """Wait until the running procedures have ended, and leave those that need too long to the server.
+
+        A procedure that is left runs to its end in its session, which commits what it does and holds the
+        reader's slot until then. To be called when `run` was cancelled, which ends the starting of readers.
+
+        Args:
+            grace: seconds.
+        """
+        if not self._readers:
+            return
+        logger.info(
+            "waiting_for_readers", database=self._database.name, readers=len(self._readers), grace=grace
+        )
+        _, pending = await asyncio.wait(self._readers, timeout=grace)
+        for running in pending:
+            self._readers[running].leave()
+        await self._end(pending, "readers_left_running")
+
+    async def cancel(self) -> None:
+        """Cancel the running procedures, which rolls back what they have not committed."""
+        await self._end(set(self._readers), "readers_cancelled")
+
+    async def _end(self, pending: set[asyncio.Task[None]], event: str) -> None:
+        if pending:
+            logger.warning(event, database=self._database.name, readers=len(pending))
+            for running in pending:
+                running.cancel()
+            await asyncio.wait(pending)
+
+    async def _start_due_readers(self) -> bool:
+        async with (
+            self._database.connection() as connection,
+            connection.cursor(row_factory=class_row(Task)) as cursor,
+        ):
+            await cursor.execute(
+                "select task_id, queue_id, queue_name, activation_procedure, execute_as"
+                " from broker_private.activate_queues()"
+            )
+            due = await cursor.fetchall()
+        for task in due:
+            reader = Reader(self._database, task, self._clock)
+            running = asyncio.create_task(
+                reader.run(), name=f"reader of {task.queue_name} in {self._database.name}"
+            )
+            self._readers[running] = reader
+            running.add_done_callback(self._forget)
+        return bool(due)
+
+    def _forget(self, running: asyncio.Task[None]) -> None:
+        reader = self._readers.pop(running)
+        self.wake.set()
+        if not running.cancelled() and (error := running.exception()):
+            logger.error(
+                "reader_failed", queue=reader.task.queue_name, database=self._database.name, exc_info=error
+            )

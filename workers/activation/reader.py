@@ -1,0 +1,208 @@
+"""One queue reader: a session of its own that runs a queue's procedure once."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg import sql
+
+from pybroker.workers.activation.output import OUTPUT, Output
+
+if TYPE_CHECKING:
+    from psycopg import AsyncConnection
+
+    from pybroker.workers.clock import Clock
+    from pybroker.workers.database import Database
+
+READER_NAME = "pybroker reader"
+
+_ENDS = {
+    28085: "The activated task was ended because the queue was dropped.",
+    28086: "The activated task was ended because the queue or its activation was disabled.",
+    28087: "The activated task was ended because the procedure did not RECEIVE. It is started no more until"
+    " somebody receives from the queue, its activation is turned off and on, or its watchdog frees it.",
+    28088: "The activated task was ended by an error: {}",
+}
+
+_RECEIVING = re.compile(r"\bbroker\.(?:receive\w*|get_conversation_group)\b", re.IGNORECASE)
+_FRAME = re.compile(r"^PL/pgSQL \w+ (?P<function>\S.*?\)) \D*(?P<line>\d+)\D* FOR over SELECT rows$")
+_FOR_LOOP = re.compile(r"\bfor\b.*?\bloop\b", re.IGNORECASE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Task:
+    """A row of `broker_private.activate_queues()`: a reader that is to be started."""
+
+    task_id: int
+    queue_id: int
+    queue_name: str
+    activation_procedure: str
+    execute_as: str
+
+
+class Reader:
+    """One run of a queue's procedure, under the queue's EXECUTE AS role."""
+
+    def __init__(self, database: Database, task: Task, clock: Clock) -> None:
+        self.task = task
+        self._database = database
+        self._output = Output(database, clock, task.queue_id, task.queue_name, task.activation_procedure)
+        self._session: AsyncConnection[Any] | None = None
+        self._has_begun = False
+
+    async def run(self) -> None:
+        """Run the procedure to its end, and tell the monitor and the log how it ended."""
+        try:
+            await self._run()
+        except psycopg.Error as error:
+            # The session is lost, or never was there.
+            self._output.take_error(OUTPUT, error)
+            await self._report_loss(error)
+        finally:
+            await self._output.close()
+
+    def leave(self) -> None:
+        """Let go of the session without ending what it does: the server runs the procedure to its end."""
+        if self._session is not None:
+            self._session.pgconn.finish()
+
+    async def _run(self) -> None:
+        session = await self._database.open_session(f"{READER_NAME}: {self.task.queue_name}")
+        async with session:
+            self._output.spid = session.info.backend_pid
+            session.add_notice_handler(self._output.take_notice)
+            if not await _first(session, "select broker_private.begin_task(%s)", self.task.task_id):
+                return
+            self._session = session
+            error = await self._call(session)
+            if error is None:
+                outcome, has_worked = "RETURNED", await _has_deleted(session)
+            else:
+                if session.broken:
+                    raise error
+                is_receiving = not self._has_begun or await _is_receiving(session, error)
+                outcome, has_worked = "FAILED_RECEIVING" if is_receiving else "FAILED", False
+            # What the procedure has set is no business of ours, nor is its role.
+            await session.execute("reset session authorization")
+            await session.execute("reset all")
+            if error is not None:
+                fault = await _first(
+                    session, "select broker_private.activation_fault(%s)", self.task.queue_id
+                )
+                self._output.take_error(fault or OUTPUT, error)
+            number = await _first(
+                session,
+                "select broker_private.end_task(%s, %s, %s, %s)",
+                self.task.task_id, self.task.queue_id, outcome, has_worked,
+            )  # fmt: skip
+            self._report_end(number, error)
+
+    async def _call(self, session: AsyncConnection[Any]) -> psycopg.Error | None:
+        try:
+            await session.execute(sql.SQL("set role {}").format(sql.Identifier(self.task.execute_as)))
+            self._has_begun = True
+            # Alone, in no transaction and without parameters: PostgreSQL lets a procedure COMMIT and
+            # ROLL BACK only when it is called just like this.
+            call = f"call {self.task.activation_procedure}()"
+            await session.execute(call.encode(session.info.encoding))
+        except psycopg.Error as error:
+            return error
+        return None
+
+    def _report_end(self, number: int | None, error: psycopg.Error | None) -> None:
+        if number is None:
+            return
+        text, sqlstate, event = _ENDS[number], None, "activated_task_ended"
+        if error is not None:
+            text, sqlstate = text.format(_text(error)), error.sqlstate
+            if not self._has_begun and isinstance(error, psycopg.errors.InsufficientPrivilege):
+                text, event = f"{text}. {self._membership()}", "execute_as_refused"
+        severity = "INFO" if number in (28085, 28086) else "ERROR"
+        self._output.take_end(number, severity, text, sqlstate, event)
+
+    def _membership(self) -> str:
+        if self._session is None:
+            return ""
+        role, user = self.task.execute_as, self._session.info.user
+        grant = sql.SQL("GRANT {} TO {}").format(sql.Identifier(role), sql.Identifier(user))
+        return (
+            f'The worker\'s role "{user}" is no member of "{role}", the role that the queue\'s procedure is'
+            f" executed as. Run: {grant.as_string(self._session)}"
+        )
+
+    async def _report_loss(self, error: psycopg.Error) -> None:
+        try:
+            async with self._database.connection() as connection:
+                cursor = await connection.execute(
+                    "select broker_private.end_task(%s, %s, 'LOST', false)",
+                    (self.task.task_id, self.task.queue_id),
+                )
+                row = await cursor.fetchone()
+        except psycopg.Error:
+            # The session's end frees the slot, too.
+            return
+        self._report_end(row[0] if row else None, error)
+
+
+async def _first(session: AsyncConnection[Any], query: str, *values: object) -> Any:
+    cursor = await session.execute(query.encode(), values)
+    row = await cursor.fetchone()
+    return row[0] if row else None
+
+
+async def _is_receiving(session: AsyncConnection[Any], error: psycopg.Error) -> bool:
+    """Tell whether the error arose in the statement that receives, so that the RECEIVE never completed.
+
+    The innermost frame of the error's context that is not pybroker's own either quotes the statement, or is a
+    FOR loop over a query, of which it gives the line.
+    """
+    lines = (error.diag.context or "").splitlines()
+    for line in lines:
+        if " broker_private." in line or line.startswith("PL/pgSQL function broker."):
+            continue
+        if not line.startswith("PL/pgSQL "):
+            # The text of a statement, of several lines perhaps.
+            if _RECEIVING.search(line):
+                return True
+            continue
+        if (assignment := _RECEIVING.search(line)) is not None and '"' in line[: assignment.start()]:
+            return True
+        frame = _FRAME.match(line)
+        if frame is None:
+            return False
+        body = await _first(
+            session,
+            "select p.prosrc from pg_catalog.pg_proc p where p.oid = pg_catalog.to_regprocedure(%s)",
+            frame["function"],
+        )
+        rest = "\n".join((body or "").splitlines()[int(frame["line"]) - 1 :])
+        loop = _FOR_LOOP.search(rest)
+        return loop is not None and _RECEIVING.search(loop.group()) is not None
+    return False
+
+
+async def _has_deleted(session: AsyncConnection[Any]) -> bool:
+    """Tell whether the session took messages, as far as PostgreSQL still knows; False where it does not.
+
+    RECEIVE deletes what it returns. A session's statistics are written to the shared ones at most once a
+    second, and until then they show what all of its transactions did. So the answer is sure for a session
+    that lived for less than a second, and only there it matters: has the procedure returned at once because
+    it did its work, or because it had none?
+    """
+    try:
+        # Still as the queue's role, and by full names: the procedure may have left a search_path behind.
+        deleted = await _first(
+            session,
+            "select pg_catalog.sum(pg_catalog.pg_stat_get_xact_tuples_deleted(oid)) from pg_catalog.pg_class"
+            " where relnamespace = pg_catalog.to_regnamespace('broker_private') and relkind = 'r'",
+        )
+    except psycopg.Error:
+        return False
+    return bool(deleted)
+
+
+def _text(error: psycopg.Error) -> str:
+    return error.diag.message_primary or " ".join(str(error).split()) or type(error).__name__
