@@ -30,6 +30,14 @@ begin
   end if;
   return coalesce(
     problem,
+    (
+      select broker_private.held_status(f.event)
+      from broker_private.far_events f
+      where f.endpoint_no = e.endpoint_no and f.event in ('E', 'X') and e.local_end is null
+        and exists (select from broker_private.transmission_messages t where t.endpoint_no = e.endpoint_no)
+      order by f.event desc
+      limit 1
+    ),
     (select d.transmission_status from broker_private.destinations d where d.destination_no = e.destination_no and e.path in ('B', 'R')),
     (select s.status from broker_private.transmission_status s where s.endpoint_no = e.endpoint_no),
     ''

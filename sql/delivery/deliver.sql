@@ -39,7 +39,8 @@ begin
   fault_is_final := array_fill(false, array[dialogs]);
   select array_agg(e.endpoint_no order by d.place) into endpoint_nos
   from unnest(deliver.conversation_ids, deliver.from_initiator) with ordinality as d (conversation_id, from_initiator, place)
-  left join broker_private.endpoints e on e.conversation_id = d.conversation_id and e.is_initiator <> d.from_initiator;
+  left join broker_private.endpoints e
+    on e.conversation_id = d.conversation_id and e.is_initiator <> d.from_initiator and e.local_end is distinct from 'C';
 
   missing := array_position(endpoint_nos, null);
   while missing is not null loop

@@ -16,7 +16,10 @@ begin
     fault_text := format('9795: The broker instance "%s" is not where the route leads to.', to_broker);
     is_final := false;
     return;
-  elsif not is_from_initiator then
+  elsif not is_from_initiator or exists (
+    -- Cleaned up, or deliver would have found it.
+    select from broker_private.endpoints e where e.conversation_id = conversation and not e.is_initiator
+  ) then
     fault_code := -8462;
     fault_text := 'The remote conversation endpoint is either in a state where no more messages can be exchanged, or it has been dropped.';
     is_final := true;

@@ -23,7 +23,8 @@ set enable_bitmapscan = off
 set enable_mergejoin = off
 as $$
 declare
-  left_out bigint[];
+  left_out bigint[] := take.paused;
+  over bigint[];
 begin
   -- A worker may have asked before this database was replaced by a copy.
   if broker_private.broker_problem() is not null then
@@ -31,20 +32,37 @@ begin
   end if;
   -- A dialog of which nothing has gone yet may be moving within this database (deliver_dialog holds its counter then): it is left out. One
   -- that is taken is held until S is committed, so nobody moves it after.
-  with fresh as (
-    select distinct t.endpoint_no
-    from broker_private.next_to_leave(take.destination, take.lane, take.lanes, take.max_messages, take.paused) t
-    where not exists (select from broker_private.far_events f where f.endpoint_no = t.endpoint_no and f.event in ('S', 'B'))
-  ),
-  held as (
-    select n.endpoint_no
-    from broker_private.sequence_counters n
-    where n.kind = 'A' and n.endpoint_no in (select f.endpoint_no from fresh f)
-    for update skip locked
-  )
-  select take.paused || coalesce(array_agg(f.endpoint_no) filter (where h.endpoint_no is null), '{}') into left_out
-  from fresh f
-  left join held h on h.endpoint_no = f.endpoint_no;
+  -- So is one that the far side has ended and this side has not: its messages are held until it does, and go then. An Error is not held.
+  loop
+    with next as materialized (
+      select t.endpoint_no, bool_or(t.kind = 'X') as has_error
+      from broker_private.next_to_leave(take.destination, take.lane, take.lanes, take.max_messages, left_out) t
+      group by t.endpoint_no
+    ),
+    fresh as (
+      select n.endpoint_no from next n
+      where not exists (select from broker_private.far_events f where f.endpoint_no = n.endpoint_no and f.event in ('S', 'B'))
+    ),
+    held as (
+      select c.endpoint_no
+      from broker_private.sequence_counters c
+      where c.kind = 'A' and c.endpoint_no in (select f.endpoint_no from fresh f)
+      for update skip locked
+    ),
+    ended as (
+      select n.endpoint_no from next n
+      where not n.has_error
+        and exists (select from broker_private.far_events f where f.endpoint_no = n.endpoint_no and f.event in ('E', 'X'))
+        and exists (select from broker_private.endpoints e where e.endpoint_no = n.endpoint_no and e.local_end is null)
+    )
+    select
+      left_out
+        || array(select f.endpoint_no from fresh f where f.endpoint_no not in (select h.endpoint_no from held h))
+        || array(select e.endpoint_no from ended e),
+      array(select e.endpoint_no from ended e)
+    into left_out, over;
+    exit when over = '{}';
+  end loop;
 
   return query
   with rows_in_order as materialized (

@@ -23,7 +23,17 @@ select
   case when t.shared_body_no is null then t.body else (
     select b.body from broker_private.shared_bodies b where b.shared_body_no = t.shared_body_no
   ) end as message_body,
-  coalesce((select broker_private.broker_problem()), d.transmission_status, w.status, '') as transmission_status,
+  coalesce(
+    (select broker_private.broker_problem()),
+    (
+      select broker_private.held_status(h.event)
+      from broker_private.far_events h
+      where h.endpoint_no = t.endpoint_no and h.event in ('E', 'X') and e.local_end is null and t.kind = 'M'
+      order by h.event desc
+      limit 1
+    ),
+    d.transmission_status, w.status, ''
+  ) as transmission_status,
   e.priority
 from broker_private.transmission_messages t
 join broker_private.endpoints e on e.endpoint_no = t.endpoint_no

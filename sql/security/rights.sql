@@ -18,6 +18,7 @@ begin
   grant execute on function broker_private.message_id(uuid, boolean, smallint, bigint) to public;
   -- The view broker.service_queues asks with its reader's rights whether rollbacks have turned a queue off.
   grant execute on function broker_private.is_poisoned(integer) to public;
+  grant execute on function broker_private.held_status("char") to public;
   for this in
     select p.oid::pg_catalog.regprocedure as signature, 'public' as grantee
     from pg_catalog.pg_proc p

@@ -129,6 +129,7 @@ class Sender:
         Most of the time little waits, and looking into one lane costs a quarter of looking into four. A turn
         has an end, after which the router looks at routes and broker again, and another turn begins.
         """
+        has_sent = False
         while self._may_go_on(until):
             outcome = await self._send_batch(destination, outbound, 0, 1)
             if outcome is _Outcome.FULL:
@@ -136,10 +137,12 @@ class Sender:
             elif outcome is _Outcome.STUCK:
                 return False
             elif outcome is _Outcome.EMPTY:
-                if self._paused_now():
-                    # Only refused dialogs wait; what comes for others waits a moment at most.
+                if self._paused_now() or not has_sent:
+                    # Only dialogs wait that were refused, or that the far side has ended; what comes for
+                    # others waits a moment at most.
                     self._due = self._clock.monotonic() + FIRST_PAUSE
                 return True
+            has_sent = True
         return True
 
     def _may_go_on(self, until: float) -> bool:
