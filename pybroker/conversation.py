@@ -91,6 +91,42 @@ class Conversation:
         """
         self._session.run(statements.end_conversation(self.handle, error_code, error_description, cleanup))
 
+    def note_failure(self, error: str) -> bool:
+        """Note that a transaction which had received from this conversation failed, after it was rolled back.
+
+        On a queue with ``poison_action`` QUARANTINE the fifth failure in a row quarantines the conversation:
+        nothing of it is received until :meth:`redrive` or :meth:`discard`. On other queues nothing is noted.
+
+        Args:
+            error: what failed, for ``broker.quarantine``; of longer ones the first 3,000 characters.
+
+        Returns:
+            Whether the conversation is quarantined now.
+        """
+        return self._session.run(statements.note_failure(self.handle, error))
+
+    def redrive(self) -> int:
+        """Take the conversation out of quarantine: all its messages can be received, the failing one first.
+
+        Returns:
+            How many messages that are.
+
+        Raises:
+            ConversationStateError: it is not quarantined (8427).
+        """
+        return self._session.run(statements.redrive(self.handle))
+
+    def discard(self) -> int:
+        """Remove the message that failed, and take the conversation out of quarantine with the others.
+
+        Returns:
+            How many messages can be received.
+
+        Raises:
+            ConversationStateError: it is not quarantined (8427).
+        """
+        return self._session.run(statements.discard(self.handle))
+
     def transmission_status(self) -> str:
         """Return the last problem of sending on this conversation; ``""`` if none is known."""
         return self._session.run(statements.get_transmission_status(self.handle))
@@ -124,6 +160,18 @@ class AsyncConversation:
         await self._session.run(
             statements.end_conversation(self.handle, error_code, error_description, cleanup)
         )
+
+    async def note_failure(self, error: str) -> bool:
+        """Note a failure, after the rollback; see :meth:`Conversation.note_failure`."""
+        return await self._session.run(statements.note_failure(self.handle, error))
+
+    async def redrive(self) -> int:
+        """Take the conversation out of quarantine; see :meth:`Conversation.redrive`."""
+        return await self._session.run(statements.redrive(self.handle))
+
+    async def discard(self) -> int:
+        """Remove the message that failed; see :meth:`Conversation.discard`."""
+        return await self._session.run(statements.discard(self.handle))
 
     async def transmission_status(self) -> str:
         """Return the last problem of sending; see :meth:`Conversation.transmission_status`."""

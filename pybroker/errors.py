@@ -120,7 +120,7 @@ class ConversationGroupMismatch(BrokerError):  # noqa: N818
 
 
 class ConversationStateError(BrokerError):
-    """The conversation has ended, or failed, and cannot be ended (8427) or sent on (8429)."""
+    """The conversation's state lets it not be ended or redriven (8427), or sent on (8429)."""
 
     numbers = frozenset({8427, 8429})
 

@@ -213,6 +213,27 @@ def end_conversation(
     )
 
 
+def note_failure(handle: UUID, error: str) -> Steps[bool]:
+    """Note that a transaction failed on a conversation, and return whether that is quarantined now."""
+    rows = yield Query("select broker.note_failure(%b::uuid, %b::text)", (handle, error))
+    is_quarantined: bool = rows[0][0]
+    return is_quarantined
+
+
+def redrive(handle: UUID) -> Steps[int]:
+    """Take a conversation out of quarantine and return how many messages are ready."""
+    rows = yield Query("select broker.redrive(%b::uuid)", (handle,))
+    ready: int = rows[0][0]
+    return ready
+
+
+def discard(handle: UUID) -> Steps[int]:
+    """Remove the message that failed, and return how many messages of its conversation are ready."""
+    rows = yield Query("select broker.discard(%b::uuid)", (handle,))
+    ready: int = rows[0][0]
+    return ready
+
+
 def get_transmission_status(handle: UUID) -> Steps[str]:
     """Return why messages of a conversation wait."""
     rows = yield Query("select broker.get_transmission_status(%b::uuid)", (handle,))

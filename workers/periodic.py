@@ -39,12 +39,22 @@ async def renew_greeting(database: Database) -> None:
 
 
 async def settle_poison(database: Database) -> None:
-    """Turn off the queues whose rollbacks demand it, and say so."""
+    """Turn off the queues and quarantine the conversations whose rollbacks demand it, and say so."""
     async with database.connection() as connection:
-        cursor = await connection.execute("select queue_name from broker_private.settle_poison()")
-        disabled = await cursor.fetchall()
-    for (queue,) in disabled:
-        logger.error("queue_disabled", queue=queue, database=database.name, reason="five rollbacks in a row")
+        cursor = await connection.execute(
+            "select queue_name, conversation_handle from broker_private.settle_poison()"
+        )
+        settled = await cursor.fetchall()
+    for queue, conversation in settled:
+        if conversation is None:
+            logger.error("queue_disabled", queue=queue, database=database.name)
+        else:
+            logger.error(
+                "conversation_quarantined",
+                queue=queue,
+                conversation=str(conversation),
+                database=database.name,
+            )
 
 
 class PeriodicTask(NamedTuple):

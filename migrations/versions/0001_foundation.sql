@@ -145,6 +145,8 @@ create table broker_private.queues (
   watchdog interval not null default '60 s',
   -- Unlogged sequences: what a transaction writes into one outlives its rollback. See conversation/note_receive.sql.
   marks regclass[] not null default '{}',
+  -- Whether RECEIVE has to look for quarantined conversations: the poison action is QUARANTINE, or was when one was quarantined.
+  holds_quarantine boolean not null default false,
   -- Where every RECEIVE leaves a mark, see create_receive_marks.sql; null while nobody wants to know.
   receive_marks regclass,
   create_date timestamp with time zone not null,
@@ -394,6 +396,35 @@ create table broker_private.retained_messages (
 alter table broker_private.retained_messages alter column body set storage external;
 create index retained_messages_endpoint on broker_private.retained_messages (endpoint_no);
 create index retained_messages_queue on broker_private.retained_messages (queue_id);
+
+-- Conversations that nothing is received of, as their transactions failed five times in a row. The message is the one that failed.
+create table broker_private.quarantine (
+  endpoint_no bigint primary key,
+  message_id bigint not null,
+  failures integer not null,
+  last_error text,
+  quarantined_at timestamp with time zone not null
+);
+
+-- Their messages. RECEIVE's indexes never meet these, and an arrival does not know of them: it goes into messages, and RECEIVE moves it here.
+create table broker_private.quarantined_messages (
+  id bigint not null,
+  endpoint_no bigint not null,
+  sequence_number bigint,
+  enqueue_time timestamp with time zone not null,
+  message_type_id integer not null,
+  urgency smallint not null,
+  body bytea
+);
+alter table broker_private.quarantined_messages alter column body set storage external;
+create index quarantined_messages_endpoint on broker_private.quarantined_messages (endpoint_no, id);
+
+-- Failures in a row that a service program told of (note_failure). RECEIVE deletes the row, so a commit begins anew and a rollback does not.
+create table broker_private.noted_failures (
+  endpoint_no bigint primary key,
+  failures integer not null,
+  last_error text not null
+);
 
 -- Messages on their way. Kind: M message, E EndDialog, X Error. A row has no number: the sender's next unacknowledged
 -- number and the row's place among its endpoint's rows say it. So all rows of an endpoint have one precedence, 10 less its level, and

@@ -78,6 +78,10 @@ begin
   delete from broker_private.messages m
   where m.group_no = e.group_no and m.precedence = 10 - e.priority and m.endpoint_no = e.endpoint_no;
   delete from broker_private.retained_messages r where r.endpoint_no = e.endpoint_no;
+  if exists (select from broker_private.quarantine z where z.endpoint_no = e.endpoint_no) then
+    delete from broker_private.quarantined_messages m where m.endpoint_no = e.endpoint_no;
+    delete from broker_private.quarantine z where z.endpoint_no = e.endpoint_no;
+  end if;
   delete from broker_private.conversation_timers t where t.endpoint_no = e.endpoint_no;
   delete from broker_private.transmission_status s
   where s.endpoint_no = e.endpoint_no

@@ -34,15 +34,21 @@ declare
   queue integer;
   marks regclass;
   mark bigint;
+  holds_quarantine boolean;
   group_number bigint;
 begin
   perform broker_private.assert_entry(caller);
   perform broker_private.check_receive(caller, queue_name, null, null, null, timeout);
-  select q.queue_id, q.receive_marks into queue, marks from broker_private.queues q where q.name = queue_name;
+  select q.queue_id, q.receive_marks, q.holds_quarantine into queue, marks, holds_quarantine
+  from broker_private.queues q
+  where q.name = queue_name;
   loop
     group_number := broker_private.pick_group(queue);
     if group_number is not null and broker_private.is_poisoned(queue) then
       perform broker_private.refuse_poisoned_queue(queue_name);
+    end if;
+    if group_number is not null and holds_quarantine then
+      perform broker_private.set_aside(queue, group_number, null);
     end if;
     -- What RECEIVE would find there may be gone since, or lie on a conversation that has ended.
     exit when group_number is null or exists (

@@ -16,7 +16,8 @@
 --
 -- A message within this database gets its number here: the endpoint's counter and its place. One that came from another broker brought it along.
 -- What lies on an endpoint that has ended is removed: its sender saw it open, and committed after the end.
--- A transaction that received leaves a mark, so that its rollback can be counted (see note_receive).
+-- A transaction that received leaves a mark, so that its rollback can be counted (see note_receive, and note_conversations for a queue that
+-- quarantines; what quarantined conversations are, set_aside says).
 -- One message has statements of its own (receive_one): starting the large one costs more than the message.
 -- Locks: the group's row.
 -- Plan: pick_group's; then messages_group for one group; then each name by its key.
@@ -89,6 +90,7 @@ declare
   is_cut boolean;
   total_size bigint;
   received broker.message[];
+  holds_quarantine boolean;
   marks regclass[];
   mark bigint;
 begin
@@ -99,8 +101,10 @@ begin
     perform broker_private.assert_entry(caller);
   end if;
 
-  select q.queue_id, q.is_retention_enabled, case when q.is_poison_message_handling_enabled then q.marks end, q.receive_marks
-  into queue, retains, marks, receive_marks
+  select
+    q.queue_id, q.is_retention_enabled, q.holds_quarantine, q.receive_marks,
+    case when q.is_poison_message_handling_enabled and q.poison_action = 'DISABLE_QUEUE' then q.marks end
+  into queue, retains, holds_quarantine, receive_marks, marks
   from broker_private.queues q
   where q.name = queue_name and q.is_receive_enabled
     and (
@@ -137,6 +141,10 @@ begin
       from broker_private.lock_named_group(queue, handle, group_id) l;
     end if;
 
+    if holds_quarantine then
+      wanted := broker_private.set_aside(queue, group_number, wanted);
+      exit when wanted = 0;
+    end if;
     if wanted = 1 then
       received := broker_private.receive_one(group_number, endpoint);
       exit when received is not null or handle is not null or group_id is not null;
@@ -244,6 +252,9 @@ begin
   end loop;
   if retains and received is not null then
     perform broker_private.retain_received(received);
+  end if;
+  if received is not null and holds_quarantine then
+    perform broker_private.note_conversations(queue, received);
   end if;
   if received is not null and marks is not null then
     -- As broker_private.note_receive does, for the plain case: the last transaction that received from the queue has committed.

@@ -51,7 +51,8 @@ begin
       truncate
         broker_private.endpoints, broker_private.groups, broker_private.messages, broker_private.transmission_messages,
         broker_private.transmission_status, broker_private.sequence_counters, broker_private.far_events,
-        broker_private.conversation_timers, broker_private.retained_messages, broker_private.shared_bodies;
+        broker_private.conversation_timers, broker_private.retained_messages, broker_private.shared_bodies,
+        broker_private.quarantine, broker_private.quarantined_messages, broker_private.noted_failures;
       delete from broker_private.destinations d where d.destination_no <> 0;
       update broker_private.broker_instance b set service_broker_guid = gen_random_uuid();
       perform broker_private.enable_broker();

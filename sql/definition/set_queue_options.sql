@@ -25,10 +25,10 @@ begin
     using broker_private.services s, broker_private.endpoints e
     where s.queue_id = queue and e.service_id = s.service_id and n.endpoint_no = e.endpoint_no and n.kind = 'S';
   end if;
-  if poison is distinct from 'DISABLE_QUEUE' then
+  if poison is null or poison not in ('DISABLE_QUEUE', 'QUARANTINE') then
     perform broker_private.refuse(
-      153, format('The poison_action "%s" is not available for the queue "%s".', coalesce(poison, 'NULL'), this.name),
-      'Use DISABLE_QUEUE: QUARANTINE is not built yet.'
+      153, format('The poison_action "%s" of the queue "%s" is none.', coalesce(poison, 'NULL'), this.name),
+      'Use DISABLE_QUEUE or QUARANTINE.'
     );
   end if;
   if scaling_policy is null or scaling_policy not in ('SERVICE_BROKER', 'BACKLOG') then
@@ -76,14 +76,19 @@ begin
     execute_as = case when procedure_text is not null then runner end,
     is_poison_message_handling_enabled = poison_handling,
     poison_action = poison,
+    holds_quarantine = poison = 'QUARANTINE' or this.holds_quarantine and exists (
+      select from broker_private.quarantine z
+      join broker_private.endpoints e on e.endpoint_no = z.endpoint_no
+      where e.queue_id = queue
+    ),
     scaling = scaling_policy,
     watchdog = coalesce(watchdog_interval, '0'),
     modify_date = broker_private.clock()
   where q.queue_id = queue;
   if poison_handling then
-    perform broker_private.make_marks(queue, 2);
+    perform broker_private.make_marks(queue, case poison when 'QUARANTINE' then 4 else 2 end);
   end if;
-  if poison_handling is distinct from this.is_poison_message_handling_enabled then
+  if (poison_handling, poison) is distinct from (this.is_poison_message_handling_enabled, this.poison_action) then
     perform broker_private.reset_marks(queue);
   end if;
   if procedure_text is not null then

@@ -1,18 +1,50 @@
--- broker_private.settle_poison(): what a worker does each second about rollbacks: turns off the queues that five of them have turned off, and returns their names.
+-- broker_private.settle_poison(): what a worker does each second about rollbacks: turns off the queues that five of them have turned off, quarantines the conversations that have
+-- failed five times, and sets aside what arrived for quarantined ones. Returns what was turned off (a queue alone) and quarantined, for the log.
+-- Locks: the group's row of each conversation that it touches; what somebody else holds is left for the next time.
 create or replace function broker_private.settle_poison()
-returns table (queue_name text)
+returns table (queue_name text, conversation_handle uuid)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
 as $$
+declare
+  queue record;
+  conversation record;
 begin
-  return query
-  select p.name
-  from (
-    select q.queue_id, q.name
-    from broker_private.queues q
-    where q.is_receive_enabled and broker_private.is_poisoned(q.queue_id)
-    offset 0
-  ) p
-  where broker_private.disable_poisoned_queue(p.queue_id);
+  for queue in
+    select q.queue_id, q.name, q.holds_quarantine, q.is_receive_enabled from broker_private.queues q where q.is_receive_enabled or q.holds_quarantine
+  loop
+    queue_name := queue.name;
+    conversation_handle := null;
+    if queue.is_receive_enabled and broker_private.is_poisoned(queue.queue_id) and broker_private.disable_poisoned_queue(queue.queue_id) then
+      return next;
+    end if;
+    continue when not queue.holds_quarantine;
+    for conversation in
+      select f.endpoint_no, f.failures, e.conversation_handle
+      from broker_private.failing_conversations(queue.queue_id) f
+      join broker_private.endpoints e on e.endpoint_no = f.endpoint_no
+      where f.failures >= 5
+    loop
+      if broker_private.try_group_of(conversation.endpoint_no)
+        and broker_private.quarantine_conversation(conversation.endpoint_no, conversation.failures, null) then
+        conversation_handle := conversation.conversation_handle;
+        return next;
+      end if;
+    end loop;
+  end loop;
+  for conversation in
+    select z.endpoint_no
+    from broker_private.quarantine z
+    join broker_private.endpoints e on e.endpoint_no = z.endpoint_no
+    where exists (
+      select from broker_private.messages m
+      where m.group_no = e.group_no and m.precedence = 10 - e.priority and m.endpoint_no = e.endpoint_no
+    )
+  loop
+    if broker_private.try_group_of(conversation.endpoint_no) then
+      perform broker_private.move_aside(conversation.endpoint_no);
+    end if;
+  end loop;
 end
 $$;

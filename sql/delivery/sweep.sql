@@ -54,6 +54,9 @@ begin
   delete from broker_private.messages m
   using broker_private.endpoints e
   where e.endpoint_no = any (gone) and m.group_no = e.group_no and m.endpoint_no = e.endpoint_no;
+  delete from broker_private.quarantined_messages m where m.endpoint_no = any (gone);
+  delete from broker_private.quarantine z where z.endpoint_no = any (gone);
+  delete from broker_private.noted_failures n where n.endpoint_no = any (gone);
   delete from broker_private.transmission_messages t where t.endpoint_no = any (gone);
   delete from broker_private.transmission_status s where s.endpoint_no = any (gone);
   delete from broker_private.conversation_timers t where t.endpoint_no = any (gone);

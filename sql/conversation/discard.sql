@@ -1,0 +1,28 @@
+-- broker.discard(conversation_handle): removes the message that failed and takes its conversation out of quarantine with the others; returns how many those are.
+-- The far side is not told; the message's number is not used again. A discarded EndDialog or Error has happened all the same: end the conversation.
+-- Ours: Service Broker has no quarantine.
+-- Locks: the group's row.
+-- Errors: 8426 unknown handle, 8427 not quarantined, 229 no RECEIVE on the queue.
+create or replace function broker.discard(conversation_handle uuid)
+returns bigint
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  released bigint;
+begin
+  released := broker_private.discard(current_user, conversation_handle);
+  return released;
+end
+$$;
+
+create or replace function broker_private.discard(caller name, handle uuid)
+returns bigint
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform broker_private.assert_entry(caller);
+  return broker_private.release_conversation(caller, handle, false);
+end
+$$;

@@ -1,0 +1,32 @@
+-- broker_private.failing_conversations(queue): the conversations of a queue that quarantines whose last transactions have rolled back, how often in a row,
+-- and whether this transaction has received from it. The marks are those of note_conversations.
+create or replace function broker_private.failing_conversations(queue integer)
+returns table (endpoint_no bigint, failures integer, is_received_here boolean, mark regclass)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+declare
+  marks regclass[];
+  noted bigint;
+  transaction_id bigint;
+begin
+  select q.marks into marks
+  from broker_private.queues q
+  where q.queue_id = queue and q.is_poison_message_handling_enabled and q.poison_action = 'QUARANTINE';
+  foreach mark in array coalesce(marks, '{}') loop
+    noted := pg_sequence_last_value(mark);
+    continue when noted is null or noted = 0;
+    transaction_id := broker_private.marked_transaction(noted);
+    is_received_here := transaction_id = txid_current();
+    failures := broker_private.marked_failures(noted);
+    if failures > 0 then
+      return query
+      select e.endpoint_no, failing_conversations.failures, failing_conversations.is_received_here, failing_conversations.mark
+      from generate_series(0, (select max(x.endpoint_no) >> 28 from broker_private.endpoints x)) as k (part)
+      join broker_private.endpoints e on e.endpoint_no = (k.part << 28) + (noted >> 3 & 268435455)
+      where e.queue_id = queue and e.local_end is null;
+    end if;
+  end loop;
+end
+$$;

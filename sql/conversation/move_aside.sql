@@ -1,0 +1,21 @@
+-- broker_private.move_aside(endpoint): moves what arrived for a quarantined conversation out of its queue. The caller holds the group.
+create or replace function broker_private.move_aside(endpoint bigint)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+begin
+  if not exists (select from broker_private.quarantine z where z.endpoint_no = endpoint) then
+    return;
+  end if;
+  with moved as (
+    delete from broker_private.messages m
+    using broker_private.endpoints e
+    where e.endpoint_no = endpoint and m.group_no = e.group_no and m.precedence = 10 - e.priority and m.endpoint_no = endpoint
+    returning m.id, m.endpoint_no, m.sequence_number, m.enqueue_time, m.message_type_id, m.urgency, m.body
+  )
+  insert into broker_private.quarantined_messages (id, endpoint_no, sequence_number, enqueue_time, message_type_id, urgency, body)
+  select m.id, m.endpoint_no, m.sequence_number, m.enqueue_time, m.message_type_id, m.urgency, m.body from moved m;
+end
+$$;

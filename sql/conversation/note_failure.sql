@@ -1,0 +1,55 @@
+-- broker.note_failure(conversation_handle, error_text): a service program tells, in a transaction of its own after it has rolled back, that it failed on the conversation, and how. On a queue
+-- with poison_action QUARANTINE the fifth in a row quarantines the conversation; a RECEIVE of it that commits begins anew. Returns whether it
+-- is quarantined now. On other queues nothing is noted: those count rollbacks by themselves.
+-- Ours: Service Broker knows of rollbacks only.
+-- Locks: the group's row, waiting for whoever has it.
+-- Errors: 8426 unknown handle, 153 no text, 229 no RECEIVE on the queue.
+create or replace function broker.note_failure(conversation_handle uuid, error_text text)
+returns boolean
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  is_quarantined boolean;
+begin
+  is_quarantined := broker_private.note_failure(current_user, conversation_handle, error_text);
+  return is_quarantined;
+end
+$$;
+
+create or replace function broker_private.note_failure(caller name, handle uuid, error_text text)
+returns boolean
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+declare
+  conversation_group broker_private.groups%rowtype;
+  e broker_private.endpoints%rowtype;
+  failed integer;
+begin
+  perform broker_private.assert_entry(caller);
+  if error_text is null then
+    perform broker_private.refuse(153, format('The error of the conversation "%s" is NULL.', handle), 'Say what failed: its text is shown in broker.quarantine.');
+  end if;
+  conversation_group := broker_private.lock_group_of(handle);
+  select x.* into e from broker_private.endpoints x where x.conversation_handle = handle;
+  perform broker_private.require_receive(caller, e.queue_id);
+  if exists (select from broker_private.quarantine z where z.endpoint_no = e.endpoint_no) then
+    return true;
+  elsif not exists (
+    select from broker_private.queues q
+    where q.queue_id = e.queue_id and q.is_poison_message_handling_enabled and q.poison_action = 'QUARANTINE'
+  ) then
+    return false;
+  end if;
+  insert into broker_private.noted_failures as n (endpoint_no, failures, last_error)
+  values (e.endpoint_no, 1, left(error_text, 3000))
+  on conflict (endpoint_no) do update set failures = n.failures + 1, last_error = excluded.last_error
+  returning n.failures into failed;
+  failed := greatest(
+    failed, (select max(f.failures) from broker_private.failing_conversations(e.queue_id) f where f.endpoint_no = e.endpoint_no)
+  );
+  return failed >= 5 and broker_private.quarantine_conversation(e.endpoint_no, failed, left(error_text, 3000));
+end
+$$;

@@ -1,0 +1,28 @@
+-- broker_private.quarantine_conversation(endpoint, failures, error): quarantines a conversation: its first message is the one that failed, and waits with all others
+-- for redrive or discard. Returns whether there was a message. The caller holds the group.
+create or replace function broker_private.quarantine_conversation(endpoint bigint, failed integer, error_text text)
+returns boolean
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+declare
+  is_quarantined boolean;
+begin
+  insert into broker_private.quarantine (endpoint_no, message_id, failures, last_error, quarantined_at)
+  select
+    e.endpoint_no, m.id, failed,
+    coalesce(error_text, (select n.last_error from broker_private.noted_failures n where n.endpoint_no = endpoint)),
+    broker_private.clock()
+  from broker_private.endpoints e
+  join broker_private.messages m on m.group_no = e.group_no and m.precedence = 10 - e.priority and m.endpoint_no = e.endpoint_no
+  where e.endpoint_no = endpoint and e.local_end is null
+  order by m.urgency, m.id
+  limit 1
+  on conflict do nothing;
+  is_quarantined := found;
+  perform broker_private.move_aside(endpoint);
+  delete from broker_private.noted_failures n where n.endpoint_no = endpoint;
+  return is_quarantined;
+end
+$$;

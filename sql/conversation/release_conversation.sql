@@ -1,0 +1,60 @@
+-- broker_private.release_conversation(role, handle, with the failing message): redrive and discard: puts the messages of a quarantined conversation back into its queue, where they were;
+-- returns how many.
+-- Its count is forgotten at once, even if the caller rolls back: then it is in quarantine still.
+-- Locks: the group's row.
+create or replace function broker_private.release_conversation(role_name name, handle uuid, is_redriven boolean)
+returns bigint
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+declare
+  conversation_group broker_private.groups%rowtype;
+  e broker_private.endpoints%rowtype;
+  failing bigint;
+  is_numbered_later boolean;
+  released bigint;
+begin
+  conversation_group := broker_private.lock_group_of(handle);
+  select x.* into e from broker_private.endpoints x where x.conversation_handle = handle;
+  perform broker_private.require_receive(role_name, e.queue_id);
+  -- It may have failed for the fifth time with nobody there yet to quarantine it.
+  perform broker_private.set_aside(e.queue_id, e.group_no, null);
+  delete from broker_private.quarantine z where z.endpoint_no = e.endpoint_no returning z.message_id into failing;
+  if failing is null then
+    perform broker_private.refuse(
+      8427, format('The conversation "%s" is not quarantined.', handle), 'broker.quarantine lists those that are.'
+    );
+  end if;
+  if not is_redriven then
+    delete from broker_private.quarantined_messages m
+    where m.endpoint_no = e.endpoint_no and m.id = failing
+    returning m.sequence_number is null and m.urgency = 2 into is_numbered_later;
+    if is_numbered_later then
+      update broker_private.sequence_counters s
+      set next_number = s.next_number + 1, epoch = (s.next_number + 1) >> 7
+      where s.ctid = (
+        select n.ctid from broker_private.sequence_counters n
+        where n.endpoint_no = e.endpoint_no and n.kind = 'R'
+        order by n.epoch desc
+        limit 1
+      );
+    end if;
+  end if;
+  with taken as (
+    delete from broker_private.quarantined_messages m
+    where m.endpoint_no = e.endpoint_no
+    returning m.id, m.sequence_number, m.enqueue_time, m.message_type_id, m.urgency, m.body
+  )
+  insert into broker_private.messages (
+    id, group_no, endpoint_no, sequence_number, enqueue_time, queue_id, message_type_id, precedence, urgency, body
+  )
+  select
+    t.id, e.group_no, e.endpoint_no, t.sequence_number, t.enqueue_time, e.queue_id, t.message_type_id, 10 - e.priority, t.urgency, t.body
+  from taken t;
+  get diagnostics released = row_count;
+  perform setval(f.mark, 0) from broker_private.failing_conversations(e.queue_id) f where f.endpoint_no = e.endpoint_no;
+  perform broker_private.note_arrival(e.queue_id);
+  return released;
+end
+$$;

@@ -1,0 +1,315 @@
+"""Quarantine of the one conversation that fails, instead of its whole queue."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import pybroker
+from tests.shop import END_DIALOG, Session, Shop, until
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+
+@pytest.fixture
+def shop(shop: Shop) -> Shop:
+    """A shop whose warehouse quarantines."""
+    shop.psql.rows("select broker.alter_queue('warehouse', poison_action => 'QUARANTINE')")
+    return shop
+
+
+def orders(shop: Shop, *bodies: bytes, group: UUID | None = None) -> UUID:
+    """Send these on a new dialog, and return the warehouse's handle."""
+    psql = shop.psql
+    dialog = psql.dialog()
+    for body in bodies:
+        psql.send(dialog, "order", body)
+    return psql.handle_of(dialog)
+
+
+def work(reader: Session, culprit: bytes = b"poison", **options: object) -> list[bytes | None]:
+    """Receive, fail on the culprit, and return what was done."""
+    done = reader.bodies(**options)
+    if culprit in done:
+        reader.connection.rollback()
+        return []
+    reader.connection.commit()
+    return done
+
+
+def work_until_empty(reader: Session, **options: object) -> list[bytes | None]:
+    """Work as a service program that goes on after each failure; return what was done."""
+    done: list[bytes | None] = []
+    for _ in range(100):
+        done += work(reader, **options)
+        if reader.value("select count(*) from warehouse") == 0:
+            reader.connection.commit()
+            return done
+        reader.connection.commit()
+    raise AssertionError(f"it never comes to an end; done: {done}")
+
+
+def quarantined(session: Session) -> list[tuple[Any, ...]]:
+    return session.rows(
+        "select conversation_handle, queue_name, service_name, message_type_name, message_body, failures, last_error"
+        " from broker.quarantine order by quarantined_at"
+    )
+
+
+def is_on(shop: Shop) -> bool:
+    query = (
+        "select is_receive_enabled and is_enqueue_enabled from broker.service_queues where name = 'warehouse'"
+    )
+    return bool(shop.psql.value(query))
+
+
+def test_five_rollbacks_quarantine_the_conversation_and_the_queue_stays_on(shop: Shop) -> None:
+    bad = orders(shop, b"poison", b"behind 1", b"behind 2")
+    (reader,) = shop.sessions(1)
+    for _ in range(5):
+        assert quarantined(shop.psql) == []
+        assert reader.bodies()[0] == b"poison"
+        reader.connection.rollback()
+    orders(shop, b"good")
+    assert work(reader) == [b"good"]
+    assert work(reader) == []
+    assert is_on(shop)
+    assert quarantined(shop.psql) == [(bad, "warehouse", "//warehouse", "order", b"poison", 5, None)]
+    assert shop.psql.rows("select from warehouse") == []
+
+
+def test_the_message_that_fails_is_found_among_those_of_its_group(shop: Shop) -> None:
+    psql = shop.psql
+    # A group of the target's own has several conversations when it moved them there; the shop's has by itself.
+    first = psql.dialog()
+    second = psql.dialog(related_conversation=first)
+    psql.rows("select broker.alter_queue('shop', poison_action => 'QUARANTINE')")
+    for dialog in (first, second):
+        psql.send(dialog)
+    for dialog, bodies in ((first, (b"1", b"2")), (second, (b"3", b"poison", b"4"))):
+        for body in bodies:
+            psql.send(psql.handle_of(dialog), "ack", body)
+    (reader,) = shop.sessions(1)
+    done: list[bytes | None] = []
+    until(lambda: done.extend(work(reader, queue="shop")) or quarantined(psql))
+    assert (done, quarantined(psql)[0][0], quarantined(psql)[0][4]) == ([b"1", b"2", b"3"], second, b"poison")
+    # The other conversation of the group goes on.
+    psql.send(psql.handle_of(first), "ack", b"5")
+    assert work(reader, queue="shop") == [b"5"]
+
+
+def test_what_arrives_later_waits_behind_the_message_that_failed(shop: Shop) -> None:
+    psql = shop.psql
+    dialog = psql.dialog()
+    psql.send(dialog, "order", b"poison")
+    bad = psql.handle_of(dialog)
+    (reader,) = shop.sessions(1)
+    work_until_empty(reader)
+    psql.send(dialog, "order", b"later")
+    psql.end(dialog)
+    for options in ({}, {"conversation_handle": bad}, {"top": 1}):
+        assert work(reader, **options) == []
+    assert psql.value("select broker.get_conversation_group('warehouse')") is None
+    assert psql.value("select messages_waiting from broker.quarantine") == 3
+    assert psql.value("select broker.redrive(%s)", bad) == 3
+    assert quarantined(psql) == []
+    assert psql.receive() == [("order", 0, b"poison"), ("order", 1, b"later"), (END_DIALOG, 2, None)]
+
+
+def test_redrive_counts_anew_and_discard_goes_on_with_the_rest(shop: Shop) -> None:
+    psql = shop.psql
+    bad = orders(shop, b"before", b"poison", b"after")
+    (reader,) = shop.sessions(1)
+    assert work_until_empty(reader) == [b"before"]
+    psql.rows("select broker.redrive(%s)", bad)
+    for _ in range(4):
+        work(reader)
+    assert quarantined(psql) == []
+    assert work_until_empty(reader) == []
+    assert [row[4:6] for row in quarantined(psql)] == [(b"poison", 5)]
+    assert psql.value("select broker.discard(%s)", bad) == 1
+    # The number of the discarded message is not used again.
+    assert psql.receive() == [("order", 2, b"after")]
+    for verb in ("redrive", "discard"):
+        assert psql.refused(f"select broker.{verb}(%s)", bad) == "S8427"
+        assert psql.refused(f"select broker.{verb}(%s)", "00000000-0000-0000-0000-000000000000") == "S8426"
+
+
+def test_redrive_of_a_conversation_that_nobody_committed_to_quarantine(shop: Shop) -> None:
+    bad = orders(shop, b"poison")
+    (reader,) = shop.sessions(1)
+    for _ in range(5):
+        work(reader)
+    for _ in range(3):
+        assert reader.bodies() == []
+        reader.connection.rollback()
+    assert shop.psql.value("select broker.redrive(%s)", bad) == 1
+    assert shop.psql.bodies() == [b"poison"]
+
+
+def test_a_worker_quarantines_what_failed_and_sets_aside_what_comes(shop: Shop) -> None:
+    psql = shop.psql
+    dialog = psql.dialog()
+    psql.send(dialog, "order", b"poison")
+    (reader,) = shop.sessions(1)
+    for _ in range(5):
+        work(reader)
+    settle = "select queue_name, conversation_handle from broker_private.settle_poison()"
+    assert psql.rows(settle) == [("warehouse", psql.handle_of(dialog))]
+    psql.send(dialog, "order", b"later")
+    assert psql.rows(settle) == []
+    assert psql.rows("select from warehouse") == []
+    assert psql.value("select messages_waiting from broker.quarantine") == 2
+
+
+def test_a_commit_begins_anew(shop: Shop) -> None:
+    orders(shop, b"flaky")
+    (reader,) = shop.sessions(1)
+    for _ in range(4):
+        work(reader, b"flaky")
+    assert work(reader) == [b"flaky"]
+    shop.psql.send(shop.psql.dialog(), "order", b"other")
+    for _ in range(4):
+        work(reader, b"other")
+    assert work(reader) == [b"other"]
+    assert quarantined(shop.psql) == []
+
+
+def test_a_transaction_that_goes_on_has_got_past_what_it_received_before(shop: Shop) -> None:
+    innocent = [orders(shop, b"good %d" % number) for number in range(3)]
+    bad = orders(shop, b"poison")
+    (reader,) = shop.sessions(1)
+    for _ in range(20):
+        # One transaction for all that there is, as the whitepaper's batches.
+        while (bodies := reader.bodies(top=1)) and b"poison" not in bodies:
+            pass
+        if bodies:
+            reader.connection.rollback()
+        else:
+            reader.connection.commit()
+    assert [row[0] for row in quarantined(shop.psql)] == [bad]
+    assert bad not in innocent
+    assert shop.psql.rows("select from warehouse") == []
+
+
+def test_many_readers_find_each_culprit_while_good_conversations_go_on(shop: Shop) -> None:
+    bad = {orders(shop, b"fine", b"poison", b"behind") for _ in range(3)}
+    for number in range(40):
+        orders(shop, b"good %d" % number)
+    done: list[bytes | None] = []
+
+    def read(reader: Session) -> None:
+        for _ in range(60):
+            done.extend(work(reader, top=1))
+
+    readers = [threading.Thread(target=read, args=(reader,)) for reader in shop.sessions(4)]
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join()
+    (last,) = shop.sessions(1)
+    done += work_until_empty(last)
+    assert sorted(body for body in done if body) == sorted(
+        [b"good %d" % n for n in range(40)] + [b"fine"] * 3
+    )
+    assert {row[0] for row in quarantined(shop.psql)} == bad
+    assert all(row[4:6] == (b"poison", 5) for row in quarantined(shop.psql))
+    assert is_on(shop)
+
+
+def test_a_program_notes_its_failures_with_their_text(shop: Shop) -> None:
+    psql = shop.psql
+    bad = orders(shop, b"poison", b"behind")
+    (reader,) = shop.sessions(1)
+    for attempt in range(1, 6):
+        work(reader)
+        note = "select broker.note_failure(%s, %s)"
+        assert psql.value(note, bad, f"attempt {attempt}") is (attempt == 5)
+    assert [row[4:] for row in quarantined(psql)] == [(b"poison", 5, "attempt 5")]
+    assert psql.value("select broker.note_failure(%s, 'again')", bad) is True
+    assert psql.rows("select from warehouse") == []
+    assert psql.refused("select broker.note_failure(%s, null)", bad) == "S0153"
+    psql.end(bad)
+    assert quarantined(psql) == []
+    assert psql.value("select count(*) from broker_private.quarantined_messages") == 0
+    assert psql.refused("select broker.redrive(%s)", bad) in {"S8426", "S8427"}
+
+
+def test_noted_failures_are_forgotten_by_a_commit_and_by_nothing_else(shop: Shop) -> None:
+    psql = shop.psql
+    handle = orders(shop, b"flaky", b"2", b"3")
+    (reader,) = shop.sessions(1)
+    for _ in range(4):
+        assert psql.value("select broker.note_failure(%s, 'failed')", handle) is False
+    assert reader.bodies() == [b"flaky"]
+    reader.connection.rollback()
+    assert reader.bodies() == [b"flaky"]
+    reader.connection.commit()
+    assert psql.value("select broker.note_failure(%s, 'failed')", handle) is False
+    assert quarantined(psql) == []
+
+
+def test_a_queue_that_turns_itself_off_notes_nothing(shop: Shop) -> None:
+    psql = shop.psql
+    psql.rows("select broker.alter_queue('warehouse', poison_action => 'DISABLE_QUEUE')")
+    handle = orders(shop, b"1")
+    for _ in range(6):
+        assert psql.value("select broker.note_failure(%s, 'failed')", handle) is False
+    assert psql.bodies() == [b"1"]
+
+
+def test_what_is_quarantined_stays_so_when_the_queue_gets_the_other_action(shop: Shop) -> None:
+    psql = shop.psql
+    dialog = psql.dialog()
+    psql.send(dialog, "order", b"poison")
+    (reader,) = shop.sessions(1)
+    work_until_empty(reader)
+    psql.rows("select broker.alter_queue('warehouse', poison_action => 'DISABLE_QUEUE')")
+    psql.send(dialog, "order", b"later")
+    orders(shop, b"good")
+    assert work(reader) == [b"good"]
+    for _ in range(5):
+        psql.send(psql.dialog(), "order", b"poison")
+        work(reader)
+    assert not is_on(shop)
+    assert len(quarantined(psql)) == 1
+
+
+def test_only_who_may_receive_sees_and_frees_a_quarantined_conversation(shop: Shop) -> None:
+    bad = orders(shop, b"poison")
+    (reader,) = shop.sessions(1)
+    work_until_empty(reader)
+    name = shop.database.role()
+    stranger = shop.session(user=name)
+    assert quarantined(stranger) == []
+    for query in ("broker.redrive(%s)", "broker.discard(%s)", "broker.note_failure(%s, 'x')"):
+        assert stranger.refused(f"select {query}", bad) == "S0229"
+    shop.psql.rows("select broker.grant('RECEIVE', 'QUEUE', 'warehouse', %s)", name)
+    assert [row[0] for row in quarantined(stranger)] == [bad]
+    assert stranger.value("select broker.redrive(%s)", bad) == 1
+
+
+def test_the_python_client_notes_redrives_and_discards(shop: Shop) -> None:
+    bad = orders(shop, b"poison", b"behind")
+    with pybroker.connect(shop.database.url) as broker:
+        conversation = broker.conversation(bad)
+        assert [conversation.note_failure("no such item") for _ in range(5)] == [False] * 4 + [True]
+        assert conversation.redrive() == 2
+        with pytest.raises(pybroker.ConversationStateError):
+            conversation.redrive()
+
+    async def discard() -> int:
+        async with await pybroker.connect_async(shop.database.url) as broker:
+            conversation = broker.conversation(bad)
+            for _ in range(5):
+                await conversation.note_failure("no such item")
+            with pytest.raises(pybroker.ConversationNotFound):
+                await broker.conversation("00000000-0000-0000-0000-000000000000").redrive()
+            return await conversation.discard()
+
+    assert asyncio.run(discard()) == 1
+    assert shop.psql.bodies() == [b"behind"]
