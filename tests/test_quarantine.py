@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import pybroker
+from pybroker.commands import application as main
 from tests.shop import END_DIALOG, Session, Shop, until
 
 if TYPE_CHECKING:
@@ -198,12 +200,12 @@ def test_a_transaction_that_goes_on_has_got_past_what_it_received_before(shop: S
 
 def test_many_readers_find_each_culprit_while_good_conversations_go_on(shop: Shop) -> None:
     bad = {orders(shop, b"fine", b"poison", b"behind") for _ in range(3)}
-    for number in range(40):
+    for number in range(20):
         orders(shop, b"good %d" % number)
     done: list[bytes | None] = []
 
     def read(reader: Session) -> None:
-        for _ in range(60):
+        for _ in range(30):
             done.extend(work(reader, top=1))
 
     readers = [threading.Thread(target=read, args=(reader,)) for reader in shop.sessions(4)]
@@ -214,7 +216,7 @@ def test_many_readers_find_each_culprit_while_good_conversations_go_on(shop: Sho
     (last,) = shop.sessions(1)
     done += work_until_empty(last)
     assert sorted(body for body in done if body) == sorted(
-        [b"good %d" % n for n in range(40)] + [b"fine"] * 3
+        [b"good %d" % n for n in range(20)] + [b"fine"] * 3
     )
     assert {row[0] for row in quarantined(shop.psql)} == bad
     assert all(row[4:6] == (b"poison", 5) for row in quarantined(shop.psql))
@@ -313,3 +315,28 @@ def test_the_python_client_notes_redrives_and_discards(shop: Shop) -> None:
 
     assert asyncio.run(discard()) == 1
     assert shop.psql.bodies() == [b"behind"]
+
+
+def test_the_commands_redrive_and_discard(shop: Shop, capfd: pytest.CaptureFixture[str]) -> None:
+    bad = orders(shop, b"poison", b"behind", b"last")
+
+    def run(*arguments: str) -> tuple[int, str]:
+        with pytest.raises(SystemExit) as left:
+            main([*arguments, "--database-url", shop.database.url])
+        out, error = capfd.readouterr()
+        assert isinstance(left.value.code, int)
+        return left.value.code, out or error
+
+    def quarantine() -> None:
+        for _ in range(5):
+            shop.psql.rows("select broker.note_failure(%s, 'no such item')", bad)
+
+    quarantine()
+    code, out = run("redrive", str(bad))
+    assert (code, "3 messages" in out) == (0, True)
+    code, out = run("redrive", str(bad))
+    assert (code, "broker.quarantine lists" in out) == (1, True)
+    quarantine()
+    code, out = run("discard", str(bad), "--json")
+    assert (code, json.loads(out)) == (0, {"conversation_handle": str(bad), "messages_ready": 2})
+    assert run("discard", "no-handle")[0] == 2

@@ -15,6 +15,8 @@ SUBCOMMANDS = {
     "migrate": "Install Service Broker in a database, or bring it to this version.",
     "worker": "Serve databases: activation, timers and transport.",
     "demo": "Trade stocks between two databases, on two servers made for it.",
+    "redrive": "Take a conversation out of quarantine with all its messages.",
+    "discard": "Remove the message that failed, and let its quarantined conversation go on.",
     "certificate": "Make keys and certificates for dialogs and transport.",
     "server": "Run an embedded PostgreSQL.",
 }

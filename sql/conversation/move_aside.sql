@@ -1,4 +1,4 @@
--- broker_private.move_aside(endpoint): moves what arrived for a quarantined conversation out of its queue. The caller holds the group.
+-- broker_private.move_aside(endpoint): moves what arrived for a quarantined conversation out of its queue. A body that it shares with other messages becomes its own. The caller holds the group.
 create or replace function broker_private.move_aside(endpoint bigint)
 returns void
 language plpgsql
@@ -13,9 +13,12 @@ begin
     delete from broker_private.messages m
     using broker_private.endpoints e
     where e.endpoint_no = endpoint and m.group_no = e.group_no and m.precedence = 10 - e.priority and m.endpoint_no = endpoint
-    returning m.id, m.endpoint_no, m.sequence_number, m.enqueue_time, m.message_type_id, m.urgency, m.body
+    returning m.id, m.endpoint_no, m.sequence_number, m.enqueue_time, m.message_type_id, m.urgency, m.body, m.shared_body_no
   )
   insert into broker_private.quarantined_messages (id, endpoint_no, sequence_number, enqueue_time, message_type_id, urgency, body)
-  select m.id, m.endpoint_no, m.sequence_number, m.enqueue_time, m.message_type_id, m.urgency, m.body from moved m;
+  select
+    m.id, m.endpoint_no, m.sequence_number, m.enqueue_time, m.message_type_id, m.urgency,
+    case when m.shared_body_no is null then m.body else broker_private.shared_body(m.shared_body_no) end
+  from moved m;
 end
 $$;
