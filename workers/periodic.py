@@ -33,6 +33,12 @@ async def fire_timers(database: Database) -> None:
         await connection.execute("select broker_private.fire_timers()")
 
 
+async def settle_moved(database: Database) -> None:
+    """Bring home what was being sent while its conversation or its service moved."""
+    async with database.connection() as connection:
+        await connection.execute("select broker_private.settle_moved()")
+
+
 async def renew_greeting(database: Database) -> None:
     """Learn of a broker that was turned on, turned off or given a new identity."""
     await database.renew_greeting()
@@ -69,6 +75,7 @@ PERIODIC_TASKS = (
     PeriodicTask("greeting", 2.0, renew_greeting),
     PeriodicTask("timers", 0.5, fire_timers),
     PeriodicTask("poison", 1.0, settle_poison),
+    PeriodicTask("moved", 5.0, settle_moved),
     PeriodicTask("sweep", 60.0, sweep),
 )
 

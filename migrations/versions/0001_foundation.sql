@@ -288,12 +288,15 @@ create table broker_private.destinations (
 create index destinations_name on broker_private.destinations (service_name, broker_instance);
 insert into broker_private.destinations (destination_no, service_name) values (0, '');
 
--- The group lock is a lock on this row, and the row is never updated: see sql/README.md, "The group lock".
+-- The group lock is a lock on this row, and nothing updates the row but a move, once: see sql/README.md, "The group lock" and
+-- "What moves".
 create table broker_private.groups (
   group_no bigint primary key generated always as identity,
   conversation_group_id uuid not null unique,
   service_id integer not null,
-  queue_id integer not null
+  queue_id integer not null,
+  -- a conversation moved into or out of it, or its service moved to another queue: a message may lie under its old group or queue
+  has_moved boolean not null default false
 ) with (fillfactor = 70);
 
 -- Changed only by the side that owns it, under the lock of its group.
@@ -326,6 +329,30 @@ create index endpoints_group on broker_private.endpoints (group_no);
 create index endpoints_service on broker_private.endpoints (service_id);
 create index endpoints_lifetime on broker_private.endpoints (expires_at) where closed_at is null;
 create index endpoints_closed on broker_private.endpoints (closed_at) where closed_at is not null;
+
+-- From which groups MOVE CONVERSATION took an endpoint: a message that was being sent meanwhile lands there. Watched as long as
+-- transactions of that time may be open; later strays are RECEIVE's alone to find.
+create table broker_private.moved_conversations (
+  endpoint_no bigint not null,
+  old_group_no bigint not null,
+  -- the endpoint's group now
+  group_no bigint not null,
+  moved_at timestamp with time zone not null,
+  moved_by xid8 not null,
+  is_watched boolean not null default true,
+  primary key (endpoint_no, old_group_no)
+);
+create index moved_conversations_group on broker_private.moved_conversations (group_no);
+create index moved_conversations_watched on broker_private.moved_conversations (old_group_no) where is_watched;
+
+-- From which queues ALTER SERVICE took a service, as long as transactions of that time may be open.
+create table broker_private.moved_services (
+  service_id integer not null,
+  old_queue_id integer not null,
+  moved_at timestamp with time zone not null,
+  moved_by xid8 not null,
+  primary key (service_id, old_queue_id)
+);
 
 -- What the far side did, by insert only: an arrival locks nothing that this side may hold.
 -- S our first message was taken to be sent to another broker, B its broker became known, E its EndDialog and X its (or the broker's)

@@ -12,20 +12,22 @@ declare
   deadline timestamp with time zone;
   pause double precision := 0.002;
 begin
-  conversation_group := broker_private.get_conversation_group(current_user, queue, timeout);
+  conversation_group := broker_private.get_conversation_group(current_user, queue, timeout, '{}');
   if conversation_group is null and timeout is distinct from interval '0' then
     deadline := broker_private.clock() + timeout;
     while conversation_group is null and (deadline is null or broker_private.clock() < deadline) loop
       perform pg_sleep(pause);
       pause := least(pause * 1.5, 0.02);
-      conversation_group := broker_private.get_conversation_group(current_user, queue, interval '0');
+      conversation_group := broker_private.get_conversation_group(current_user, queue, interval '0', '{}');
     end loop;
   end if;
   return conversation_group;
 end
 $$;
 
-create or replace function broker_private.get_conversation_group(caller name, queue_name text, timeout interval)
+create or replace function broker_private.get_conversation_group(
+  caller name, queue_name text, timeout interval, passed_over uuid[]
+)
 returns uuid
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -36,6 +38,9 @@ declare
   mark bigint;
   holds_quarantine boolean;
   group_number bigint;
+  passed_over_numbers constant bigint[] := array(
+    select g.group_no from broker_private.groups g where g.conversation_group_id = any (passed_over)
+  );
 begin
   perform broker_private.assert_entry(caller);
   perform broker_private.check_receive(caller, queue_name, null, null, null, timeout);
@@ -43,7 +48,10 @@ begin
   from broker_private.queues q
   where q.name = queue_name;
   loop
-    group_number := broker_private.pick_group(queue);
+    group_number := case
+      when passed_over = '{}' then broker_private.pick_group(queue)
+      else broker_private.walk_to_group(queue, passed_over_numbers)
+    end;
     if group_number is not null and broker_private.is_poisoned(queue) then
       perform broker_private.refuse_poisoned_queue(queue_name);
     end if;
@@ -54,7 +62,7 @@ begin
     exit when group_number is null or exists (
       select from broker_private.messages m
       join broker_private.endpoints e on e.endpoint_no = m.endpoint_no
-      where m.group_no = group_number and e.local_end is null
+      where m.group_no = group_number and e.group_no = group_number and e.local_end is null
     );
     delete from broker_private.messages m
     where m.group_no = group_number and not exists (
@@ -62,7 +70,7 @@ begin
     );
   end loop;
   if marks is not null then
-    mark := case when group_number is null then broker_private.mark_empty_receive(marks) else nextval(marks) end;
+    mark := case when group_number is null and passed_over = '{}' then broker_private.mark_empty_receive(marks) else nextval(marks) end;
   end if;
   return (select g.conversation_group_id from broker_private.groups g where g.group_no = group_number);
 end

@@ -1,15 +1,19 @@
 -- broker_private.lock_named_group(queue, handle, group): locks the group that a RECEIVE names, waiting for whoever holds it.
--- Returns the group's number, and the endpoint's if a conversation was named.
+-- Returns the group's number, whether a move touched it, and the endpoint's number if a conversation was named.
 -- Errors: 8426 the handle is unknown or on another queue, 8436 the same for a group.
 create or replace function broker_private.lock_named_group(
-  queue integer, handle uuid, group_id uuid, out group_no bigint, out endpoint_no bigint
+  queue integer, handle uuid, group_id uuid, out group_no bigint, out endpoint_no bigint, out has_moved boolean
 )
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+  conversation_group broker_private.groups%rowtype;
 begin
   if handle is not null then
-    group_no := (broker_private.lock_group_of(handle)).group_no;
+    conversation_group := broker_private.lock_group_of(handle);
+    group_no := conversation_group.group_no;
+    has_moved := conversation_group.has_moved;
     select e.endpoint_no into endpoint_no
     from broker_private.endpoints e
     where e.conversation_handle = handle and e.queue_id = queue;
@@ -21,7 +25,7 @@ begin
     end if;
     return;
   end if;
-  select g.group_no into group_no
+  select g.group_no, g.has_moved into group_no, has_moved
   from broker_private.groups g
   where g.conversation_group_id = group_id and g.queue_id = queue
     and exists (

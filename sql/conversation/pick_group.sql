@@ -3,7 +3,7 @@
 -- oldest of the most urgent messages; returns its number, or null.
 --
 -- The oldest 16 messages of the queue are tried in one statement, which stops at the first group that can be locked. Only when
--- all 16 belong to groups that others hold does it walk on (walk_to_group). RECEIVE has this statement too: measured,
+-- all 16 belong to groups that others hold, or a move touched the first that it could lock, does it walk (walk_to_group). RECEIVE has this statement too: measured,
 -- a call of this function adds a tenth to a fifth to a RECEIVE TOP (1).
 -- Locks: the group's row, skipping groups that are locked.
 -- Plan: messages_head, at most 16 rows, then groups by key.
@@ -19,8 +19,9 @@ set enable_mergejoin = off
 as $$
 declare
   picked bigint;
+  has_moved boolean;
 begin
-  select c.group_no into picked
+  select c.group_no, g.has_moved into picked, has_moved
   from (
     select m.group_no from broker_private.messages m
     where m.queue_id = queue
@@ -30,9 +31,9 @@ begin
   join broker_private.groups g on g.group_no = c.group_no
   limit 1
   for update of g skip locked;
-  if picked is not null then
+  if picked is not null and not has_moved then
     return picked;
   end if;
-  return broker_private.walk_to_group(queue);
+  return broker_private.walk_to_group(queue, '{}');
 end
 $$;

@@ -85,6 +85,7 @@ declare
   retains boolean;
   receive_marks regclass;
   group_number bigint;
+  has_moved boolean;
   endpoint bigint;
   locations tid[];
   is_cut boolean;
@@ -122,7 +123,7 @@ begin
   loop
     if handle is null and group_id is null then
       -- As broker_private.pick_group does; here it saves the call.
-      select c.group_no into group_number
+      select c.group_no, g.has_moved into group_number, has_moved
       from (
         select m.group_no from broker_private.messages m
         where m.queue_id = queue
@@ -132,12 +133,13 @@ begin
       join broker_private.groups g on g.group_no = c.group_no
       limit 1
       for update of g skip locked;
-      if group_number is null then
-        group_number := broker_private.walk_to_group(queue);
+      if group_number is null or has_moved then
+        group_number := broker_private.walk_to_group(queue, '{}');
         exit when group_number is null;
+        select g.has_moved into has_moved from broker_private.groups g where g.group_no = group_number;
       end if;
     else
-      select l.group_no, l.endpoint_no into group_number, endpoint
+      select l.group_no, l.endpoint_no, l.has_moved into group_number, endpoint, has_moved
       from broker_private.lock_named_group(queue, handle, group_id) l;
     end if;
 
@@ -145,40 +147,53 @@ begin
       wanted := broker_private.set_aside(queue, group_number, wanted);
       exit when wanted = 0;
     end if;
-    if wanted = 1 then
+    if wanted = 1 and not has_moved then
       received := broker_private.receive_one(group_number, endpoint);
       exit when received is not null or handle is not null or group_id is not null;
       continue;
     end if;
-    select array_agg(m.location), count(*) = 1000 and wanted is distinct from 1000, sum(m.size)
-    into locations, is_cut, total_size
-    from (
-      select m.ctid as location, coalesce(octet_length(m.body), m.shared_size, 0) as size
-      from broker_private.messages m
-      where m.group_no = group_number and (endpoint is null or m.endpoint_no = endpoint)
-      order by m.precedence, m.endpoint_no, m.urgency, m.id
-      limit least(wanted, 1000)
-    ) m;
-    if total_size > 64 * 1024 * 1024 then
-      select array_agg(c.location order by c.place), count(*) < max(c.candidates) or max(c.candidates) = 1000 and wanted is distinct from 1000
-      into locations, is_cut
+    loop
+      select array_agg(m.location), count(*) = 1000 and wanted is distinct from 1000, sum(m.size)
+      into locations, is_cut, total_size
       from (
-        select
-          m.location,
-          row_number() over listed as place,
-          count(*) over () as candidates,
-          sum(m.size) over listed as total
+        select m.ctid as location, coalesce(octet_length(m.body), m.shared_size, 0) as size
+        from broker_private.messages m
+        where m.group_no = group_number and (endpoint is null or m.endpoint_no = endpoint)
+          and (not has_moved or exists (
+            select from broker_private.endpoints e where e.endpoint_no = m.endpoint_no and e.group_no = m.group_no
+          ))
+        order by m.precedence, m.endpoint_no, m.urgency, m.id
+        limit least(wanted, 1000)
+      ) m;
+      if total_size > 64 * 1024 * 1024 then
+        select array_agg(c.location order by c.place), count(*) < max(c.candidates) or max(c.candidates) = 1000 and wanted is distinct from 1000
+        into locations, is_cut
         from (
-          select m.ctid as location, coalesce(octet_length(m.body), m.shared_size, 0) as size, m.precedence, m.endpoint_no, m.urgency, m.id
-          from broker_private.messages m
-          where m.group_no = group_number and (endpoint is null or m.endpoint_no = endpoint)
-          order by m.precedence, m.endpoint_no, m.urgency, m.id
-          limit least(wanted, 1000)
-        ) m
-        window listed as (order by m.precedence, m.endpoint_no, m.urgency, m.id)
-      ) c
-      where c.place = 1 or c.total <= 64 * 1024 * 1024;
-    end if;
+          select
+            m.location,
+            row_number() over listed as place,
+            count(*) over () as candidates,
+            sum(m.size) over listed as total
+          from (
+            select m.ctid as location, coalesce(octet_length(m.body), m.shared_size, 0) as size, m.precedence, m.endpoint_no, m.urgency, m.id
+            from broker_private.messages m
+            where m.group_no = group_number and (endpoint is null or m.endpoint_no = endpoint)
+              and (not has_moved or exists (
+                select from broker_private.endpoints e where e.endpoint_no = m.endpoint_no and e.group_no = m.group_no
+              ))
+            order by m.precedence, m.endpoint_no, m.urgency, m.id
+            limit least(wanted, 1000)
+          ) m
+          window listed as (order by m.precedence, m.endpoint_no, m.urgency, m.id)
+        ) c
+        where c.place = 1 or c.total <= 64 * 1024 * 1024;
+      end if;
+      -- What it gathers came before what was found here, or together with it.
+      exit when not has_moved or broker_private.gather_moved(group_number) = 0;
+      if holds_quarantine then
+        wanted := broker_private.set_aside(queue, group_number, wanted);
+      end if;
+    end loop;
     exit when locations is null and (handle is not null or group_id is not null);
 
     with taken as materialized (

@@ -1,8 +1,9 @@
 -- hot path
--- broker_private.walk_to_group(queue): as pick_group, past the messages of groups that others hold: one probe for each such group.
+-- broker_private.walk_to_group(queue, passed over): as pick_group, past the messages of groups that others hold and of those passed over: one
+-- probe for each such group. Where a move touched the group it asks where the message belongs (pick_moved).
 -- Locks: the group's row, skipping groups that are locked.
 -- Plan: messages_head from its beginning for each probe.
-create or replace function broker_private.walk_to_group(queue integer)
+create or replace function broker_private.walk_to_group(queue integer, passed_over bigint[])
 returns bigint
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -14,23 +15,38 @@ set enable_mergejoin = off
 as $$
 declare
   picked bigint;
-  held bigint[] := '{}';
+  has_moved boolean;
+  held bigint[] := passed_over;
+  held_endpoints bigint[] := '{}';
   next_group bigint;
+  next_endpoint bigint;
 begin
   loop
-    select m.group_no into next_group
+    select m.group_no, m.endpoint_no into next_group, next_endpoint
     from broker_private.messages m
-    where m.queue_id = queue and m.group_no <> all (held)
+    where m.queue_id = queue and m.group_no <> all (held) and m.endpoint_no <> all (held_endpoints)
     order by m.precedence, m.id
     limit 1;
     if not found then
       return null;
     end if;
-    select g.group_no into picked from broker_private.groups g where g.group_no = next_group for update skip locked;
-    if found then
+    select g.group_no, g.has_moved into picked, has_moved
+    from broker_private.groups g
+    where g.group_no = next_group
+    for update skip locked;
+    if found and not has_moved then
       return picked;
+    elsif not found and not exists (
+      select from broker_private.moved_conversations v where v.endpoint_no = next_endpoint and v.old_group_no = next_group
+    ) then
+      held := held || next_group;
+    else
+      picked := broker_private.pick_moved(queue, next_endpoint);
+      if picked <> all (held) then
+        return picked;
+      end if;
+      held_endpoints := held_endpoints || next_endpoint;
     end if;
-    held := held || next_group;
   end loop;
 end
 $$;

@@ -1,5 +1,8 @@
--- broker.alter_service(name, queue, add_contracts, drop_contracts): ALTER SERVICE: which contracts it accepts as a target. Conversations that exist go on.
--- Errors: 8423 not found, 8493 nothing to change, 8425 contract, 8404 accepted already, 153, 229.
+-- broker.alter_service(name, queue, add_contracts, drop_contracts): ALTER SERVICE: which contracts it accepts as a target, and which queue it has.
+-- Conversations that exist go on, and go to the new queue with their messages, in their order. What is being sent to them meanwhile lands in
+-- the old queue, and follows: see sql/README.md, "What moves".
+-- Locks: with a queue, the service's row, then its groups in their order: it waits for sessions that work on them.
+-- Errors: 8423 not found, 8493 nothing to change, 208 queue, 8425 contract, 8404 accepted already, 153, 229.
 create or replace function broker.alter_service(
   name text, queue text default null, add_contracts text[] default '{}', drop_contracts text[] default '{}'
 )
@@ -23,6 +26,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   this broker_private.services%rowtype;
+  queue broker_private.queues%rowtype;
   contract broker_private.contracts%rowtype;
   contract_name text;
 begin
@@ -30,16 +34,16 @@ begin
   this := broker_private.find_service(service_name);
   perform broker_private.require_ownership(caller, this.owner, 'service', service_name);
   if new_queue is not null then
-    perform broker_private.refuse(
-      153, format('The service "%s" can''t move to another queue.', service_name), 'Leave queue out: moving a service is not built yet.'
-    );
-  elsif added is null or dropped is null then
+    queue := broker_private.find_queue(new_queue);
+    perform broker_private.require_ownership(caller, queue.owner, 'queue', queue.name);
+  end if;
+  if added is null or dropped is null then
     perform broker_private.refuse(
       153, format('A list of contracts of service "%s" is NULL.', service_name), 'Leave the list out, or give ''{}''.'
     );
-  elsif cardinality(added) + cardinality(dropped) = 0 then
+  elsif cardinality(added) + cardinality(dropped) = 0 and coalesce(queue.queue_id = this.queue_id, true) then
     perform broker_private.refuse(
-      8493, format('Nothing is to be changed of the service "%s".', service_name), 'Give add_contracts or drop_contracts.'
+      8493, format('Nothing is to be changed of the service "%s".', service_name), 'Give another queue, add_contracts or drop_contracts.'
     );
   end if;
   foreach contract_name in array dropped loop
@@ -63,6 +67,15 @@ begin
       );
     end if;
   end loop;
+  if queue.queue_id <> this.queue_id then
+    select s.queue_id into this.queue_id from broker_private.services s where s.service_id = this.service_id for update;
+    insert into broker_private.moved_services as v (service_id, old_queue_id, moved_at, moved_by)
+    values (this.service_id, this.queue_id, broker_private.clock(), pg_current_xact_id())
+    on conflict (service_id, old_queue_id) do update set moved_at = excluded.moved_at, moved_by = excluded.moved_by;
+    update broker_private.services s set queue_id = queue.queue_id where s.service_id = this.service_id;
+    this.queue_id := queue.queue_id;
+    perform broker_private.rehome_service(this.service_id, true);
+  end if;
   perform broker_private.deliver_waiting(this.queue_id);
   return true;
 end

@@ -34,6 +34,7 @@ begin
   -- First the name, so that no conversation with it begins while this waits for those that there are.
   update broker_private.services s set name = null, dropped_name = service_name, queue_id = null where s.service_id = this.service_id;
   delete from broker_private.service_contracts c where c.service_id = this.service_id;
+  delete from broker_private.moved_services v where v.service_id = this.service_id;
   delete from broker_private.permissions p where p.class = 'S' and p.securable_id = this.service_id;
   perform from broker_private.groups g where g.service_id = this.service_id order by g.group_no for update;
   for endpoint in

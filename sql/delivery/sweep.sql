@@ -61,6 +61,7 @@ begin
   delete from broker_private.transmission_status s where s.endpoint_no = any (gone);
   delete from broker_private.conversation_timers t where t.endpoint_no = any (gone);
   delete from broker_private.sequence_counters n where n.endpoint_no = any (gone);
+  delete from broker_private.moved_conversations v where v.endpoint_no = any (gone);
   delete from broker_private.far_events f where f.endpoint_no = any (gone);
   delete from broker_private.groups g
   where g.group_no in (select e.group_no from broker_private.endpoints e where e.endpoint_no = any (gone))

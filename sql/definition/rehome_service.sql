@@ -1,0 +1,47 @@
+-- broker_private.rehome_service(service, waits): lets the conversations of a service, their messages and what is retained follow it to the queue
+-- that it has now.
+-- Locks: the groups of the service that are not there yet, in the order of their numbers; those that others hold are waited for, or left.
+create or replace function broker_private.rehome_service(service integer, waits boolean)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+declare
+  queue constant integer := (select s.queue_id from broker_private.services s where s.service_id = service);
+  group_nos bigint[];
+begin
+  if waits then
+    group_nos := array(
+      select g.group_no from broker_private.groups g
+      where g.group_no in (select e.group_no from broker_private.endpoints e where e.service_id = service and e.queue_id <> queue)
+      order by g.group_no
+      for update
+    );
+  else
+    group_nos := array(
+      select g.group_no from broker_private.groups g
+      where g.group_no in (select e.group_no from broker_private.endpoints e where e.service_id = service and e.queue_id <> queue)
+      order by g.group_no
+      for update skip locked
+    );
+  end if;
+  update broker_private.groups g set queue_id = queue, has_moved = true where g.group_no = any (group_nos);
+  update broker_private.messages m set queue_id = queue where m.group_no = any (group_nos);
+  update broker_private.retained_messages r set queue_id = queue
+  from broker_private.endpoints e
+  where e.group_no = any (group_nos) and r.endpoint_no = e.endpoint_no;
+  -- The new queue may not retain: what is sent then is not counted.
+  delete from broker_private.sequence_counters n
+  using broker_private.endpoints e
+  where e.group_no = any (group_nos) and n.endpoint_no = e.endpoint_no and n.kind = 'S';
+  update broker_private.endpoints e set queue_id = queue where e.group_no = any (group_nos);
+  update broker_private.queues q set holds_quarantine = true
+  where q.queue_id = queue and not q.holds_quarantine and exists (
+    select from broker_private.quarantine z
+    join broker_private.endpoints e on e.endpoint_no = z.endpoint_no
+    where e.service_id = service
+  );
+  perform broker_private.note_arrival(queue);
+end
+$$;
