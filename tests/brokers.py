@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import psycopg
 
 from pybroker.embedded import EmbeddedServer
-from pybroker.migrations import migrate
+from tests.conftest import migrated_database
 from tests.shop import Session
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 INITIATOR_DEFINITIONS = """
@@ -37,6 +37,9 @@ select broker.create_service('//warehouse', 'warehouse', '{ordering}');
 """
 
 
+_KEYS: dict[str, dict[str, bytes]] = {}
+
+
 class Site:
     """A server with one database, and the worker beside it."""
 
@@ -47,9 +50,8 @@ class Site:
         self.port = _free_port()
         self.worker: subprocess.Popen[str] | None = None
         self.log = directory / f"{name}.log"
-        server.create_database(name)
+        migrated_database(server, name)
         self.url = server.tcp_url(name)
-        migrate(self.url)
         self.psql = self.session()
 
     def session(self, *, autocommit: bool = True) -> Session:
@@ -60,17 +62,16 @@ class Site:
         self.psql = self.session()
 
     def certificate(self) -> str:
-        run = [
-            sys.executable,
-            "-m",
-            "pybroker",
-            "certificate",
-            "create",
-            self.name,
-            "--key-directory",
-            self.keys,
-        ]
-        subprocess.run(run, check=True, capture_output=True)
+        """Make this site's key and certificate; a process makes one of each name, and copies it for its next tests."""
+        if self.name not in _KEYS:
+            run = [sys.executable, "-m", "pybroker", "certificate", "create", self.name]
+            subprocess.run([*run, "--key-directory", self.keys], check=True, capture_output=True)
+            _KEYS[self.name] = {file.name: file.read_bytes() for file in self.keys.iterdir()}
+        self.keys.mkdir(mode=0o700, exist_ok=True)
+        for name, content in _KEYS[self.name].items():
+            file = self.keys / name
+            file.touch(mode=0o600)
+            file.write_bytes(content)
         return (self.keys / f"{self.name}.pem").read_text()
 
     def trust(self, name: str, pem: str) -> None:
@@ -126,15 +127,32 @@ class Site:
             self.kill_worker()
         self.psql.connection.close()
 
+    def drop_database(self) -> None:
+        with psycopg.connect(self.server.url("postgres"), autocommit=True) as session:
+            session.execute(f"drop database {self.name} with (force)".encode())
+
 
 @contextmanager
-def two_sites(directory: Path, *, versions: tuple[int, int] = (18, 18)) -> Iterator[tuple[Site, Site]]:
-    """Yield the initiator's and the target's site: routed, trusting each other, their workers not yet started."""
+def two_sites(
+    directory: Path,
+    *,
+    versions: tuple[int, int] = (18, 18),
+    server_for: Callable[[str, int], EmbeddedServer] | None = None,
+) -> Iterator[tuple[Site, Site]]:
+    """Yield the initiator's and the target's site: routed, trusting each other, their workers not yet started.
+
+    Without `server_for` each has a server of its own, which a test may kill.
+    """
     with ExitStack() as stack:
         sites = []
         for name, version in zip(("shop", "warehouse"), versions, strict=True):
-            server = stack.enter_context(EmbeddedServer(version=version, listen=True))
-            site = Site(name, server, directory)
+            if server_for is None:
+                server = stack.enter_context(EmbeddedServer(version=version, listen=True))
+                site = Site(name, server, directory)
+            else:
+                server = server_for(name, version)
+                site = Site(name, server, directory)
+                stack.callback(site.drop_database)
             stack.callback(site.close)
             sites.append(site)
         initiator, target = sites

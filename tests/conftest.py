@@ -88,6 +88,21 @@ def server(start_server: Callable[[int], EmbeddedServer]) -> EmbeddedServer:
     return start_server(NEWEST)
 
 
+@pytest.fixture(scope="session")
+def server_for() -> Iterator[Callable[[str, int], EmbeddedServer]]:
+    """A function that starts a server of this version for a site once in this process; clients and workers may use TCP."""
+    running: dict[tuple[str, int], EmbeddedServer] = {}
+    with ExitStack() as servers:
+
+        def start(site: str, version: int) -> EmbeddedServer:
+            if (site, version) not in running:
+                server = EmbeddedServer(version=version, listen=True, settings=SETTINGS)
+                running[site, version] = servers.enter_context(server)
+            return running[site, version]
+
+        yield start
+
+
 def _versions() -> list[int]:
     """Return the versions that the tests run on: all three, or those that PYBROKER_TEST_VERSIONS lists, such as "18"."""
     chosen = os.environ.get("PYBROKER_TEST_VERSIONS", "15,16,18")
@@ -107,7 +122,7 @@ def make_database(server: EmbeddedServer) -> Callable[[str], Database]:
     """A function that makes a migrated database with a name of its own."""
 
     def make(prefix: str = "test") -> Database:
-        return _migrated(server, f"{prefix}_{uuid.uuid4().hex[:8]}")
+        return migrated_database(server, f"{prefix}_{uuid.uuid4().hex[:8]}")
 
     return make
 
@@ -115,13 +130,13 @@ def make_database(server: EmbeddedServer) -> Callable[[str], Database]:
 @pytest.fixture
 def database(server: EmbeddedServer) -> Database:
     """A migrated database on the newest PostgreSQL."""
-    return _migrated(server, f"test_{uuid.uuid4().hex[:8]}")
+    return migrated_database(server, f"test_{uuid.uuid4().hex[:8]}")
 
 
 @pytest.fixture
 def any_database(any_server: EmbeddedServer) -> Database:
     """A migrated database on each PostgreSQL."""
-    return _migrated(any_server, f"test_{uuid.uuid4().hex[:8]}")
+    return migrated_database(any_server, f"test_{uuid.uuid4().hex[:8]}")
 
 
 @pytest.fixture
@@ -145,7 +160,7 @@ def clock(shop: Shop) -> Callable[[str], None]:
     return move
 
 
-def _migrated(server: EmbeddedServer, name: str) -> Database:
+def migrated_database(server: EmbeddedServer, name: str) -> Database:
     """Copy a database that was migrated once for each server; a broker instance needs a guid of its own."""
     if server.data_directory not in _SERVERS_WITH_TEMPLATE:
         server.create_database("migrated")

@@ -20,10 +20,14 @@ if TYPE_CHECKING:
     from pathlib import Path
     from uuid import UUID
 
+    from pybroker.embedded import EmbeddedServer
+
+    ServerFor = Callable[[str, int], EmbeddedServer]
+
 
 @pytest.fixture
-def sites(tmp_path: Path) -> Iterator[tuple[Site, Site]]:
-    with two_sites(tmp_path) as (initiator, target):
+def sites(tmp_path: Path, server_for: ServerFor) -> Iterator[tuple[Site, Site]]:
+    with two_sites(tmp_path, server_for=server_for) as (initiator, target):
         initiator.start_worker()
         target.start_worker()
         yield initiator, target
@@ -62,8 +66,10 @@ def test_a_conversation_goes_there_and_back_and_both_sides_end(sites: tuple[Site
     until(lambda: shop.psql.rows("select from broker.transmission_queue") == [])
 
 
-def test_row_045_072_messages_wait_for_the_acknowledgement_and_the_end_for_its_own(tmp_path: Path) -> None:
-    with two_sites(tmp_path) as (shop, warehouse):
+def test_row_045_072_messages_wait_for_the_acknowledgement_and_the_end_for_its_own(
+    tmp_path: Path, server_for: ServerFor
+) -> None:
+    with two_sites(tmp_path, server_for=server_for) as (shop, warehouse):
         dialog = begin(shop)
         shop.psql.send(dialog, "order", b"0")
         shop.psql.end(dialog)
@@ -108,10 +114,10 @@ def test_row_006_the_receiver_applies_its_own_validation(sites: tuple[Site, Site
     assert warehouse.psql.receive(timeout="10 s") == [("order", 0, None)]
 
 
-def test_postgresql_15_and_18_talk_to_each_other(tmp_path: Path) -> None:
+def test_postgresql_15_and_18_talk_to_each_other(tmp_path: Path, server_for: ServerFor) -> None:
     if 15 not in available_versions():
         pytest.skip("PostgreSQL 15 is not installed here")
-    with two_sites(tmp_path, versions=(15, 18)) as (shop, warehouse):
+    with two_sites(tmp_path, versions=(15, 18), server_for=server_for) as (shop, warehouse):
         dialog = begin(shop)
         shop.psql.send(dialog, "order", "grün".encode())
         shop.psql.rows("select broker.send(%s, 'invoice', '<id>1</id>'::xml)", dialog)
@@ -127,8 +133,8 @@ def test_postgresql_15_and_18_talk_to_each_other(tmp_path: Path) -> None:
         assert shop.psql.receive("shop", timeout="30 s") == [("ack", 0, b"back")]
 
 
-def test_row_074_an_error_drops_what_waits_and_arrives_alone(tmp_path: Path) -> None:
-    with two_sites(tmp_path) as (shop, warehouse):
+def test_row_074_an_error_drops_what_waits_and_arrives_alone(tmp_path: Path, server_for: ServerFor) -> None:
+    with two_sites(tmp_path, server_for=server_for) as (shop, warehouse):
         dialog = begin(shop)
         shop.psql.send(dialog, "order", b"0")
         shop.psql.send(dialog, "order", b"1")
@@ -188,8 +194,10 @@ def test_a_dialog_that_the_far_broker_refuses_holds_no_other_up(sites: tuple[Sit
     until(lambda: "9795" in shop.psql.value("select broker.get_transmission_status(%s)", refused))
 
 
-def test_a_foreign_certificate_gets_no_message_through_and_the_sender_learns_why(tmp_path: Path) -> None:
-    with two_sites(tmp_path) as (shop, warehouse):
+def test_a_foreign_certificate_gets_no_message_through_and_the_sender_learns_why(
+    tmp_path: Path, server_for: ServerFor
+) -> None:
+    with two_sites(tmp_path, server_for=server_for) as (shop, warehouse):
         warehouse.psql.rows("select broker.revoke('CONNECT', 'ENDPOINT', 'endpoint', 'shop_user')")
         dialog = begin(shop)
         shop.psql.send(dialog)
@@ -207,8 +215,8 @@ def test_a_foreign_certificate_gets_no_message_through_and_the_sender_learns_why
         assert warehouse.psql.receive(timeout="60 s") == [("order", 0, None)]
 
 
-def test_a_worker_needs_no_more_than_a_worker_role(tmp_path: Path) -> None:
-    with two_sites(tmp_path) as (shop, warehouse):
+def test_a_worker_needs_no_more_than_a_worker_role(tmp_path: Path, server_for: ServerFor) -> None:
+    with two_sites(tmp_path, server_for=server_for) as (shop, warehouse):
         for site in (shop, warehouse):
             site.psql.rows("create role carrier login; create role clerk nologin; grant clerk to carrier")
             migrate(site.url, worker_roles=["carrier"])

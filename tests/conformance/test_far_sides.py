@@ -10,15 +10,18 @@ from tests.brokers import Site, two_sites
 from tests.shop import END_DIALOG, ERROR, until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from uuid import UUID
 
+    from pybroker.embedded import EmbeddedServer
     from tests.shop import Session
 
 
 @pytest.fixture(scope="module")
-def sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, Site]]:
-    with two_sites(tmp_path_factory.mktemp("sites")) as (initiator, target):
+def sites(
+    tmp_path_factory: pytest.TempPathFactory, server_for: Callable[[str, int], EmbeddedServer]
+) -> Iterator[tuple[Site, Site]]:
+    with two_sites(tmp_path_factory.mktemp("sites"), server_for=server_for) as (initiator, target):
         # The same contract by name, but each side has its own idea of who sends what.
         for site, by_initiator, by_target in (
             (initiator, "order,return,note", "ack,label"),
