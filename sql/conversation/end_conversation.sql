@@ -44,6 +44,8 @@ begin
     perform broker_private.refuse(
       8422, format('The error description has %s characters.', length(error_description)), 'It has at most 3000 characters.'
     );
+  elsif with_cleanup is null then
+    perform broker_private.refuse(153, 'The option cleanup of END CONVERSATION is NULL.', 'Use true or false.');
   elsif is_error and with_cleanup then
     perform broker_private.refuse(
       153, 'error_code and cleanup exclude each other.', 'With cleanup the far side is told nothing: leave one of them out.'

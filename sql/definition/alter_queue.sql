@@ -46,6 +46,9 @@ begin
   perform broker_private.assert_entry(caller);
   this := broker_private.find_queue(queue_name);
   perform broker_private.require_ownership(caller, this.owner, 'queue', this.name);
+  if without_activation is null then
+    perform broker_private.refuse(153, format('drop_activation is NULL for the queue "%s".', this.name), 'Use true or false.');
+  end if;
   -- Rollbacks may have turned it off with nobody there yet to write that down; no other option turns it on again.
   if broker_private.is_poisoned(this.queue_id) then
     perform broker_private.disable_poisoned_queue(this.queue_id);

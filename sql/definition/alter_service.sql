@@ -33,15 +33,13 @@ begin
   perform broker_private.assert_entry(caller);
   this := broker_private.find_service(service_name);
   perform broker_private.require_ownership(caller, this.owner, 'service', service_name);
+  perform broker_private.check_contract_list(service_name, added);
+  perform broker_private.check_contract_list(service_name, dropped);
   if new_queue is not null then
     queue := broker_private.find_queue(new_queue);
     perform broker_private.require_ownership(caller, queue.owner, 'queue', queue.name);
   end if;
-  if added is null or dropped is null then
-    perform broker_private.refuse(
-      153, format('A list of contracts of service "%s" is NULL.', service_name), 'Leave the list out, or give ''{}''.'
-    );
-  elsif cardinality(added) + cardinality(dropped) = 0 and coalesce(queue.queue_id = this.queue_id, true) then
+  if cardinality(added) + cardinality(dropped) = 0 and coalesce(queue.queue_id = this.queue_id, true) then
     perform broker_private.refuse(
       8493, format('Nothing is to be changed of the service "%s".', service_name), 'Give another queue, add_contracts or drop_contracts.'
     );

@@ -5,7 +5,7 @@ create or replace function broker.create_contract(
   sent_by_initiator text[] default '{}',
   sent_by_target text[] default '{}',
   sent_by_any text[] default '{}',
-  owner name default null
+  owner text default null
 )
 returns void
 language plpgsql
@@ -19,7 +19,7 @@ end
 $$;
 
 create or replace function broker_private.create_contract(
-  caller name, contract_name text, by_initiator text[], by_target text[], by_any text[], contract_owner name
+  caller name, contract_name text, by_initiator text[], by_target text[], by_any text[], contract_owner text
 )
 returns boolean
 language plpgsql security definer

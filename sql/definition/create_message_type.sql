@@ -2,7 +2,7 @@
 -- Validation: NONE, EMPTY, WELL_FORMED_XML, or VALID_JSON, which is ours: the body parses as JSON.
 -- Errors: 103 and 153 name, 153 validation, 229 no right, 2714 exists.
 create or replace function broker.create_message_type(
-  name text, validation text default 'NONE', schema_collection text default null, owner name default null
+  name text, validation text default 'NONE', schema_collection text default null, owner text default null
 )
 returns void
 language plpgsql
@@ -16,7 +16,7 @@ end
 $$;
 
 create or replace function broker_private.create_message_type(
-  caller name, type_name text, type_validation text, type_schema_collection text, type_owner name
+  caller name, type_name text, type_validation text, type_schema_collection text, type_owner text
 )
 returns boolean
 language plpgsql security definer

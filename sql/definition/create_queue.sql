@@ -13,8 +13,8 @@ create or replace function broker.create_queue(
   poison_action text default 'DISABLE_QUEUE',
   scaling text default 'SERVICE_BROKER',
   watchdog interval default '60 s',
-  owner name default null,
-  schema name default current_schema()
+  owner text default null,
+  schema text default current_schema()
 )
 returns void
 language plpgsql
@@ -47,7 +47,7 @@ $$;
 create or replace function broker_private.create_queue(
   caller name, queue_name text, status boolean, retention boolean, procedure_name text, readers integer,
   activation boolean, run_as text, poison_handling boolean, poison text, scaling_policy text, watchdog_interval interval,
-  queue_owner name, schema_name name
+  queue_owner text, schema_name text
 )
 returns integer
 language plpgsql security definer

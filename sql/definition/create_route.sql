@@ -7,7 +7,7 @@ create or replace function broker.create_route(
   broker_instance text default null,
   lifetime interval default null,
   mirror_address text default null,
-  owner name default null,
+  owner text default null,
   scope text default 'DATABASE'
 )
 returns void
@@ -25,7 +25,7 @@ $$;
 
 create or replace function broker_private.create_route(
   caller name, route_name text, route_address text, far_service text, instance text, route_lifetime interval, mirror text,
-  route_owner name, route_scope text
+  route_owner text, route_scope text
 )
 returns boolean
 language plpgsql security definer

@@ -1,7 +1,7 @@
 -- broker.create_service(name, queue, contracts, owner): CREATE SERVICE. The contracts are those it accepts as a target.
 -- Errors: 208 queue, 8425 contract, 8404 a contract twice, 2714 exists, 103, 153, 229.
 create or replace function broker.create_service(
-  name text, queue text, contracts text[] default '{}', owner name default null
+  name text, queue text, contracts text[] default '{}', owner text default null
 )
 returns void
 language plpgsql
@@ -15,7 +15,7 @@ end
 $$;
 
 create or replace function broker_private.create_service(
-  caller name, service_name text, queue_name text, contract_names text[], service_owner name
+  caller name, service_name text, queue_name text, contract_names text[], service_owner text
 )
 returns boolean
 language plpgsql security definer
@@ -32,11 +32,7 @@ begin
   service_owner := broker_private.require_creation(caller, 'service', service_owner);
   queue := broker_private.find_queue(queue_name);
   perform broker_private.require_ownership(caller, queue.owner, 'queue', queue.name);
-  if contract_names is null then
-    perform broker_private.refuse(
-      153, format('The list of contracts of service "%s" is NULL.', service_name), 'Leave the list out, or give ''{}''.'
-    );
-  end if;
+  perform broker_private.check_contract_list(service_name, contract_names);
   insert into broker_private.services (name, owner, queue_id) values (service_name, service_owner, queue.queue_id)
   on conflict (name) do nothing
   returning service_id into new_id;

@@ -1,6 +1,6 @@
 -- broker_private.require_creation(role, kind, owner): who may create broker objects, and for whom; returns the owner to record.
 -- CREATE on the database stands for membership in db_ddladmin; an owner other than oneself must be a role one is a member of.
-create or replace function broker_private.require_creation(role_name name, kind text, owner_name name)
+create or replace function broker_private.require_creation(role_name name, kind text, owner_name text)
 returns name
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -12,15 +12,16 @@ begin
       format('Let the owner of the database run: GRANT CREATE ON DATABASE %I TO %I', current_database(), role_name)
     );
   end if;
-  if owner_name = '' then
-    perform broker_private.refuse(153, format('The owner of the %s is an empty name.', kind), 'Name a role, or leave owner out.');
+  if owner_name is null then
+    return role_name;
   end if;
-  if owner_name is not null and not broker_private.is_owner(role_name, owner_name) then
+  perform broker_private.check_owner(owner_name);
+  if not broker_private.is_owner(role_name, owner_name::name) then
     perform broker_private.refuse(
       229, format('Role "%s" may not make "%s" the owner of a %s.', role_name, owner_name, kind),
       'Name yourself, or a role that you are a member of.'
     );
   end if;
-  return coalesce(owner_name, role_name);
+  return owner_name;
 end
 $$;

@@ -1,7 +1,7 @@
 -- broker.alter_authorization(securable_class, name, owner): ALTER AUTHORIZATION: gives a message type, contract, queue, service or route another
 -- owner. Classes: MESSAGE TYPE, CONTRACT, QUEUE, SERVICE, ROUTE.
 -- Errors: 153 class or owner, 208, 8423, 8425, 8428 not found, 9663 system object, 229 not the owner, or not a member of the new one.
-create or replace function broker.alter_authorization(securable_class text, name text, owner name)
+create or replace function broker.alter_authorization(securable_class text, name text, owner text)
 returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -14,7 +14,7 @@ end
 $$;
 
 create or replace function broker_private.alter_authorization(
-  caller name, class_name text, securable_name text, new_owner name
+  caller name, class_name text, securable_name text, new_owner text
 )
 returns boolean
 language plpgsql security definer
@@ -25,7 +25,7 @@ declare
   securable record;
 begin
   perform broker_private.assert_entry(caller);
-  perform broker_private.check_name('owner', new_owner);
+  perform broker_private.check_owner(new_owner);
   case class_name
     when 'MESSAGE TYPE' then
       select t.message_type_id as id, t.owner into securable from broker_private.find_message_type(securable_name) t;

@@ -1,7 +1,7 @@
 -- broker.create_certificate(name, certificate_pem, user_name): CREATE CERTIFICATE: the public certificate of this or another worker. The user
 -- that owns it may be a principal that is no database role. Private keys live in the worker's key directory, never here.
 -- Errors: 153 not one PEM certificate, or a private key, 2714 exists, 103, 229.
-create or replace function broker.create_certificate(name text, certificate_pem text, user_name name)
+create or replace function broker.create_certificate(name text, certificate_pem text, user_name text)
 returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -13,7 +13,7 @@ begin
 end
 $$;
 
-create or replace function broker_private.create_certificate(caller name, certificate_name text, pem text, owner_name name)
+create or replace function broker_private.create_certificate(caller name, certificate_name text, pem text, owner_name text)
 returns boolean
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -33,7 +33,7 @@ begin
       'Give the text of one file that pybroker certificate create made: it begins with -----BEGIN CERTIFICATE-----.'
     );
   end if;
-  perform broker_private.check_name('user of the certificate', owner_name);
+  perform broker_private.check_role_name('user of the certificate', owner_name);
   insert into broker_private.certificates (name, user_name, certificate_pem) values (certificate_name, owner_name, pem)
   on conflict (name) do nothing;
   if not found then

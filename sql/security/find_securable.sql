@@ -1,6 +1,6 @@
 -- broker_private.find_securable(caller, permission, class, name, grantee): the class code and the id of what a GRANT or REVOKE names, if the caller may say who uses it.
 create or replace function broker_private.find_securable(
-  role_name name, permission_name text, class_name text, securable_name text, grantee_name name,
+  role_name name, permission_name text, class_name text, securable_name text, grantee_name text,
   out class "char", out securable_id integer
 )
 language plpgsql
@@ -11,7 +11,7 @@ declare
   queue broker_private.queues%rowtype;
   contract broker_private.contracts%rowtype;
 begin
-  perform broker_private.check_name('role', grantee_name);
+  perform broker_private.check_role_name('role', grantee_name);
   case coalesce(permission_name, 'NULL') || ' on ' || coalesce(class_name, 'NULL')
     when 'SEND on SERVICE' then
       service := broker_private.find_service(securable_name);

@@ -1,7 +1,7 @@
 -- broker.grant(permission, securable_class, securable_name, role): GRANT: SEND on SERVICE, RECEIVE on QUEUE, REFERENCES on CONTRACT, CONNECT on
 -- ENDPOINT. The role may be public, or a principal that is no database role. By the object's owner.
 -- Errors: 153 the permission does not go with the class, 208, 8423, 8425 the object, 229.
-create or replace function broker.grant(permission text, securable_class text, securable_name text, role name)
+create or replace function broker.grant(permission text, securable_class text, securable_name text, role text)
 returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -14,7 +14,7 @@ end
 $$;
 
 create or replace function broker_private.grant(
-  caller name, permission_name text, class_name text, securable_name text, grantee_name name
+  caller name, permission_name text, class_name text, securable_name text, grantee_name text
 )
 returns boolean
 language plpgsql security definer

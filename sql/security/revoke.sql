@@ -1,6 +1,6 @@
 -- broker.revoke(permission, securable_class, securable_name, role): REVOKE: takes what broker.grant gave. What was not granted stays as it is.
 -- Errors: as broker.grant.
-create or replace function broker.revoke(permission text, securable_class text, securable_name text, role name)
+create or replace function broker.revoke(permission text, securable_class text, securable_name text, role text)
 returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -13,7 +13,7 @@ end
 $$;
 
 create or replace function broker_private.revoke(
-  caller name, permission_name text, class_name text, securable_name text, grantee_name name
+  caller name, permission_name text, class_name text, securable_name text, grantee_name text
 )
 returns boolean
 language plpgsql security definer
