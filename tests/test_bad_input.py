@@ -89,6 +89,18 @@ class Line:
 
 DIALOG = {"conversation_handle": "{dialog}"}
 BAD_TYPE = {"conversation_handle": NO_HANDLE, "message_type": unknown("order")}
+DIALOGS = {"conversation_handles": "array[{dialog}]::uuid[]"}
+BAD_ALL = {
+    "conversation_handles": [
+        "'{}'",
+        "array[null]::uuid[]",
+        "array[{dialog}, {dialog}]::uuid[]",
+        "array[{dialog}, null]::uuid[]",
+        f"array[{{dialog}}, {NO_HANDLE[0]}]::uuid[]",
+        "array[array[{dialog}]]::uuid[]",
+    ],
+    "message_type": unknown("order"),
+}
 QUEUE_OPTIONS = {
     "status": "true",
     "retention": "false",
@@ -188,10 +200,9 @@ LINES: dict[str, Line] = {
         {"securable_class": choice("QUEUE"), "name": unknown("shop"), "owner": OWNER},
     ),
     "alter_broker(text,boolean)": Line(
-        {"action": "'ENABLE_BROKER'", "honor_broker_priority": "null"},
+        {"action": "'ENABLE_BROKER'", "honor_broker_priority": "true"},
         {"action": choice("ENABLE_BROKER")},
         nullable={"action", "honor_broker_priority"},
-        anything={"honor_broker_priority"},
     ),
     "alter_broker_priority(text,text,text,text,integer)": Line(
         {"name": "'express'", **PRIORITY},
@@ -406,6 +417,21 @@ LINES: dict[str, Line] = {
     "send(uuid,text,xml)": Line(
         {**DIALOG, "message_type": "'order'", "body": "'<x/>'::xml"},
         BAD_TYPE,
+        anything={"body"},
+        needs_xml=True,
+    ),
+    "send_all(uuid[],text,bytea)": Line(
+        {**DIALOGS, "message_type": "'order'", "body": "'x'::bytea"}, BAD_ALL, anything={"body"}
+    ),
+    "send_all(uuid[],text,jsonb)": Line(
+        {**DIALOGS, "message_type": "'order'", "body": "'1'::jsonb"}, BAD_ALL, anything={"body"}
+    ),
+    "send_all(uuid[],text,text)": Line(
+        {**DIALOGS, "message_type": "'order'", "body": "'x'::text"}, BAD_ALL, anything={"body"}
+    ),
+    "send_all(uuid[],text,xml)": Line(
+        {**DIALOGS, "message_type": "'order'", "body": "'<x/>'::xml"},
+        BAD_ALL,
         anything={"body"},
         needs_xml=True,
     ),
