@@ -2,7 +2,7 @@
 -- Whatever is read before the lock may be old when the lock comes; callers read the endpoint after it. A session in
 -- REPEATABLE READ can't, so there the endpoint is locked too: it fails with 40001 if the endpoint changed since.
 -- Locks: the group's row.
--- Errors: 8418 no handle, 8426 unknown handle.
+-- Errors: 8426 unknown handle.
 create or replace function broker_private.lock_group_of(handle uuid)
 returns broker_private.groups
 language plpgsql
@@ -11,9 +11,6 @@ as $$
 declare
   conversation_group broker_private.groups%rowtype;
 begin
-  if handle is null then
-    perform broker_private.refuse(8418, 'The conversation handle is missing.', 'Give the handle that broker.begin_dialog or broker.receive returned.');
-  end if;
   loop
     select g.* into conversation_group
     from broker_private.endpoints e
@@ -23,7 +20,7 @@ begin
     for update of g;
     if not found then
       perform broker_private.refuse(
-        8426, format('The conversation handle "%s" is not found.', handle),
+        8426, format('The conversation handle "%s" is not found.', coalesce(handle::text, 'NULL')),
         'It never existed here, or the conversation is over: broker.conversation_endpoints lists those of this database.'
       );
     end if;
