@@ -15,7 +15,7 @@ begin
   if owner_name is null then
     return role_name;
   end if;
-  perform broker_private.check_owner(owner_name);
+  perform broker_private.check_role_name('owner', owner_name);
   if not broker_private.is_owner(role_name, owner_name::name) then
     perform broker_private.refuse(
       229, format('Role "%s" may not make "%s" the owner of a %s.', role_name, owner_name, kind),

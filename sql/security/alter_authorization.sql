@@ -25,7 +25,7 @@ declare
   securable record;
 begin
   perform broker_private.assert_entry(caller);
-  perform broker_private.check_owner(new_owner);
+  perform broker_private.check_role_name('owner', new_owner);
   case class_name
     when 'MESSAGE TYPE' then
       select t.message_type_id as id, t.owner into securable from broker_private.find_message_type(securable_name) t;
