@@ -384,6 +384,34 @@ class Broker:
         rows = self._session.run(steps)
         return [Message(*(*row, self.conversation(row[statements.HANDLE]))) for row in rows]
 
+    def receive_groups(
+        self, queue: str, max_groups: int, *, top: int | None = None, timeout: Duration | None = 0
+    ) -> list[Message]:
+        """Take messages of several conversation groups in one call, and lock each for the transaction.
+
+        For a program whose groups have few messages each: one commit then serves many. Messages are ordered
+        by group, ``conversation_group_id`` says which; within one they are as :meth:`receive` gives them. It
+        waits as that does if there is no message at all, and never for further groups.
+
+        Args:
+            queue: its name.
+            max_groups: at most so many groups, 1 or more.
+            top: at most so many messages of each group; None for all.
+            timeout: seconds, or a timedelta, to wait for a message; None for ever.
+
+        Returns:
+            The messages, none if nothing came in time.
+
+        Raises:
+            QueueNotFound, QueueDisabledError, PermissionDenied: 208, 9617, 229.
+            ArgumentError: max_groups is below 1, or top or timeout is negative (153).
+        """
+        steps = statements.receive_groups(
+            queue, max_groups, top, timeout=timeout, is_in_transaction=self._session.is_in_transaction()
+        )
+        rows = self._session.run(steps)
+        return [Message(*(*row, self.conversation(row[statements.HANDLE]))) for row in rows]
+
     def get_conversation_group(self, queue: str, *, timeout: Duration | None = 0) -> UUID | None:
         """Lock the next free group that has messages, and return its id; None if there is none in time.
 
@@ -665,6 +693,21 @@ class AsyncBroker:
             conversation_group_id=conversation_group_id,
             timeout=timeout,
             is_in_transaction=self._session.is_in_transaction(),
+        )
+        rows = await self._session.run(steps)
+        return [AsyncMessage(*(*row, self.conversation(row[statements.HANDLE]))) for row in rows]
+
+    async def receive_groups(
+        self,
+        queue: str,
+        max_groups: int,
+        *,
+        top: int | None = None,
+        timeout: Duration | None = 0,  # noqa: ASYNC109 - the database's
+    ) -> list[AsyncMessage]:
+        """Take messages of several conversation groups in one call; see :meth:`Broker.receive_groups`."""
+        steps = statements.receive_groups(
+            queue, max_groups, top, timeout=timeout, is_in_transaction=self._session.is_in_transaction()
         )
         rows = await self._session.run(steps)
         return [AsyncMessage(*(*row, self.conversation(row[statements.HANDLE]))) for row in rows]

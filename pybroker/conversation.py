@@ -91,6 +91,22 @@ class Conversation:
         """
         self._session.run(statements.end_conversation(self.handle, error_code, error_description, cleanup))
 
+    def move(self, conversation_group_id: UUID) -> None:
+        """Join another conversation group of the same service; messages that wait here go along.
+
+        Both groups are locked until the transaction ends. A group that loses its last conversation is gone.
+
+        Args:
+            conversation_group_id: a group that exists.
+
+        Raises:
+            ConversationGroupNotFound: there is no such group (8436).
+            ConversationGroupMismatch: the group is of another service (8439).
+            ConversationStateError: this side has ended (8438).
+            PermissionDenied: the caller owns neither the conversation nor its service (229).
+        """
+        self._session.run(statements.move_conversation(self.handle, conversation_group_id))
+
     def note_failure(self, error: str) -> bool:
         """Note that a transaction which had received from this conversation failed, after it was rolled back.
 
@@ -160,6 +176,10 @@ class AsyncConversation:
         await self._session.run(
             statements.end_conversation(self.handle, error_code, error_description, cleanup)
         )
+
+    async def move(self, conversation_group_id: UUID) -> None:
+        """Join another conversation group of the same service; see :meth:`Conversation.move`."""
+        await self._session.run(statements.move_conversation(self.handle, conversation_group_id))
 
     async def note_failure(self, error: str) -> bool:
         """Note a failure, after the rollback; see :meth:`Conversation.note_failure`."""

@@ -114,15 +114,15 @@ class ConversationGroupNotFound(BrokerError):  # noqa: N818
 
 
 class ConversationGroupMismatch(BrokerError):  # noqa: N818
-    """The conversation group belongs to another service (9610)."""
+    """The conversation group belongs to another service (9610; 8439 for a move)."""
 
-    numbers = frozenset({9610})
+    numbers = frozenset({9610, 8439})
 
 
 class ConversationStateError(BrokerError):
-    """The conversation's state lets it not be ended or redriven (8427), or sent on (8429)."""
+    """The conversation's state lets it not be ended or redriven (8427), sent on (8429) or moved (8438)."""
 
-    numbers = frozenset({8427, 8429})
+    numbers = frozenset({8427, 8429, 8438})
 
 
 class MessageValidationError(BrokerError):

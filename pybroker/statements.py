@@ -38,6 +38,10 @@ _RECEIVE = (
     f"select {', '.join(COLUMNS)} "  # noqa: S608 - the names of a dataclass; not *, so that a column added later breaks nobody
     "from broker.receive(%b::text, %b::integer, %b::uuid, %b::uuid, %b::interval)"
 )
+_RECEIVE_GROUPS = (
+    f"select {', '.join(COLUMNS)} "  # noqa: S608 - as above
+    "from broker.receive_groups(%b::text, %b::integer, %b::integer, %b::interval)"
+)
 # No row where there is no group, so that a poll that found nothing looks the same for both.
 _GET_CONVERSATION_GROUP = (
     "select g from broker.get_conversation_group(%b::text, %b::interval) g where g is not null"
@@ -234,6 +238,11 @@ def discard(handle: UUID) -> Steps[int]:
     return ready
 
 
+def move_conversation(handle: UUID, conversation_group_id: UUID) -> Steps[None]:
+    """Let a conversation join another group."""
+    yield Query("select broker.move_conversation(%b::uuid, %b::uuid)", (handle, conversation_group_id))
+
+
 def get_transmission_status(handle: UUID) -> Steps[str]:
     """Return why messages of a conversation wait."""
     rows = yield Query("select broker.get_transmission_status(%b::uuid)", (handle,))
@@ -253,6 +262,15 @@ def receive(
     """Receive messages, as rows with the columns of ``broker.message``."""
     arguments = (queue, top, conversation_handle, conversation_group_id)
     return (yield from _wait(_RECEIVE, arguments, _interval(timeout), is_in_transaction))
+
+
+def receive_groups(
+    queue: str, max_groups: int, top: int | None, *, timeout: Duration | None, is_in_transaction: bool
+) -> Steps[list[Row]]:
+    """Receive messages of several groups, as rows with the columns of ``broker.message``."""
+    return (
+        yield from _wait(_RECEIVE_GROUPS, (queue, max_groups, top), _interval(timeout), is_in_transaction)
+    )
 
 
 def get_conversation_group(

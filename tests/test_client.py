@@ -502,6 +502,25 @@ def test_a_group_is_locked_for_the_transaction_and_read_by_its_id(client: Client
         assert bodies(broker.receive("fulfilment", conversation_group_id=group, top=1)) == [b"1"]
 
 
+def test_several_groups_come_at_once_and_a_conversation_moves_between_groups(client: Client) -> None:
+    broker = client.broker()
+    assert broker.receive_groups("fulfilment", 9) == []
+    dialogs = [begin(broker) for _ in range(3)]
+    for number, dialog in enumerate(dialogs):
+        dialog.send_batch(ORDER, [f"{number}.{place}".encode() for place in range(3)])
+    with broker.transaction():
+        messages = broker.receive_groups("fulfilment", max_groups=2, top=2, timeout=3)
+    assert bodies(messages) == [b"0.0", b"0.1", b"1.0", b"1.1"]
+    one, other = messages[0], messages[2]
+    one.conversation.move(other.conversation_group_id)
+    assert bodies(broker.receive("fulfilment", conversation_group_id=other.conversation_group_id)) == [
+        b"0.2",
+        b"1.2",
+    ]
+    with pytest.raises(pybroker.ConversationGroupNotFound):
+        other.conversation.move(one.conversation_group_id)
+
+
 def test_a_stored_handle_leads_back_to_the_conversation(client: Client) -> None:
     broker = client.broker()
     dialog = begin(broker, lifetime=60.5, encryption=False)

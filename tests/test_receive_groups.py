@@ -1,0 +1,90 @@
+"""broker.receive_groups: several conversation groups in one call."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from tests.shop import until, waits
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from tests.shop import Session, Shop
+
+
+def filled(shop: Shop, groups: int, messages: int = 2) -> list[UUID]:
+    dialogs = [shop.psql.dialog() for _ in range(groups)]
+    for number in range(messages):
+        for place, dialog in enumerate(dialogs):
+            shop.psql.send(dialog, "order", f"{place}.{number}".encode())
+    return dialogs
+
+
+def take(session: Session, max_groups: int, options: str = "") -> list[bytes]:
+    return [
+        body
+        for (body,) in session.rows(
+            f"select message_body from broker.receive_groups('warehouse', %s{options})", max_groups
+        )
+    ]
+
+
+def test_one_call_takes_several_groups_each_whole_and_in_order(shop: Shop) -> None:
+    filled(shop, 3)
+    assert take(shop.psql, 2) == [b"0.0", b"0.1", b"1.0", b"1.1"]
+    assert take(shop.psql, 5) == [b"2.0", b"2.1"]
+    assert take(shop.psql, 5) == []
+
+
+def test_top_counts_for_each_group_and_no_group_comes_twice(shop: Shop) -> None:
+    filled(shop, 2, 3)
+    assert take(shop.psql, 9, ", top => 2") == [b"0.0", b"0.1", b"1.0", b"1.1"]
+    assert take(shop.psql, 9, ", top => 1") == [b"0.2", b"1.2"]
+    assert take(shop.psql, 9, ", top => 0") == []
+
+
+def test_each_group_stays_locked_and_those_of_others_are_skipped(shop: Shop) -> None:
+    filled(shop, 3)
+    one, two = shop.sessions(2)
+    assert one.bodies(top=1) == [b"0.0"]
+    assert take(two, 9, ", top => 1") == [b"1.0", b"2.0"]
+    assert shop.psql.bodies() == []
+    two.connection.rollback()
+    assert take(shop.psql, 9) == [b"1.0", b"1.1", b"2.0", b"2.1"]
+
+
+def test_it_waits_for_the_first_message_only(shop: Shop) -> None:
+    reader = shop.session()
+    received: list[bytes] = []
+    thread = threading.Thread(target=lambda: received.extend(take(reader, 9, ", timeout => null")))
+    thread.start()
+    until(lambda: waits(shop.psql, reader))
+    filled(shop, 1, 1)
+    thread.join(timeout=60)
+    assert received == [b"0.0"]
+    assert take(reader, 9, ", timeout => '10 ms'") == []
+
+
+def test_more_messages_than_one_array_holds_come_all(shop: Shop) -> None:
+    psql = shop.psql
+    for _ in range(2):
+        psql.rows(
+            "select broker.send_batch(%s, 'order', array_agg(n::text::bytea order by n)) from generate_series(1, 1500) n",
+            psql.dialog(),
+        )
+    assert take(psql, 2) == 2 * [str(number).encode() for number in range(1, 1501)]
+
+
+def test_what_makes_no_sense_is_refused(shop: Shop) -> None:
+    call = "select broker.receive_groups(%s)"
+    for arguments, number in (
+        ("'warehouse', 0", "S0153"),
+        ("'warehouse', null", "S0153"),
+        ("'warehouse', 1, -1", "S0153"),
+        ("'warehouse', 1, timeout => '-1 s'", "S0153"),
+        ("'nothing', 1", "S0208"),
+    ):
+        assert shop.psql.refused(call.replace("%s", arguments)) == number
+    stranger = shop.session(user=shop.database.role())
+    assert stranger.refused("select broker.receive_groups('warehouse', 1)") == "S0229"
