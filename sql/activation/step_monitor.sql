@@ -33,10 +33,12 @@ begin
       select m.* into before from broker_private.queue_monitors m where m.queue_id = queue;
     else
       select m.* into before from broker_private.queue_monitors m where m.queue_id = queue for update skip locked;
+    end if;
+    exit when not found;
+    if pass = 2 then
       -- The sessions that live are remembered within a transaction.
       perform pg_stat_clear_snapshot();
     end if;
-    exit when not found;
     select q.* into this from broker_private.queues q
     where q.queue_id = queue and q.is_activation_enabled and q.is_receive_enabled and not broker_private.is_poisoned(queue);
     exit when not found;
