@@ -198,6 +198,45 @@ def test_a_transaction_that_goes_on_has_got_past_what_it_received_before(shop: S
     assert shop.psql.rows("select from warehouse") == []
 
 
+@pytest.mark.parametrize("receive", ["receive", "receive_groups"])
+def test_a_program_that_receives_everything_first_finds_the_culprit_too(shop: Shop, receive: str) -> None:
+    bad = orders(shop, b"poison")
+    for number in range(4):
+        orders(shop, b"good %d" % number)
+    (reader,) = shop.sessions(1)
+    batches = {
+        "receive": "select message_body from broker.receive('warehouse')",
+        "receive_groups": "select message_body from broker.receive_groups('warehouse', 3)",
+    }
+    done = []
+    for _ in range(20):
+        bodies: list[bytes] = []
+        while batch := reader.rows(batches[receive]):
+            bodies += [body for (body,) in batch]
+        if b"poison" in bodies:
+            reader.connection.rollback()
+        else:
+            reader.connection.commit()
+            done += bodies
+    assert done == [b"good %d" % number for number in range(4)]
+    assert [row[0] for row in quarantined(shop.psql)] == [bad]
+
+
+def test_what_an_activated_procedure_raised_is_shown(shop: Shop) -> None:
+    psql = shop.psql
+    orders(shop, b"poison")
+    (reader,) = shop.sessions(1)
+    work_until_empty(reader)
+    # What a worker does after an activated procedure has failed, and each second.
+    psql.rows(
+        "select broker_private.log_activation(object_id, name, 'p', %s, '{9724}', '{ERROR}', '{no such item}', '{P0001}',"
+        " '{NULL}') from broker.service_queues where name = 'warehouse'",
+        reader.connection.info.backend_pid,
+    )
+    psql.rows("select from broker_private.settle_poison()")
+    assert [row[5:] for row in quarantined(psql)] == [(5, "no such item")]
+
+
 def test_many_readers_find_each_culprit_while_good_conversations_go_on(shop: Shop) -> None:
     bad = {orders(shop, b"fine", b"poison", b"behind") for _ in range(3)}
     for number in range(20):

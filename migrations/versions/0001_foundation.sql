@@ -430,6 +430,8 @@ create table broker_private.quarantine (
   message_id bigint not null,
   failures integer not null,
   last_error text,
+  -- the session that received last, to find its error in the activation log
+  failed_in integer,
   quarantined_at timestamp with time zone not null
 );
 

@@ -1,7 +1,7 @@
 -- broker_private.failing_conversations(queue): the conversations of a queue that quarantines whose last transactions have rolled back, how often in a row,
--- and whether this transaction has received from it. The marks are those of note_conversations.
+-- in which mark that is, and which session received last. What is in the marks, note_conversations says.
 create or replace function broker_private.failing_conversations(queue integer)
-returns table (endpoint_no bigint, failures integer, is_received_here boolean, mark regclass)
+returns table (endpoint_no bigint, failures integer, mark regclass, session_id integer)
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
@@ -9,20 +9,17 @@ as $$
 declare
   marks regclass[];
   noted bigint;
-  transaction_id bigint;
 begin
   select q.marks into marks
   from broker_private.queues q
   where q.queue_id = queue and q.is_poison_message_handling_enabled and q.poison_action = 'QUARANTINE';
-  foreach mark in array coalesce(marks, '{}') loop
-    noted := pg_sequence_last_value(mark);
+  for place in 1 .. coalesce(array_length(marks, 1), 0) / 2 loop
+    noted := pg_sequence_last_value(marks[place]);
     continue when noted is null or noted = 0;
-    transaction_id := broker_private.marked_transaction(noted);
-    is_received_here := transaction_id = txid_current();
     failures := broker_private.marked_failures(noted);
     if failures > 0 then
       return query
-      select e.endpoint_no, failing_conversations.failures, failing_conversations.is_received_here, failing_conversations.mark
+      select e.endpoint_no, failing_conversations.failures, marks[place], pg_sequence_last_value(marks[place + 4])::integer
       from generate_series(0, (select max(x.endpoint_no) >> 28 from broker_private.endpoints x)) as k (part)
       join broker_private.endpoints e on e.endpoint_no = (k.part << 28) + (noted >> 3 & 268435455)
       where e.queue_id = queue and e.local_end is null;

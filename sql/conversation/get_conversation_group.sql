@@ -55,8 +55,9 @@ begin
     if group_number is not null and broker_private.is_poisoned(queue) then
       perform broker_private.refuse_poisoned_queue(queue_name);
     end if;
-    if group_number is not null and holds_quarantine then
-      perform broker_private.set_aside(queue, group_number, null);
+    if group_number is not null and holds_quarantine and broker_private.set_aside(queue, group_number, null) = 0 then
+      group_number := null;
+      exit;
     end if;
     -- What RECEIVE would find there may be gone since, or lie on a conversation that has ended.
     exit when group_number is null or exists (

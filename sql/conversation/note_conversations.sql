@@ -3,9 +3,10 @@
 --
 -- Only what was received last counts: a program that goes on to receive has got past what it received before. So a conversation that this
 -- transaction received earlier keeps the count that it had.
--- A queue has four marks for its conversations, each for a quarter of them. A mark is: low half of the transaction's id * 2^31 + low 28 bits of the endpoint's number * 8
--- + the rollbacks in a row counted before. The holder of a conversation's group is the only one who receives of it, so
--- its mark has no races but with others of its quarter: one that has failed keeps the mark, while it has messages; of others the last one gets it.
+-- A queue has four marks for its conversations. A mark is: low half of the transaction's id * 2^31 + low 28 bits of the endpoint's number * 8
+-- + the rollbacks in a row counted before; the four marks behind hold the id of the session. The holder
+-- of a conversation's group is the only one who receives of it, so its mark has no races but for the place: a conversation without a mark takes
+-- that of one that has not failed, or has failed least.
 -- Locks: the rows of noted failures; the caller holds the group.
 create or replace function broker_private.note_conversations(queue integer, received broker.message[])
 returns void
@@ -19,11 +20,23 @@ declare
   endpoint bigint;
   mark bigint;
   place integer;
+  chosen integer;
+  kept integer;
+  worth integer;
+  lowest integer;
   current_half constant bigint := txid_current() & 4294967295;
 begin
-  select array_agg(distinct e.endpoint_no) into endpoints
-  from unnest(received) r
-  join broker_private.endpoints e on e.conversation_handle = r.conversation_handle;
+  select array_agg(e.endpoint_no order by h.place) into endpoints
+  from (
+    select r.conversation_handle, min(r.place) as place
+    from unnest(received) with ordinality as r (
+      status, priority, queuing_order, conversation_group_id, conversation_handle, message_sequence_number, service_name, service_id,
+      service_contract_name, service_contract_id, message_type_name, message_type_id, validation, message_body, message_id,
+      message_enqueue_time, place
+    )
+    group by r.conversation_handle
+  ) h
+  join broker_private.endpoints e on e.conversation_handle = h.conversation_handle;
   delete from broker_private.noted_failures n where n.endpoint_no = any (endpoints);
   select q.marks into marks
   from broker_private.queues q
@@ -37,20 +50,35 @@ begin
       perform setval(marks[place], case when mark & 7 > 0 then mark & 2147483647 else 0 end);
     end if;
   end loop;
-  foreach endpoint in array endpoints loop
-    place := 1 + endpoint % 4;
-    mark := coalesce(pg_sequence_last_value(marks[place]), 0);
-    if mark >> 3 & 268435455 <> endpoint & 268435455 then
-      continue when broker_private.marked_failures(mark) > 0 and exists (
+  -- Of more the first ones are enough: they are received one by one after a rollback, and the others then.
+  foreach endpoint in array endpoints[1:4] loop
+    chosen := null;
+    lowest := 1000;
+    for turn in 0 .. 3 loop
+      place := 1 + (endpoint + turn) % 4;
+      mark := coalesce(pg_sequence_last_value(marks[place]), 0);
+      if mark >> 3 & 268435455 = endpoint & 268435455 then
+        chosen := place;
+        kept := broker_private.marked_failures(mark);
+        exit;
+      end if;
+      worth := 10 * broker_private.marked_failures(mark);
+      if worth > 0 and not exists (
         select from broker_private.failing_conversations(queue) f
-        join broker_private.endpoints e on e.endpoint_no = f.endpoint_no
-        join broker_private.messages m on m.group_no = e.group_no and m.precedence = 10 - e.priority and m.endpoint_no = e.endpoint_no
-        where f.mark = marks[place]
-      );
-      mark := 0;
-    end if;
-    perform setval(
-      marks[place], (current_half << 31) + ((endpoint & 268435455) << 3) + broker_private.marked_failures(mark)
+        where f.mark = marks[place] and not exists (select from broker_private.quarantine z where z.endpoint_no = f.endpoint_no)
+      ) then
+        worth := 0;
+      elsif worth = 0 and broker_private.outcome_of(broker_private.marked_transaction(mark)) = 'in progress' then
+        worth := 1;
+      end if;
+      if worth < lowest then
+        lowest := worth;
+        chosen := place;
+        kept := 0;
+      end if;
+    end loop;
+    perform setval(marks[chosen + 4], pg_backend_pid()), setval(
+      marks[chosen], (current_half << 31) + ((endpoint & 268435455) << 3) + kept
     );
   end loop;
 end

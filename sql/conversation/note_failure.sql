@@ -50,6 +50,6 @@ begin
   failed := greatest(
     failed, (select max(f.failures) from broker_private.failing_conversations(e.queue_id) f where f.endpoint_no = e.endpoint_no)
   );
-  return failed >= 5 and broker_private.quarantine_conversation(e.endpoint_no, failed, left(error_text, 3000));
+  return failed >= 5 and broker_private.quarantine_conversation(e.endpoint_no, failed, left(error_text, 3000), null);
 end
 $$;

@@ -1,6 +1,6 @@
--- broker_private.quarantine_conversation(endpoint, failures, error): quarantines a conversation: its first message is the one that failed, and waits with all others
+-- broker_private.quarantine_conversation(endpoint, failures, error, session): quarantines a conversation: its first message is the one that failed, and waits with all others
 -- for redrive or discard. Returns whether there was a message. The caller holds the group.
-create or replace function broker_private.quarantine_conversation(endpoint bigint, failed integer, error_text text)
+create or replace function broker_private.quarantine_conversation(endpoint bigint, failed integer, error_text text, session_id integer)
 returns boolean
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -9,10 +9,10 @@ as $$
 declare
   is_quarantined boolean;
 begin
-  insert into broker_private.quarantine (endpoint_no, message_id, failures, last_error, quarantined_at)
+  insert into broker_private.quarantine (endpoint_no, message_id, failures, last_error, failed_in, quarantined_at)
   select
     e.endpoint_no, m.id, failed,
-    coalesce(error_text, (select n.last_error from broker_private.noted_failures n where n.endpoint_no = endpoint)),
+    coalesce(error_text, (select n.last_error from broker_private.noted_failures n where n.endpoint_no = endpoint)), session_id,
     broker_private.clock()
   from broker_private.endpoints e
   join broker_private.messages m on m.group_no = e.group_no and m.precedence = 10 - e.priority and m.endpoint_no = e.endpoint_no

@@ -1,8 +1,8 @@
 -- broker_private.set_aside(queue, group, wanted): what RECEIVE does first with a group that it has locked, on a queue that quarantines. Quarantines the group's
 -- conversations that have failed five times in a row, moves what arrived for quarantined ones out of the way, and returns how many messages to receive.
 --
--- Of a group in which a conversation has failed less than that, a transaction gets one message: so the one that fails is found, and the others get past it. 0:
--- this transaction has got it already.
+-- While conversations of the queue have failed less than that, a transaction receives once, and one message if it is of a group with such a conversation: so the one
+-- that fails is found, and the others get past it. 0: this transaction has received already.
 -- Locks: none more; the caller holds the group.
 create or replace function broker_private.set_aside(queue integer, group_number bigint, wanted bigint)
 returns bigint
@@ -13,17 +13,24 @@ as $$
 declare
   failing record;
   conversation record;
+  is_failing boolean := false;
 begin
   for failing in
-    select f.endpoint_no, f.failures, f.is_received_here
+    select f.endpoint_no, f.failures, f.session_id, e.group_no = group_number as is_here
     from broker_private.failing_conversations(queue) f
     join broker_private.endpoints e on e.endpoint_no = f.endpoint_no
-    where e.group_no = group_number and not exists (select from broker_private.quarantine z where z.endpoint_no = f.endpoint_no)
+    where not exists (select from broker_private.quarantine z where z.endpoint_no = f.endpoint_no)
+    union all
+    select n.endpoint_no, 0, null, e.group_no = group_number
+    from broker_private.noted_failures n
+    join broker_private.endpoints e on e.endpoint_no = n.endpoint_no
+    where e.queue_id = queue
   loop
-    if failing.failures >= 5 then
-      perform broker_private.quarantine_conversation(failing.endpoint_no, failing.failures, null);
-    else
-      wanted := least(wanted, case when failing.is_received_here then 0 else 1 end);
+    is_failing := is_failing or failing.failures < 5;
+    if failing.is_here and failing.failures >= 5 then
+      perform broker_private.quarantine_conversation(failing.endpoint_no, failing.failures, null, failing.session_id);
+    elsif failing.is_here then
+      wanted := least(wanted, 1);
     end if;
   end loop;
   for conversation in
@@ -34,12 +41,12 @@ begin
   loop
     perform broker_private.move_aside(conversation.endpoint_no);
   end loop;
-  if exists (
-    select from broker_private.endpoints e
-    join broker_private.noted_failures n on n.endpoint_no = e.endpoint_no
-    where e.group_no = group_number
+  if is_failing and exists (
+    select from broker_private.queues q
+    cross join unnest(q.marks[1:4]) as m (mark)
+    where q.queue_id = queue and pg_sequence_last_value(m.mark) >> 31 = txid_current() & 4294967295
   ) then
-    wanted := least(wanted, 1);
+    return 0;
   end if;
   return wanted;
 end

@@ -86,7 +86,7 @@ begin
     modify_date = broker_private.clock()
   where q.queue_id = queue;
   if poison_handling then
-    perform broker_private.make_marks(queue, case poison when 'QUARANTINE' then 4 else 2 end);
+    perform broker_private.make_marks(queue, case poison when 'QUARANTINE' then 8 else 2 end);
   end if;
   if (poison_handling, poison) is distinct from (this.is_poison_message_handling_enabled, this.poison_action) then
     perform broker_private.reset_marks(queue);

@@ -21,13 +21,13 @@ begin
     end if;
     continue when not queue.holds_quarantine;
     for conversation in
-      select f.endpoint_no, f.failures, e.conversation_handle
+      select f.endpoint_no, f.failures, f.session_id, e.conversation_handle
       from broker_private.failing_conversations(queue.queue_id) f
       join broker_private.endpoints e on e.endpoint_no = f.endpoint_no
       where f.failures >= 5
     loop
       if broker_private.try_group_of(conversation.endpoint_no)
-        and broker_private.quarantine_conversation(conversation.endpoint_no, conversation.failures, null) then
+        and broker_private.quarantine_conversation(conversation.endpoint_no, conversation.failures, null, conversation.session_id) then
         conversation_handle := conversation.conversation_handle;
         return next;
       end if;
@@ -46,5 +46,16 @@ begin
       perform broker_private.move_aside(conversation.endpoint_no);
     end if;
   end loop;
+  -- An activated procedure's error, which its reader logs after the rollback.
+  update broker_private.quarantine z
+  set last_error = l.text
+  from broker_private.endpoints e
+  cross join lateral (
+    select a.spid, a.text from broker_private.activation_log a
+    where a.queue_id = e.queue_id and a.severity = 'ERROR'
+    order by a.id desc
+    limit 100
+  ) l
+  where z.last_error is null and e.endpoint_no = z.endpoint_no and l.spid = z.failed_in;
 end
 $$;
