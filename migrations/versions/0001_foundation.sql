@@ -214,6 +214,29 @@ create table broker_private.services (
 );
 create index services_queue on broker_private.services (queue_id);
 
+-- Where event notifications send from; Errors and EndDialogs of their subscribers arrive here. Nobody receives from it, and it has no view.
+insert into broker_private.queues (queue_id, name, view_schema, owner, is_poison_message_handling_enabled, create_date, modify_date)
+values (2, 'EventNotificationErrorsQueue', 'broker', 'pg_database_owner', false, 'epoch', 'epoch');
+insert into broker_private.services (service_id, name, owner, queue_id)
+values (2, 'http://schemas.microsoft.com/SQL/Notifications/EventNotificationService', 'pg_database_owner', 2);
+
+-- Who is told of what happens to a queue, each by a conversation of its own.
+create table broker_private.event_notifications (
+  event_notification_id integer primary key default nextval('broker_private.object_id'),
+  name text collate "C" not null unique check (length(name) between 1 and 128),
+  queue_id integer not null references broker_private.queues,
+  event text not null check (event in ('QUEUE_ACTIVATION', 'BROKER_QUEUE_DISABLED')),
+  service_name text collate "C" not null,
+  broker_instance uuid,
+  owner name not null,
+  conversation_handle uuid not null,
+  create_date timestamp with time zone not null,
+  -- The last QUEUE_ACTIVATION, and the newest message at that time.
+  notified_at timestamp with time zone,
+  notified_up_to bigint
+);
+create index event_notifications_queue on broker_private.event_notifications (queue_id);
+
 create table broker_private.service_contracts (
   service_id integer not null references broker_private.services on delete cascade,
   contract_id integer not null references broker_private.contracts,

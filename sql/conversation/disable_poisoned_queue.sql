@@ -17,6 +17,7 @@ begin
   set is_receive_enabled = false, is_enqueue_enabled = false, modify_date = broker_private.clock()
   where q.queue_id = queue;
   perform broker_private.wake_sleepers(queue);
+  perform broker_private.emit_event(queue, 'BROKER_QUEUE_DISABLED');
   return true;
 end
 $$;

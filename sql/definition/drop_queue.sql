@@ -1,4 +1,4 @@
--- broker.drop_queue(name): DROP QUEUE, and its view, with the caller's rights.
+-- broker.drop_queue(name): DROP QUEUE, and its view, with the caller's rights. Its event notifications go with it.
 -- Waits for the transactions that have received from the queue: their marks are locked until they end.
 -- Errors: 208 not found, 229 not the owner, 3716 a service uses it.
 create or replace function broker.drop_queue(name text)
@@ -32,6 +32,8 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   this broker_private.queues%rowtype;
+  number integer;
+  notification broker_private.event_notifications%rowtype;
   service_name text;
   mark regclass;
 begin
@@ -45,6 +47,15 @@ begin
       'Drop the services that use it first, or move them to another queue.'
     );
   end if;
+  for number in
+    select n.event_notification_id from broker_private.event_notifications n
+    where n.queue_id = this.queue_id
+    order by n.event_notification_id
+    for update
+  loop
+    select n.* into notification from broker_private.event_notifications n where n.event_notification_id = number;
+    perform broker_private.remove_event_notification(notification);
+  end loop;
   delete from broker_private.permissions p where p.class = 'Q' and p.securable_id = this.queue_id;
   delete from broker_private.queues q where q.queue_id = this.queue_id;
   foreach mark in array this.marks loop

@@ -1,4 +1,4 @@
--- broker_private.find_queue(name): the queue of that name, or error 208.
+-- broker_private.find_queue(name): the queue of that name, or error 208. The broker's own queue is nobody's to use.
 create or replace function broker_private.find_queue(queue_name text)
 returns broker_private.queues
 language plpgsql
@@ -7,7 +7,7 @@ as $$
 declare
   found_queue broker_private.queues%rowtype;
 begin
-  select q.* into found_queue from broker_private.queues q where q.name = queue_name;
+  select q.* into found_queue from broker_private.queues q where q.name = queue_name and q.queue_id >= 65536;
   if found_queue.queue_id is null then
     perform broker_private.refuse(
       208, format('The queue "%s" is not found.', coalesce(queue_name, 'NULL')),

@@ -1,6 +1,6 @@
 -- broker_private.set_queue_options(queue, ...): checks and stores the options of CREATE and ALTER QUEUE.
 -- The runner is the role that activation runs the procedure as; null is the owner.
--- Errors: 153 an option's value, 9614, 9620, 9653 the procedure itself.
+-- Errors: 9717 activation with an event notification, 153 an option's value, 9614, 9620, 9653 the procedure itself.
 create or replace function broker_private.set_queue_options(
   queue integer, status boolean, retention boolean, procedure_name text, readers integer,
   activation boolean, runner name, poison_handling boolean, poison text, scaling_policy text, watchdog_interval interval
@@ -47,6 +47,14 @@ begin
       perform broker_private.refuse(
         153, format('max_queue_readers of the queue "%s" is %s.', this.name, coalesce(readers::text, 'missing')),
         'A queue with an activation procedure needs max_queue_readers from 0 to 32767.'
+      );
+    end if;
+    if activation and exists (
+      select from broker_private.event_notifications n where n.queue_id = queue and n.event = 'QUEUE_ACTIVATION'
+    ) then
+      perform broker_private.refuse(
+        9717, format('The queue "%s" has an event notification for QUEUE_ACTIVATION, which excludes internal activation.', this.name),
+        'Drop the event notification first: broker.drop_event_notification; broker.event_notifications lists them.'
       );
     end if;
     if readers = 0 and activation then

@@ -1,6 +1,6 @@
 -- broker_private.open_local_dialog(endpoint, service): makes the target's side of a dialog within this database and returns its number; or null, and an
 -- Error for the initiator, if the service does not accept the contract (8408) or the owner of the initiating service has no
--- SEND permission on it (8494).
+-- SEND permission on it (8494). An event notification is sent as who created it.
 create or replace function broker_private.open_local_dialog(e broker_private.endpoints, target broker_private.services)
 returns bigint
 language plpgsql
@@ -17,7 +17,9 @@ begin
         (select c.name from broker_private.contracts c where c.contract_id = e.contract_id))
     );
     return null;
-  elsif not broker_private.is_permitted(initiator.owner, 'SEND', 'S', target.service_id, target.owner) then
+  elsif not broker_private.is_permitted(
+    case when initiator.service_id < 65536 then e.owner else initiator.owner end, 'SEND', 'S', target.service_id, target.owner
+  ) then
     perform broker_private.put_broker_error(
       e.endpoint_no, 8494, format('You do not have permission to access the service "%s".', target.name)
     );

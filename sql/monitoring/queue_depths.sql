@@ -34,4 +34,5 @@ cross join lateral (
     where m.queue_id = q.queue_id
     limit 10001
   ) l
-) r;
+) r
+where q.queue_id >= 65536;

@@ -18,4 +18,5 @@ select
   q.is_enqueue_enabled and not broker_private.is_poisoned(q.queue_id) as is_enqueue_enabled,
   q.is_retention_enabled,
   q.is_poison_message_handling_enabled
-from broker_private.queues q;
+from broker_private.queues q
+where q.queue_id >= 65536;

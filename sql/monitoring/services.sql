@@ -2,4 +2,4 @@
 create or replace view broker.services as
 select s.name, s.service_id, s.owner as principal_id, s.queue_id as service_queue_id
 from broker_private.services s
-where s.name is not null;
+where s.name is not null and s.service_id >= 65536;

@@ -1,0 +1,57 @@
+-- broker_private.emit_queue_activations(): tells the QUEUE_ACTIVATION notifications whose queue should be read. Returns each notification that was told, or that was
+-- removed and why; of BROKER_QUEUE_DISABLED too, those that are removed.
+--
+-- An event is due when messages wait, the queue and the broker are on, and none was sent since the queue was last found
+-- empty. While messages remain it is sent again every 5 seconds: who reads outside is unknown here. The queue was empty since the last event
+-- if none of the messages in it is older than that event; that is one probe for each priority.
+-- Locks: the notifications, skipping those that another session works on; then the groups of their conversations.
+create or replace function broker_private.emit_queue_activations()
+returns table (queue_name text, notification_name text, problem text)
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+declare
+  number integer;
+  this broker_private.event_notifications%rowtype;
+begin
+  for number in
+    select n.event_notification_id
+    from broker_private.event_notifications n
+    join broker_private.queues q on q.queue_id = n.queue_id
+    where broker_private.notification_problem(n) is not null
+      or n.event = 'QUEUE_ACTIVATION'
+      and q.is_receive_enabled
+      and (select b.is_broker_enabled from broker_private.broker_instance b)
+      and exists (select from broker_private.messages m where m.queue_id = n.queue_id)
+      and (
+        n.notified_at is null
+        or n.notified_at <= broker_private.clock() - interval '5 s'
+        or not exists (
+          select
+          from generate_series(0, 9) as p (precedence)
+          cross join lateral (
+            select m.id from broker_private.messages m
+            where m.queue_id = n.queue_id and m.precedence = p.precedence
+            order by m.id
+            limit 1
+          ) oldest
+          where oldest.id <= n.notified_up_to
+        )
+      )
+    order by n.event_notification_id
+    for update of n skip locked
+  loop
+    select n.* into this from broker_private.event_notifications n where n.event_notification_id = number;
+    select q.name into queue_name from broker_private.queues q where q.queue_id = this.queue_id;
+    notification_name := this.name;
+    problem := broker_private.post_event(this);
+    update broker_private.event_notifications n
+    set
+      notified_at = broker_private.clock(),
+      notified_up_to = (select s.last_value from broker_private.queuing_order s)
+    where n.event_notification_id = this.event_notification_id;
+    return next;
+  end loop;
+end
+$$;

@@ -1,0 +1,84 @@
+-- broker.create_event_notification(name, queue, event, to_service, broker_instance): CREATE EVENT NOTIFICATION ... ON QUEUE. From now on each such event sends
+-- a message to the service, on a conversation of the notification's own. Events: QUEUE_ACTIVATION, when messages wait and somebody should
+-- read them (emit_queue_activations); BROKER_QUEUE_DISABLED, when poison messages turned the queue off.
+-- The service need not exist yet. It must accept the contract http://schemas.microsoft.com/SQL/Notifications/PostEventNotification,
+-- and the caller must be allowed to send to it; else the first event ends the notification, with a reported error.
+-- Locks: the queue's row, so that activation is not turned on meanwhile.
+-- Errors: 208 queue, 229 not the queue's owner, or no SEND on the service, 2714 the name exists, 9718 internal activation is on, 8413 broker instance, 8421 no
+-- to_service, 153 event, 103.
+create or replace function broker.create_event_notification(
+  name text, queue text, event text, to_service text, broker_instance text default null
+)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  done boolean;
+begin
+  done := broker_private.create_event_notification(current_user, name, queue, event, to_service, broker_instance);
+end
+$$;
+
+create or replace function broker_private.create_event_notification(
+  caller name, notification_name text, queue_name text, event_name text, target_service text, instance text
+)
+returns boolean
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  queue broker_private.queues%rowtype;
+  service broker_private.services%rowtype;
+  source broker_private.services%rowtype;
+  handle constant uuid := gen_random_uuid();
+  group_number bigint;
+  instance_guid uuid;
+begin
+  perform broker_private.assert_entry(caller);
+  perform broker_private.check_name('event notification', notification_name);
+  queue := broker_private.find_queue(queue_name);
+  perform broker_private.require_ownership(caller, queue.owner, 'queue', queue.name);
+  if event_name is null or event_name not in ('QUEUE_ACTIVATION', 'BROKER_QUEUE_DISABLED') then
+    perform broker_private.refuse(
+      153, format('"%s" is not an event of a queue.', coalesce(event_name, 'NULL')), 'Use QUEUE_ACTIVATION or BROKER_QUEUE_DISABLED.'
+    );
+  end if;
+  if target_service is null or target_service = '' then
+    perform broker_private.refuse(8421, 'The target service name is missing.', 'Give to_service: the name of the service to notify.');
+  end if;
+  perform broker_private.check_name('target service', target_service);
+  instance_guid := broker_private.parse_broker_instance(instance);
+  select s.* into service from broker_private.services s where s.name = target_service;
+  if service.service_id is not null and not broker_private.is_permitted(caller, 'SEND', 'S', service.service_id, service.owner) then
+    perform broker_private.refuse(
+      229, format('Role "%s" may not send to the service "%s".', caller, target_service),
+      format('Let its owner run: SELECT broker.grant(''SEND'', ''SERVICE'', %L, %L)', target_service, caller)
+    );
+  end if;
+  select q.* into queue from broker_private.queues q where q.queue_id = queue.queue_id for update;
+  if event_name = 'QUEUE_ACTIVATION' and queue.is_activation_enabled then
+    perform broker_private.refuse(
+      9718, format('Internal activation is on for the queue "%s", which excludes an event notification for QUEUE_ACTIVATION.', queue.name),
+      format('Turn it off first: SELECT broker.alter_queue(%L, activation_status => false)', queue.name)
+    );
+  end if;
+  select s.* into source from broker_private.services s where s.service_id = 2;
+  insert into broker_private.event_notifications (
+    name, queue_id, event, service_name, broker_instance, owner, conversation_handle, create_date
+  )
+  values (notification_name, queue.queue_id, event_name, target_service, instance_guid, caller, handle, broker_private.clock())
+  on conflict (name) do nothing;
+  if not found then
+    perform broker_private.refuse_duplicate('event notification', notification_name);
+  end if;
+  insert into broker_private.groups (conversation_group_id, service_id, queue_id)
+  values (gen_random_uuid(), source.service_id, source.queue_id)
+  returning group_no into group_number;
+  perform broker_private.new_endpoint(
+    handle, gen_random_uuid(), true, group_number, source.service_id, source.queue_id, 2, target_service, instance_guid, 'U', null,
+    broker_private.clock() + make_interval(secs => 2147483647), true, caller
+  );
+  return true;
+end
+$$;

@@ -1,0 +1,36 @@
+-- broker.drop_event_notification(name): DROP EVENT NOTIFICATION. The subscriber gets an EndDialog.
+-- Errors: 208 not found, 229 not the owner of its queue.
+create or replace function broker.drop_event_notification(name text)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  done boolean;
+begin
+  done := broker_private.drop_event_notification(current_user, name);
+end
+$$;
+
+create or replace function broker_private.drop_event_notification(caller name, notification_name text)
+returns boolean
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  this broker_private.event_notifications%rowtype;
+begin
+  perform broker_private.assert_entry(caller);
+  select n.* into this from broker_private.event_notifications n where n.name = notification_name for update;
+  if this.event_notification_id is null then
+    perform broker_private.refuse(
+      208, format('The event notification "%s" is not found.', coalesce(notification_name, 'NULL')), 'broker.event_notifications lists them.'
+    );
+  end if;
+  perform broker_private.require_ownership(
+    caller, (select q.owner from broker_private.queues q where q.queue_id = this.queue_id), 'event notification', this.name
+  );
+  perform broker_private.remove_event_notification(this);
+  return true;
+end
+$$;

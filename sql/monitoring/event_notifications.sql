@@ -1,0 +1,16 @@
+-- broker.event_notifications: the event notifications on queues, as sys.event_notifications, with the event that sys.events would show.
+create or replace view broker.event_notifications as
+select
+  n.name,
+  n.event_notification_id as object_id,
+  1::smallint as parent_class,
+  'OBJECT_OR_COLUMN'::text as parent_class_desc,
+  n.queue_id as parent_id,
+  n.create_date,
+  n.create_date as modify_date,
+  false as is_ms_shipped,
+  n.owner as principal_id,
+  n.service_name,
+  n.broker_instance,
+  n.event as type_desc
+from broker_private.event_notifications n;

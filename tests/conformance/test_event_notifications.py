@@ -1,0 +1,269 @@
+"""Event notifications: a service is told when a queue should be read, and when it was disabled."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from tests.shop import END_DIALOG, Session, Shop
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+CONTRACT = "http://schemas.microsoft.com/SQL/Notifications/PostEventNotification"
+EVENT = "http://schemas.microsoft.com/SQL/Notifications/EventNotification"
+LATER = """
+create or replace function broker_private.clock() returns timestamptz language sql volatile
+begin atomic select pg_catalog.clock_timestamp() + interval '{}'; end
+"""
+
+
+@pytest.fixture
+def notified(shop: Shop) -> Shop:
+    shop.psql.rows("select broker.create_queue('notifications')")
+    shop.psql.rows(f"select broker.create_service('//activator', 'notifications', '{{{CONTRACT}}}')")
+    return shop
+
+
+def create(psql: Session, event: str = "QUEUE_ACTIVATION", name: str = "n", **options: object) -> None:
+    arguments = {"queue": "warehouse", "to_service": "//activator", **options}
+    psql.rows(
+        f"select broker.create_event_notification(%s, event => %s{''.join(f', {a} => %s' for a in arguments)})",
+        name,
+        event,
+        *arguments.values(),
+    )
+
+
+def emit(psql: Session) -> list[tuple[str, str, str | None]]:
+    """Do what the worker does."""
+    return psql.rows(
+        "select queue_name, notification_name, problem from broker_private.emit_queue_activations()"
+    )
+
+
+def events(psql: Session) -> list[dict[str, str | None]]:
+    received = []
+    while rows := psql.receive("notifications"):
+        for kind, _, body in rows:
+            assert kind == EVENT
+            received.append({e.tag: e.text for e in ET.fromstring(body or b"")})
+    return received
+
+
+def test_row_169_an_event_says_what_happened_to_which_queue(notified: Shop) -> None:
+    psql = notified.psql
+    create(psql)
+    assert emit(psql) == []
+    psql.send(psql.dialog())
+    assert emit(psql) == [("warehouse", "n", None)]
+    ((kind, number, body),) = psql.receive("notifications")
+    assert (kind, number) == (EVENT, 0)
+    document = ET.fromstring(body or b"")
+    assert document.tag == "EVENT_INSTANCE"
+    assert [element.tag for element in document] == [
+        "EventType", "PostTime", "SPID", "ServerName", "LoginName", "UserName", "DatabaseName", "SchemaName",
+        "ObjectName", "ObjectType",
+    ]  # fmt: skip
+    assert {
+        "EventType": "QUEUE_ACTIVATION",
+        "DatabaseName": notified.database.name,
+        "SchemaName": "public",
+        "ObjectName": "warehouse",
+        "ObjectType": "QUEUE",
+    }.items() <= {element.tag: element.text for element in document}.items()
+
+
+def test_row_152_one_event_until_the_queue_was_read_or_a_time_out(notified: Shop) -> None:
+    psql = notified.psql
+    create(psql)
+    dialog = psql.dialog()
+    psql.send(dialog)
+    assert len(emit(psql)) == 1
+    psql.send(dialog)
+    assert emit(psql) == []
+    assert len(psql.receive()) == 2
+    assert emit(psql) == []
+    psql.send(dialog)
+    assert len(emit(psql)) == 1
+    assert emit(psql) == []
+    psql.rows(LATER.format("6 s"))
+    assert len(emit(psql)) == 1
+    assert emit(psql) == []
+    psql.receive()
+    psql.rows(LATER.format("12 s"))
+    assert emit(psql) == []
+    assert len(events(psql)) == 3
+
+
+def test_no_event_comes_from_a_queue_or_a_broker_that_is_off(notified: Shop) -> None:
+    psql = notified.psql
+    create(psql)
+    psql.send(psql.dialog())
+    for off, on in (
+        ("alter_queue('warehouse', status => false)", "alter_queue('warehouse', status => true)"),
+        ("alter_broker('DISABLE_BROKER')", "alter_broker('ENABLE_BROKER')"),
+    ):
+        psql.rows(f"select broker.{off}")
+        assert emit(psql) == []
+        psql.rows(f"select broker.{on}")
+    assert len(emit(psql)) == 1
+
+
+def test_every_notification_of_the_event_is_told(notified: Shop) -> None:
+    psql = notified.psql
+    for name in ("a", "b"):
+        create(psql, name=name)
+    create(psql, "BROKER_QUEUE_DISABLED", "c")
+    psql.send(psql.dialog())
+    assert [name for _, name, _ in emit(psql)] == ["a", "b"]
+    assert len(events(psql)) == 2
+    assert psql.rows(
+        "select name, type_desc, service_name, parent_id from broker.event_notifications order by 1"
+    ) == [
+        (name, event, "//activator", queue)
+        for queue in psql.rows("select object_id from broker.service_queues where name = 'warehouse'")[0]
+        for name, event in (
+            ("a", "QUEUE_ACTIVATION"),
+            ("b", "QUEUE_ACTIVATION"),
+            ("c", "BROKER_QUEUE_DISABLED"),
+        )
+    ]
+
+
+def test_row_153_internal_activation_and_the_notification_exclude_each_other(notified: Shop) -> None:
+    psql = notified.psql
+    psql.rows("create procedure book() language plpgsql as 'begin end'")
+    activate = (
+        "select broker.alter_queue('warehouse', activation_procedure => 'book', max_queue_readers => 1)"
+    )
+    create(psql)
+    assert psql.refused(activate) == "S9717"
+    psql.rows("select broker.drop_event_notification('n')")
+    create(psql, "BROKER_QUEUE_DISABLED")
+    psql.rows(activate)
+    notification = (
+        "select broker.create_event_notification('m', 'warehouse', 'QUEUE_ACTIVATION', '//activator')"
+    )
+    assert psql.refused(notification) == "S9718"
+    psql.rows("select broker.alter_queue('warehouse', activation_status => false)")
+    psql.rows(notification)
+    assert psql.refused("select broker.alter_queue('warehouse', activation_status => true)") == "S9717"
+
+
+def far_end(psql: Session) -> UUID:
+    handle: UUID = psql.value("select conversation_handle from broker.receive('notifications')")
+    return handle
+
+
+@pytest.mark.parametrize(("error", "number"), [((), "17004"), ((1, "enough"), "17003")])
+def test_a_subscriber_that_ends_the_conversation_drops_the_notification_with_a_reported_error(
+    notified: Shop, error: tuple[object, ...], number: str
+) -> None:
+    psql = notified.psql
+    create(psql)
+    create(psql, name="other")
+    psql.send(psql.dialog())
+    assert len(emit(psql)) == 2
+    psql.end(far_end(psql), *error)
+    ((queue, name, problem),) = emit(psql)
+    assert (queue, name) == ("warehouse", "n")
+    assert (problem or "").startswith(number)
+    if error:
+        assert "enough" in (problem or "")
+    assert psql.rows("select name from broker.event_notifications") == [("other",)]
+
+
+def test_a_notification_that_is_dropped_ends_its_conversation(notified: Shop) -> None:
+    psql = notified.psql
+    create(psql)
+    psql.send(psql.dialog())
+    emit(psql)
+    psql.rows("select broker.drop_event_notification('n')")
+    assert [kind for kind, _, _ in psql.receive("notifications")] == [EVENT, END_DIALOG]
+    assert psql.refused("select broker.drop_event_notification('n')") == "S0208"
+    create(psql)
+    psql.rows("select broker.drop_service('//warehouse'), broker.drop_queue('warehouse')")
+    assert psql.rows("select name from broker.event_notifications") == []
+
+
+@pytest.mark.parametrize(
+    ("prepare", "reason"),
+    [
+        (
+            "select broker.drop_service('//activator'), broker.create_service('//activator', 'notifications')",
+            "8408",
+        ),
+        ("select broker.alter_broker('NEW_BROKER')", "17005"),
+    ],
+)
+def test_a_service_that_can_t_be_told_drops_the_notification(
+    notified: Shop, prepare: str, reason: str
+) -> None:
+    psql = notified.psql
+    create(psql)
+    psql.rows(prepare)
+    psql.send(psql.dialog())
+    ((_, _, problem),) = emit(psql)
+    assert reason in (problem or "")
+    assert psql.rows("select name from broker.event_notifications") == []
+
+
+def test_an_event_for_a_service_that_is_not_there_yet_waits(notified: Shop) -> None:
+    psql = notified.psql
+    create(psql, to_service="//later")
+    psql.send(psql.dialog())
+    assert len(emit(psql)) == 1
+    assert psql.rows("select message_type_name from broker.transmission_queue") == [(EVENT,)]
+    psql.rows(f"select broker.create_service('//later', 'notifications', '{{{CONTRACT}}}')")
+    psql.rows(LATER.format("6 s"))
+    assert len(emit(psql)) == 1
+    if notified.has_xml_parser:
+        assert len(events(psql)) == 2
+
+
+def test_a_notification_needs_the_queue_and_the_right_to_send(notified: Shop) -> None:
+    psql = notified.psql
+    role = notified.database.role()
+    clerk = notified.session(user=role)
+    statement = "select broker.create_event_notification('n', 'warehouse', 'QUEUE_ACTIVATION', '//activator')"
+    assert clerk.refused(statement) == "S0229"
+    psql.rows("select broker.alter_authorization('QUEUE', 'warehouse', %s::name)", role)
+    assert clerk.refused(statement) == "S0229"
+    clerk.rows("select broker.create_event_notification('n', 'warehouse', 'QUEUE_ACTIVATION', '//later')")
+    psql.rows(f"select broker.create_service('//later', 'notifications', '{{{CONTRACT}}}')")
+    psql.send(psql.dialog())
+    ((_, _, problem),) = emit(psql)
+    assert "-8494" in (problem or "")
+    psql.rows("select broker.grant('SEND', 'SERVICE', '//activator', %s::name)", role)
+    clerk.rows(statement)
+    assert len(emit(psql)) == 1
+    assert len(events(psql)) == 1
+    stranger = notified.session(user=notified.database.role())
+    assert stranger.refused("select broker.drop_event_notification('n')") == "S0229"
+    with pytest.raises(Exception, match="permission denied"):
+        stranger.rows("select broker_private.emit_queue_activations()")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ("'', 'warehouse', 'QUEUE_ACTIVATION', '//activator'", "S0153"),
+        ("null, 'warehouse', 'QUEUE_ACTIVATION', '//activator'", "S0153"),
+        ("repeat('n', 129), 'warehouse', 'QUEUE_ACTIVATION', '//activator'", "S0103"),
+        ("'n', 'nowhere', 'QUEUE_ACTIVATION', '//activator'", "S0208"),
+        ("'n', null, 'QUEUE_ACTIVATION', '//activator'", "S0208"),
+        ("'n', 'EventNotificationErrorsQueue', 'QUEUE_ACTIVATION', '//activator'", "S0208"),
+        ("'n', 'warehouse', 'CREATE_TABLE', '//activator'", "S0153"),
+        ("'n', 'warehouse', null, '//activator'", "S0153"),
+        ("'n', 'warehouse', 'QUEUE_ACTIVATION', ''", "S8421"),
+        ("'n', 'warehouse', 'QUEUE_ACTIVATION', null", "S8421"),
+        ("'n', 'warehouse', 'QUEUE_ACTIVATION', '//activator', 'no guid'", "S8413"),
+        ("'taken', 'warehouse', 'QUEUE_ACTIVATION', '//activator'", "S2714"),
+    ],
+)
+def test_what_can_t_be_notified_is_refused(notified: Shop, arguments: str, error: str) -> None:
+    create(notified.psql, name="taken")
+    assert notified.psql.refused(f"select broker.create_event_notification({arguments})") == error
