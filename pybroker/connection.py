@@ -172,28 +172,31 @@ class _Session:
             return result
 
     def _wait(self, pause: Pause) -> list[Row]:
-        connection = self._source
         with broker_errors():
-            if isinstance(connection, psycopg.Connection) and self._can_be_notified(connection):
-                asleep = self._rows(connection, statements.sleep_on(pause.queue))
-                if asleep:
-                    try:
-                        for _ in connection.notifies(timeout=pause.longest_sleep, stop_after=1):
-                            pass
-                    finally:
-                        self._rows(connection, statements.wake_up(pause.queue))
-                    return asleep
-        time.sleep(pause.seconds)
-        return []
+            connection = self._sleeper(pause)
+            asleep = self._rows(connection, statements.sleep_on(pause.queue)) if connection else []
+            if connection and asleep:
+                try:
+                    for _ in connection.notifies(timeout=pause.longest_sleep, stop_after=1):
+                        pass
+                finally:
+                    self._rows(connection, statements.wake_up(pause.queue))
+            else:
+                time.sleep(pause.seconds)
+            return asleep
 
-    def _can_be_notified(self, connection: psycopg.Connection[Any]) -> bool:
+    def _sleeper(self, pause: Pause) -> psycopg.Connection[Any] | None:
+        """Return the connection if it can be notified, and is to be."""
+        source = self._source
         # A connection of the program's own has listeners, and a transaction, that only the program knows of.
-        if not self._owns_source or not _is_idle(connection):
-            return False
+        if not isinstance(source, psycopg.Connection) or not self._owns_source:
+            return None
+        if pause.longest_sleep == 0 or not _is_idle(source):
+            return None
         if self._is_own_session is None:
-            query = statements.is_own_session(connection.info.backend_pid)
-            self._is_own_session = bool(self._rows(connection, query))
-        return self._is_own_session
+            query = statements.is_own_session(source.info.backend_pid)
+            self._is_own_session = bool(self._rows(source, query))
+        return source if self._is_own_session else None
 
     def _block(self) -> Transaction | None:
         for block in reversed(_open_blocks.get()):
@@ -352,7 +355,7 @@ class Broker:
         A wait holds no transaction and no snapshot outside a transaction block, and in a block of a broker
         made from a URL or a pool in which nothing was done yet. There an empty look is rolled back, and the
         transaction begins with the look that finds messages. Between two looks a broker made from a URL
-        sleeps until it is notified of a message, at most a second; any other pauses for 5 to 100
+        sleeps until it is notified of a message, at most a second; any other pauses for 3 to 100
         milliseconds. In a transaction that has done something, or that is open on a connection of the
         program's own, the database waits within that transaction, which holds back vacuum for as long.
 
@@ -558,28 +561,31 @@ class _AsyncSession:
             return result
 
     async def _wait(self, pause: Pause) -> list[Row]:
-        connection = self._source
         with broker_errors():
-            if isinstance(connection, psycopg.AsyncConnection) and await self._can_be_notified(connection):
-                asleep = await self._rows(connection, statements.sleep_on(pause.queue))
-                if asleep:
-                    try:
-                        async for _ in connection.notifies(timeout=pause.longest_sleep, stop_after=1):
-                            pass
-                    finally:
-                        await self._rows(connection, statements.wake_up(pause.queue))
-                    return asleep
-        await asyncio.sleep(pause.seconds)
-        return []
+            connection = await self._sleeper(pause)
+            asleep = await self._rows(connection, statements.sleep_on(pause.queue)) if connection else []
+            if connection and asleep:
+                try:
+                    async for _ in connection.notifies(timeout=pause.longest_sleep, stop_after=1):
+                        pass
+                finally:
+                    await self._rows(connection, statements.wake_up(pause.queue))
+            else:
+                await asyncio.sleep(pause.seconds)
+            return asleep
 
-    async def _can_be_notified(self, connection: psycopg.AsyncConnection[Any]) -> bool:
+    async def _sleeper(self, pause: Pause) -> psycopg.AsyncConnection[Any] | None:
+        """Return the connection if it can be notified, and is to be."""
+        source = self._source
         # A connection of the program's own has listeners, and a transaction, that only the program knows of.
-        if not self._owns_source or not _is_idle(connection):
-            return False
+        if not isinstance(source, psycopg.AsyncConnection) or not self._owns_source:
+            return None
+        if pause.longest_sleep == 0 or not _is_idle(source):
+            return None
         if self._is_own_session is None:
-            query = statements.is_own_session(connection.info.backend_pid)
-            self._is_own_session = bool(await self._rows(connection, query))
-        return self._is_own_session
+            query = statements.is_own_session(source.info.backend_pid)
+            self._is_own_session = bool(await self._rows(source, query))
+        return source if self._is_own_session else None
 
     def _block(self) -> AsyncTransaction | None:
         for block in reversed(_open_blocks.get()):

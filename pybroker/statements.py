@@ -28,7 +28,7 @@ Duration = float | timedelta
 
 HANDLE = COLUMNS.index("conversation_handle")
 
-_FIRST_PAUSE = 0.005
+_FIRST_PAUSE = 0.003
 _LONGEST_PAUSE = 0.1
 # Nothing but a lost notification, or another reader's rollback, is found by looking without being notified.
 _LONGEST_SLEEP = 1.0
@@ -74,7 +74,7 @@ class Pause:
     Attributes:
         queue: its name.
         seconds: how long, where no notification comes.
-        longest_sleep: how many seconds at most, where one comes.
+        longest_sleep: how many seconds at most, where one comes; 0 for a pause without one.
     """
 
     queue: str
@@ -289,6 +289,7 @@ def _wait(sql: str, arguments: Row, timeout: timedelta | None, is_in_transaction
         return (yield Query(sql, (*arguments, timeout)))
     deadline = None if timeout is None else time.monotonic() + timeout.total_seconds()
     pause = _FIRST_PAUSE
+    longest_sleep = 0.0
     while True:
         remaining = _LONGEST_SLEEP if deadline is None else deadline - time.monotonic()
         # The last call keeps its transaction even when it is empty: one that named a group has locked it.
@@ -296,5 +297,7 @@ def _wait(sql: str, arguments: Row, timeout: timedelta | None, is_in_transaction
         rows = yield Query(sql, (*arguments, nothing), is_poll)
         if rows or not is_poll:
             return rows
-        has_slept = yield Pause(arguments[0], min(pause, remaining), min(_LONGEST_SLEEP, remaining))
+        has_slept = yield Pause(arguments[0], min(pause, remaining), min(longest_sleep, remaining))
         pause = _FIRST_PAUSE if has_slept else min(pause * 2, _LONGEST_PAUSE)
+        # Not at once: while messages come quickly, none should have to notify.
+        longest_sleep = _LONGEST_SLEEP

@@ -267,3 +267,18 @@ def test_a_notification_needs_the_queue_and_the_right_to_send(notified: Shop) ->
 def test_what_can_t_be_notified_is_refused(notified: Shop, arguments: str, error: str) -> None:
     create(notified.psql, name="taken")
     assert notified.psql.refused(f"select broker.create_event_notification({arguments})") == error
+
+
+def test_row_169_a_queue_that_rollbacks_have_disabled_is_reported(notified: Shop) -> None:
+    psql = notified.psql
+    create(psql, "BROKER_QUEUE_DISABLED")
+    psql.send(psql.dialog(), "order", b"poison")
+    reader = notified.session(autocommit=False)
+    for _ in range(5):
+        assert reader.bodies() == [b"poison"]
+        reader.connection.rollback()
+    psql.rows("select broker_private.settle_poison()")
+    ((kind, _, body),) = psql.receive("notifications")
+    assert kind == EVENT
+    assert b"<EventType>BROKER_QUEUE_DISABLED</EventType>" in (body or b"")
+    assert b"<ObjectName>warehouse</ObjectName>" in (body or b"")

@@ -1,0 +1,17 @@
+-- broker_private.has_arrivals(queue): whether anything is in the queue, or, for 0, in the transmission queue. Volatile, so that each call looks anew.
+create or replace function broker_private.has_arrivals(queue integer)
+returns boolean
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+begin
+  return case
+    when queue = 0 then exists (
+      select from broker_private.destinations d
+      where exists (select from broker_private.transmission_messages t where t.destination_no = d.destination_no)
+    )
+    else exists (select from broker_private.messages m where m.queue_id = queue)
+  end;
+end
+$$;
