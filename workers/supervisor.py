@@ -14,7 +14,9 @@ from pybroker.workers import periodic
 from pybroker.workers.activation import Activation
 from pybroker.workers.clock import Backoff, Clock
 from pybroker.workers.database import Database, ServingError
+from pybroker.workers.event_notifications import EventNotifications
 from pybroker.workers.transport import Transport
+from pybroker.workers.wake_ups import WakeUps
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -87,6 +89,14 @@ class _Parts:
             self._start(f"periodic {database.name}", partial(periodic.run, database, self._clock))
             for database in self._databases
         ]
+        for database, activation in zip(self._databases, self._activations, strict=True):
+            notifications = EventNotifications(database, self._clock)
+            wake_ups = WakeUps(database, self._clock)
+            wake_ups.add(activation.wake)
+            wake_ups.add(notifications.arrived)
+            wake_ups.add(self._transport.arrived(database))
+            tasks.append(self._start(f"event notifications {database.name}", notifications.run))
+            tasks.append(self._start(f"wake-ups {database.name}", wake_ups.run))
         transport = self._start("transport", partial(self._transport.run, stop_transport))
         try:
             logger.info(

@@ -14,6 +14,7 @@ from typer.main import get_command
 SUBCOMMANDS = {
     "migrate": "Install Service Broker in a database, or bring it to this version.",
     "worker": "Serve databases: activation, timers and transport.",
+    "activate": "Start command lines when event notifications ask for readers.",
     "demo": "Trade stocks between two databases, on two servers made for it.",
     "redrive": "Take a conversation out of quarantine with all its messages.",
     "discard": "Remove the message that failed, and let its quarantined conversation go on.",

@@ -77,7 +77,7 @@ def worker(
 
     async def serve() -> None:
         stop = asyncio.Event()
-        await _until_signalled(supervisor.run(database_url, key_directory, stop, grace=grace), stop)
+        await until_signalled(supervisor.run(database_url, key_directory, stop, grace=grace), stop)
 
     try:
         asyncio.run(serve())
@@ -88,7 +88,7 @@ def worker(
         raise typer.Exit(1) from None
 
 
-async def _until_signalled(serving: Coroutine[Any, Any, None], stop: Any) -> None:
+async def until_signalled(serving: Coroutine[Any, Any, None], stop: Any) -> None:
     """Run `serving`; the first SIGTERM or SIGINT sets `stop`, the second cancels."""
     import asyncio
     import signal

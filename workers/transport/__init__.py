@@ -46,7 +46,11 @@ class Transport:
         self._outbounds: dict[tuple[str, ...], Outbound] = {}
         receiver = Receiver(databases)
         self._endpoint = HomeEndpoint(home, databases, key_directory, receiver.serve, self._clock)
-        self._routers = [Router(database, self._outbound_to, self._clock) for database in databases]
+        self._routers = {database: Router(database, self._outbound_to, self._clock) for database in databases}
+
+    def arrived(self, database: Database) -> asyncio.Event:
+        """Return what somebody may set when this database has a message to carry: it is looked at then."""
+        return self._routers[database].arrived
 
     async def run(self, stop: asyncio.Event) -> None:
         """Carry messages until `stop` is set. Cut off at any moment, nothing is lost: it is sent again.
@@ -55,7 +59,7 @@ class Transport:
         and are tried again; none ends this coroutine.
         """
         parts = [asyncio.create_task(self._endpoint.run(), name="endpoint")]
-        parts += [asyncio.create_task(router.run(), name="router") for router in self._routers]
+        parts += [asyncio.create_task(router.run(), name="router") for router in self._routers.values()]
         stopping = asyncio.create_task(stop.wait())
         try:
             done, _ = await asyncio.wait((stopping, *parts), return_when=asyncio.FIRST_COMPLETED)

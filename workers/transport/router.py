@@ -49,6 +49,7 @@ class Router:
         self._database = database
         self._outbound_to = outbound_to
         self._clock = clock
+        self.arrived = asyncio.Event()
         self._local = LocalDelivery(database, clock)
         self._senders: dict[int, Sender] = {}
         self._running: dict[int | str, asyncio.Task[None]] = {}
@@ -71,7 +72,8 @@ class Router:
                         error=line_of(error),
                         next_attempt_in=pause,
                     )
-                await self._clock.sleep(pause)
+                await self._clock.wait(self.arrived, pause)
+                self.arrived.clear()
         finally:
             for task in self._running.values():
                 task.cancel()

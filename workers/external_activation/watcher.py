@@ -1,0 +1,122 @@
+"""Reads the notification queue, and says which queues should be read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import psycopg
+import structlog
+from lxml import etree
+
+from pybroker.connection import AsyncBroker, connect_async
+from pybroker.errors import BrokerError
+from pybroker.workers.clock import Backoff, Clock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from structlog.typing import FilteringBoundLogger
+
+    from pybroker.conversation import AsyncMessage
+
+EVENT_NOTIFICATION = "http://schemas.microsoft.com/SQL/Notifications/EventNotification"
+# A wait ends now and then, so that a connection that was cut without a word is noticed.
+WAIT_SECONDS = 30.0
+
+logger: FilteringBoundLogger = structlog.get_logger()
+
+
+class Notification(NamedTuple):
+    """An event, and the queue that it is of."""
+
+    event_type: str
+    database: str
+    schema: str
+    queue: str
+
+
+class Watcher:
+    """A reader of one notification queue."""
+
+    def __init__(self, url: str, queue: str, notify: Callable[[Notification], bool], clock: Clock) -> None:
+        """Prepare, without connecting.
+
+        Args:
+            url: the database.
+            queue: the notification queue.
+            notify: is called for each queue that should be read; returns whether anybody is there for it.
+            clock: what waits between attempts to connect.
+        """
+        self._url = url
+        self._queue = queue
+        self._notify = notify
+        self._clock = clock
+        self._broker: AsyncBroker | None = None
+
+    async def open(self) -> None:
+        """Connect, and see that the queue can be read.
+
+        Raises:
+            psycopg.OperationalError: the database can't be reached.
+            BrokerError: there is no such queue, or no right to receive from it.
+        """
+        self._broker = await connect_async(self._url, application_name="pybroker activate")
+        await self._broker.receive(self._queue, top=0)
+        logger.info("activator_ready", notification_queue=self._queue)
+
+    async def close(self) -> None:
+        """Close the connection."""
+        if self._broker is not None:
+            await self._broker.close()
+            self._broker = None
+
+    async def run(self) -> None:
+        """Read until cancelled. A lost connection, or a queue that is turned off, is tried again."""
+        backoff = Backoff(0.5, 15.0)
+        while True:
+            try:
+                if self._broker is None:
+                    await self.open()
+                await self._read()
+                backoff.reset()
+            except (psycopg.OperationalError, BrokerError) as error:
+                pause = backoff.failed()
+                logger.warning(
+                    "notification_queue_not_read", error=" ".join(str(error).split()), next_attempt_in=pause
+                )
+                await self.close()
+                await self._clock.sleep(pause)
+
+    async def _read(self) -> None:
+        assert self._broker is not None  # noqa: S101 - run has opened it
+        # Many events of one queue in one batch came while nobody read: they ask for one more process.
+        notifications: dict[Notification, None] = {}
+        async with self._broker.transaction():
+            for message in await self._broker.receive(self._queue, timeout=WAIT_SECONDS):
+                if message.is_end_dialog or message.is_error:
+                    logger.warning(
+                        "event_notification_ended",
+                        error=message.error and message.error.description,
+                        conversation=str(message.conversation_handle),
+                    )
+                    await message.conversation.end()
+                elif (notification := _parse(message)) is not None:
+                    notifications[notification] = None
+        for notification in notifications:
+            details = notification._asdict()
+            if notification.event_type != "QUEUE_ACTIVATION":
+                logger.error("queue_event", **details)
+            elif not self._notify(notification):
+                logger.warning("no_application_for_queue", **details)
+
+
+def _parse(message: AsyncMessage) -> Notification | None:
+    names = ("EventType", "DatabaseName", "SchemaName", "ObjectName")
+    try:
+        if message.message_type_name == EVENT_NOTIFICATION:
+            document = message.xml()
+            return Notification(*(document.findtext(name) or "" for name in names))
+    except etree.XMLSyntaxError:
+        pass
+    logger.warning("message_is_no_event", message_type=message.message_type_name)
+    return None
