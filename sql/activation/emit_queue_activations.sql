@@ -22,7 +22,7 @@ begin
     where broker_private.notification_problem(n) is not null
       or n.event = 'QUEUE_ACTIVATION'
       and q.is_receive_enabled
-      and (select b.is_broker_enabled from broker_private.broker_instance b)
+      and broker_private.broker_problem() is null
       and exists (select from broker_private.messages m where m.queue_id = n.queue_id)
       and (
         n.notified_at is null
