@@ -2,6 +2,7 @@
 
 from importlib.metadata import version
 
+from pybroker.app import App
 from pybroker.connection import AsyncBroker, AsyncTransaction, Broker, Transaction, connect, connect_async
 from pybroker.conversation import AsyncConversation, AsyncMessage, Conversation, Message
 from pybroker.errors import (
@@ -24,14 +25,18 @@ from pybroker.errors import (
     ServiceNotFound,
 )
 from pybroker.message import ConversationError
+from pybroker.program_conversation import AsyncProgramConversation, ProgramConversation
+from pybroker.service_program import ServiceProgram, UnhandledMessageType
 
 __version__ = version("pybroker")
 
 __all__ = [
+    "App",
     "ArgumentError",
     "AsyncBroker",
     "AsyncConversation",
     "AsyncMessage",
+    "AsyncProgramConversation",
     "AsyncTransaction",
     "Broker",
     "BrokerError",
@@ -50,10 +55,13 @@ __all__ = [
     "NotMigratedError",
     "NullBodyError",
     "PermissionDenied",
+    "ProgramConversation",
     "QueueDisabledError",
     "QueueNotFound",
     "ServiceNotFound",
+    "ServiceProgram",
     "Transaction",
+    "UnhandledMessageType",
     "__version__",
     "connect",
     "connect_async",

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 ERROR_MESSAGE_TYPE = "http://schemas.microsoft.com/SQL/ServiceBroker/Error"
 END_DIALOG_MESSAGE_TYPE = "http://schemas.microsoft.com/SQL/ServiceBroker/EndDialog"
+DIALOG_TIMER_MESSAGE_TYPE = "http://schemas.microsoft.com/SQL/ServiceBroker/DialogTimer"
 
 Json = str | int | float | dict[str, Any] | list[Any] | tuple[Any, ...]
 Body = bytes | bytearray | memoryview | Json | None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pybroker.embedded import EmbeddedServer
-from tests.shop import Session
+from tests.shop import Session, until
 
 if TYPE_CHECKING:
     from tests.conftest import Database
@@ -70,6 +70,28 @@ def test_the_procedure_of_the_activation_page(database: Database) -> None:
         for block in others:
             session.rows(block)
         session.rows("call book_orders()")
+
+
+def test_the_program_of_the_page_on_service_programs(database: Database, tmp_path: Path) -> None:
+    (program,) = blocks("docs/service-programs.md", "program")
+    (tmp_path / "program.py").write_text(program)
+    with database.connect() as connection:
+        session = Session(connection)
+        (script,) = blocks("README.md", "psql")
+        session.rows(script[: script.index("-- The shop begins")])
+        session.rows("create table bookings (id integer)")
+        handle = session.value(
+            "select broker.begin_dialog('//shop/orders', '//warehouse/fulfilment', '//shop/ordering')"
+        )
+        session.send(handle, "//shop/order", b'{"id": 3}')
+        environment = {**os.environ, "PYBROKER_DATABASE_URL": database.url}
+        process = subprocess.Popen([sys.executable, "-W", "error", tmp_path / "program.py"], env=environment)
+        try:
+            until(lambda: session.rows("select id from bookings"))
+        finally:
+            process.terminate()
+        assert process.wait() == 0
+        assert session.receive("orders") == [("//shop/ack", 0, b'{"id":3}')]
 
 
 def test_two_databases_typed_by_hand(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typer.main import get_command
 
 SUBCOMMANDS = {
     "migrate": "Install Service Broker in a database, or bring it to this version.",
+    "status": "Show the queues of a database: monitors, readers, backlog, rates and age.",
     "worker": "Serve databases: activation, timers and transport.",
     "activate": "Start command lines when event notifications ask for readers.",
     "demo": "Trade stocks between two databases, on two servers made for it.",

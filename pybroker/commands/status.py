@@ -1,0 +1,125 @@
+"""`pybroker status`: monitors, readers, backlog, rates and age of a database's queues, once or live."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pybroker.commands.options import DatabaseUrl, Json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import RenderableType
+
+    from pybroker.readings import Status
+
+
+def status(
+    *,
+    database_url: DatabaseUrl,
+    watch: Annotated[bool, typer.Option("--watch", help="Go on until Ctrl-C.")] = False,
+    interval: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", min=0.1, help="Between two readings; rates are taken over it."),
+    ] = 1.0,
+    json: Json = False,
+) -> None:
+    """Show the queues of a database: monitors, readers, backlog, rates and age.
+
+    Two readings are taken, an interval apart. With --json each line is one object: tasks_running,
+    tasks_started_per_second and task_limit_reached_per_second of a queue are Service Broker's counters.
+    A role sees the queues that it may receive from.
+
+    \b
+    Example:
+      pybroker status --database-url postgresql://localhost/shop --watch
+      pybroker status --json | jq '.queues[] | select(.ready > 1000)'
+    """
+    try:
+        if json:
+            import msgspec
+
+            for shown in _statuses(database_url, interval, watch=watch):
+                typer.echo(msgspec.json.encode(shown))
+            return
+        from rich.console import Console
+        from rich.live import Live
+
+        console = Console()
+        if not watch:
+            console.print(_table(next(_statuses(database_url, interval, watch=False))))
+            return
+        with Live(console=console, auto_refresh=False, screen=console.is_terminal) as live:
+            for shown in _statuses(database_url, interval, watch=True):
+                live.update(_table(shown), refresh=True)
+    except KeyboardInterrupt:
+        raise typer.Exit(0) from None
+
+
+def _statuses(url: str, interval: float, *, watch: bool) -> Iterator[Status]:
+    import time
+
+    import psycopg
+
+    from pybroker.readings import read, status_of
+
+    with psycopg.connect(url, autocommit=True, application_name="pybroker status") as connection:
+        before = read(connection)
+        while True:
+            time.sleep(interval)
+            now = read(connection)
+            yield status_of(before, now)
+            if not watch:
+                return
+            before = now
+
+
+def _table(shown: Status) -> RenderableType:
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    head = Text.assemble(
+        (shown.database, "bold"),
+        f"  {shown.read_at:%H:%M:%S}  ",
+        "" if shown.is_broker_enabled else ("broker disabled  ", "red"),
+        f"in {shown.enqueued_per_second:,.0f}/s  out {shown.dequeued_per_second:,.0f}/s  ",
+        f"in transmission {_count(shown.transmission_queue, shown.transmission_queue > _COUNTED)}",
+    )
+    table = Table(box=None, pad_edge=False)
+    table.add_column("queue")
+    table.add_column("monitor")
+    for name in ("readers", "ready", "oldest", "retained", "incomplete", "started/s", "limit/s"):
+        table.add_column(name, justify="right")
+    for queue in shown.queues:
+        table.add_row(
+            queue.queue,
+            (queue.monitor or "-") if queue.is_enabled else Text("off", style="red"),
+            "-" if queue.max_readers is None else f"{queue.tasks_running}/{queue.max_readers}",
+            _count(queue.ready, queue.is_estimate),
+            "-" if queue.oldest_age_seconds is None else _age(queue.oldest_age_seconds),
+            f"{queue.retained:,}",
+            f"{queue.incomplete:,}",
+            f"{queue.tasks_started_per_second:,.1f}",
+            f"{queue.task_limit_reached_per_second:,.1f}",
+        )
+    return Group(head, table)
+
+
+# Up to here what waits is counted.
+_COUNTED = 10_000
+_MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
+
+
+def _count(number: int, is_estimate: bool) -> str:
+    return f"{'~' if is_estimate else ''}{number:,}"
+
+
+def _age(seconds: float) -> str:
+    if seconds < _MINUTE:
+        return f"{seconds:.1f} s"
+    if seconds < _HOUR:
+        return f"{seconds / _MINUTE:.0f} min"
+    return f"{seconds / _HOUR:.0f} h" if seconds < _DAY else f"{seconds / _DAY:.0f} d"

@@ -1,0 +1,190 @@
+"""Readings of a broker's database, as `pybroker status` shows them: what is there now, and rates between two."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from psycopg.rows import class_row
+
+from pybroker.errors import broker_errors
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    import psycopg
+
+_BROKER = """
+select
+  clock_timestamp() as read_at, b.name as database, b.service_broker_guid::text, b.is_broker_enabled,
+  (select count(*) from (select from broker.transmission_queue limit 10001) t) as transmission_queue,
+  coalesce(s.n_tup_ins, 0) as enqueued, coalesce(s.n_tup_del, 0) as dequeued
+from broker.databases b
+left join pg_stat_user_tables s on s.schemaname = 'broker_private' and s.relname = 'messages'
+"""
+_QUEUES = """
+select
+  d.queue_name as queue, q.is_receive_enabled and q.is_enqueue_enabled as is_enabled, m.state as monitor, q.max_readers,
+  d.ready, d.retained, d.incomplete, d.is_estimate, d.oldest_enqueue_time,
+  coalesce(c.tasks_running, 0) as tasks_running, coalesce(c.tasks_started, 0) as tasks_started,
+  coalesce(c.task_limit_reached, 0) as task_limit_reached
+from broker.queue_depths d
+join broker.service_queues q on q.name = d.queue_name
+left join broker.dm_broker_queue_monitors m on m.queue_id = q.object_id
+left join broker.dm_broker_activation_counters c on c.queue_name = q.name
+order by d.queue_name
+"""
+
+
+@dataclass(frozen=True)
+class QueueReading:
+    """One queue at one moment; counters count since the queue was made.
+
+    Attributes:
+        queue: its name.
+        is_enabled: whether it is on.
+        monitor: INACTIVE, NOTIFIED or RECEIVES_OCCURRING; None for a queue without activation.
+        max_readers: the limit of activated readers; None where none was given.
+        ready: messages that can be received.
+        retained: messages that RETENTION keeps.
+        incomplete: messages that wait for validation or for what comes before them.
+        is_estimate: whether `ready` is one, as it is above 10,000.
+        oldest_enqueue_time: when the first ready message came; None if there is none.
+        tasks_running: activated readers that run now.
+        tasks_started: how many were started.
+        task_limit_reached: how often another was due and the limit did not allow it.
+    """
+
+    queue: str
+    is_enabled: bool
+    monitor: str | None
+    max_readers: int | None
+    ready: int
+    retained: int
+    incomplete: int
+    is_estimate: bool
+    oldest_enqueue_time: datetime | None
+    tasks_running: int
+    tasks_started: int
+    task_limit_reached: int
+
+
+@dataclass(frozen=True)
+class BrokerReading:
+    """The broker of a database at one moment, by its server's clock.
+
+    Attributes:
+        read_at: when.
+        database: its name.
+        service_broker_guid: its broker instance.
+        is_broker_enabled: whether the broker delivers.
+        transmission_queue: messages on their way, counted up to 10,001.
+        enqueued: messages that came into its queues, since the server's statistics were reset.
+        dequeued: messages that left them, likewise.
+    """
+
+    read_at: datetime
+    database: str
+    service_broker_guid: str
+    is_broker_enabled: bool
+    transmission_queue: int
+    enqueued: int
+    dequeued: int
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A database at one moment: its broker, and those of its queues that the role may receive from."""
+
+    broker: BrokerReading
+    queues: tuple[QueueReading, ...]
+
+
+class QueueStatus(msgspec.Struct, frozen=True):
+    """What `pybroker status` says of a queue: a reading, and rates since the one before, per second.
+
+    The last three are the whitepaper's counters: Tasks Running, Tasks Started/sec, Task Limit Reached/sec.
+    """
+
+    queue: str
+    is_enabled: bool
+    monitor: str | None
+    max_readers: int | None
+    ready: int
+    retained: int
+    incomplete: int
+    is_estimate: bool
+    oldest_age_seconds: float | None
+    tasks_running: int
+    tasks_started_per_second: float
+    task_limit_reached_per_second: float
+
+
+class Status(msgspec.Struct, frozen=True):
+    """What `pybroker status` says of a database."""
+
+    read_at: datetime
+    database: str
+    service_broker_guid: str
+    is_broker_enabled: bool
+    transmission_queue: int
+    enqueued_per_second: float
+    dequeued_per_second: float
+    queues: list[QueueStatus]
+
+
+def read(connection: psycopg.Connection[Any]) -> Reading:
+    """Take a reading.
+
+    Raises:
+        NotMigratedError: the database has no broker of this version.
+    """
+    with broker_errors():
+        broker = connection.cursor(row_factory=class_row(BrokerReading)).execute(_BROKER).fetchone()
+        queues = connection.cursor(row_factory=class_row(QueueReading)).execute(_QUEUES).fetchall()
+    if broker is None:
+        raise LookupError("broker.databases is empty: run pybroker migrate.")
+    return Reading(broker, tuple(queues))
+
+
+def status_of(before: Reading, now: Reading) -> Status:
+    """Return the later of two readings, with rates between them; a counter that was reset counts as 0."""
+    seconds = max((now.broker.read_at - before.broker.read_at).total_seconds(), 1e-6)
+
+    def rate(old: int, new: int) -> float:
+        return round(max(new - old, 0) / seconds, 3)
+
+    old_queues = {queue.queue: queue for queue in before.queues}
+    queues = []
+    for queue in now.queues:
+        old = old_queues.get(queue.queue, queue)
+        oldest = queue.oldest_enqueue_time
+        queues.append(
+            QueueStatus(
+                queue=queue.queue,
+                is_enabled=queue.is_enabled,
+                monitor=queue.monitor,
+                max_readers=queue.max_readers,
+                ready=queue.ready,
+                retained=queue.retained,
+                incomplete=queue.incomplete,
+                is_estimate=queue.is_estimate,
+                oldest_age_seconds=(
+                    None if oldest is None else round((now.broker.read_at - oldest).total_seconds(), 3)
+                ),
+                tasks_running=queue.tasks_running,
+                tasks_started_per_second=rate(old.tasks_started, queue.tasks_started),
+                task_limit_reached_per_second=rate(old.task_limit_reached, queue.task_limit_reached),
+            )
+        )
+    return Status(
+        read_at=now.broker.read_at,
+        database=now.broker.database,
+        service_broker_guid=now.broker.service_broker_guid,
+        is_broker_enabled=now.broker.is_broker_enabled,
+        transmission_queue=now.broker.transmission_queue,
+        enqueued_per_second=rate(before.broker.enqueued, now.broker.enqueued),
+        dequeued_per_second=rate(before.broker.dequeued, now.broker.dequeued),
+        queues=queues,
+    )
