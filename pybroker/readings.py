@@ -1,4 +1,4 @@
-"""Readings of a broker's database, as `pybroker status` shows them: what is there now, and rates between two."""
+"""Readings of a broker's database, for `pybroker status`: what is there now, and rates between two."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ left join pg_stat_user_tables s on s.schemaname = 'broker_private' and s.relname
 """
 _QUEUES = """
 select
-  d.queue_name as queue, q.is_receive_enabled and q.is_enqueue_enabled as is_enabled, m.state as monitor, q.max_readers,
+  d.queue_name as queue, q.is_receive_enabled and q.is_enqueue_enabled as is_enabled, m.state as monitor,
+  q.max_readers,
   d.ready, d.retained, d.incomplete, d.is_estimate, d.oldest_enqueue_time,
   coalesce(c.tasks_running, 0) as tasks_running, coalesce(c.tasks_started, 0) as tasks_started,
   coalesce(c.task_limit_reached, 0) as task_limit_reached

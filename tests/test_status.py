@@ -1,0 +1,89 @@
+"""`pybroker status` says what an operator wants to know of a broker, for people and for programs."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.shop import Shop
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.conftest import Database
+
+
+@pytest.fixture
+def shop(database: Database) -> Iterator[Shop]:
+    shop = Shop(database)
+    yield shop
+    shop.close()
+
+
+def status(url: str, *options: str) -> subprocess.Popen[str]:
+    command = [
+        sys.executable,
+        "-m",
+        "pybroker",
+        "status",
+        "--database-url",
+        url,
+        "--interval",
+        "0.2",
+        *options,
+    ]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def queues(line: str) -> dict[str, Any]:
+    return {queue["queue"]: queue for queue in json.loads(line)["queues"]}
+
+
+def test_backlog_age_and_switches_are_there_for_programs(shop: Shop) -> None:
+    psql = shop.psql
+    dialog = psql.dialog()
+    for _ in range(3):
+        psql.send(dialog)
+    psql.rows("select broker.alter_queue('shop', status => false)")
+    output, errors = status(shop.database.url, "--json").communicate()
+    assert not errors
+    shown = json.loads(output)
+    assert shown["is_broker_enabled"] is True
+    assert shown["database"] == shop.database.name
+    assert queues(output)["shop"]["is_enabled"] is False
+    warehouse = queues(output)["warehouse"]
+    assert (warehouse["ready"], warehouse["retained"], warehouse["incomplete"]) == (3, 0, 0)
+    assert warehouse["oldest_age_seconds"] > 0
+    assert warehouse["tasks_running"] == 0
+    assert {"tasks_started_per_second", "task_limit_reached_per_second"} <= warehouse.keys()
+
+
+def test_a_person_watches_a_table_until_ctrl_c(shop: Shop) -> None:
+    shop.psql.send(shop.psql.dialog())
+    output, _ = status(shop.database.url).communicate()
+    line = next(line for line in output.splitlines() if line.startswith("warehouse"))
+    assert line.split()[3] == "1"
+
+    watching = status(shop.database.url, "--watch", "--json")
+    assert watching.stdout is not None
+    first, second = watching.stdout.readline(), watching.stdout.readline()
+    assert json.loads(first)["read_at"] < json.loads(second)["read_at"]
+    watching.send_signal(signal.SIGINT)
+    watching.communicate()
+    assert watching.returncode == 0
+
+
+def test_who_may_not_receive_sees_no_queue_and_a_database_without_a_broker_is_named(shop: Shop) -> None:
+    role = shop.database.role()
+    url = shop.database.server.url(shop.database.name, user=role)
+    output, _ = status(url, "--json").communicate()
+    assert queues(output) == {}
+    process = status(shop.database.server.url("postgres"))
+    _, errors = process.communicate()
+    assert process.returncode == 1
+    assert "pybroker migrate" in errors
