@@ -401,7 +401,9 @@ create table broker_private.sequence_counters (
   endpoint_no bigint not null,
   kind "char" not null,
   epoch bigint not null,
-  next_number bigint not null
+  next_number bigint not null,
+  -- of kind I: the far broker is known to have the acknowledgement of the dialog's first message, so it never sends that again
+  is_confirmed boolean not null default false
 ) with (fillfactor = 50);
 create index sequence_counters_newest on broker_private.sequence_counters (endpoint_no, kind, epoch desc);
 

@@ -137,13 +137,18 @@ begin
     select j.endpoint_no, j.kind::"char" from judged j where j.faults_so_far = 0 and j.is_open and j.kind in ('E', 'X')
     on conflict do nothing
   ),
+  firsts as materialized (
+    select distinct a.endpoint_no from arrived a where a.number = 0
+  ),
   moved as (
     update broker_private.sequence_counters n
-    set next_number = m.next_number, epoch = m.next_number >> 7
+    set next_number = m.next_number, epoch = m.next_number >> 7, is_confirmed = n.is_confirmed or m.is_confirmed
     from (
-      select s.location, max(j.number) + 1 as next_number
+      -- A batch has a dialog's messages from the first on that its sender knows no acknowledgement of.
+      select s.location, max(j.number) + 1 as next_number, bool_and(f.endpoint_no is null) as is_confirmed
       from judged j
       join sides s on s.endpoint_no = j.endpoint_no
+      left join firsts f on f.endpoint_no = j.endpoint_no
       where j.faults_so_far = 0
       group by s.location
     ) m

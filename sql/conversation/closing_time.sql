@@ -1,0 +1,17 @@
+-- broker_private.closing_time(endpoint): from when on a side that closes now, with no end of its own to be acknowledged, is to be kept for 30 minutes. For a target
+-- whose initiator is not known to have the acknowledgement of its first message that is the end of the lifetime: until then the message may come
+-- again, however late, and would open a second conversation.
+create or replace function broker_private.closing_time(e broker_private.endpoints)
+returns timestamp with time zone
+language sql stable
+begin atomic
+  select case
+    when not (e).is_initiator and (e).path = 'R' and not (
+      select n.is_confirmed from broker_private.sequence_counters n
+      where n.endpoint_no = (e).endpoint_no and n.kind = 'I'
+      order by n.epoch desc
+      limit 1
+    ) then greatest((e).expires_at, broker_private.clock())
+    else broker_private.clock()
+  end;
+end;
