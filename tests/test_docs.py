@@ -94,6 +94,34 @@ def test_the_program_of_the_page_on_service_programs(database: Database, tmp_pat
         assert session.receive("orders") == [("//shop/ack", 0, b'{"id":3}')]
 
 
+def test_the_page_on_queues_and_groups(database: Database) -> None:
+    page = "docs/queues-and-groups.md"
+    with database.connect() as connection:
+        session = Session(connection)
+        (script,) = blocks("README.md", "psql")
+        session.rows(script[: script.index("-- The shop begins")])
+        (retention,), (move,), (alter,), (receive,) = (
+            blocks(page, mark) for mark in ("retention", "move", "alter service", "receive groups")
+        )
+        setting, look = retention.split(";\n\n")
+        session.rows(setting)
+        handles = []
+        for number in range(2):
+            dialog = session.value(
+                "select broker.begin_dialog('//shop/orders', '//warehouse/fulfilment', '//shop/ordering')"
+            )
+            session.send(dialog, "//shop/order", b"%d" % number)
+            handles.append(session.handle_of(dialog))
+        session.rows("select broker.receive('fulfilment', top => 1)")
+        assert [row[::2] for row in session.rows(look)] == [(0, "0"), (1, "1")]
+        session.rows(move.replace(":first", "%s").replace(":later", "%s"), *handles)
+        session.rows(alter)
+        (row,) = session.rows(receive)
+        assert row[1:] == ("//shop/order", "1")
+        assert session.value("select count(distinct conversation_group_id) from annex") == 1
+        assert [row[0] for row in session.rows(look.replace("fulfilment", "annex"))] == [0]
+
+
 def test_two_databases_typed_by_hand(tmp_path: Path) -> None:
     with EmbeddedServer() as shop, EmbeddedServer() as warehouse:
         shop.create_database("shop")

@@ -366,7 +366,8 @@ create table broker_private.moved_conversations (
   primary key (endpoint_no, old_group_no)
 );
 create index moved_conversations_group on broker_private.moved_conversations (group_no);
-create index moved_conversations_watched on broker_private.moved_conversations (old_group_no) where is_watched;
+create index moved_conversations_old_group on broker_private.moved_conversations (old_group_no);
+create index moved_conversations_watched on broker_private.moved_conversations (endpoint_no) where is_watched;
 
 -- From which queues ALTER SERVICE took a service, as long as transactions of that time may be open.
 create table broker_private.moved_services (

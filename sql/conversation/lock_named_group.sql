@@ -1,6 +1,6 @@
 -- broker_private.lock_named_group(queue, handle, group): locks the group that a RECEIVE names, waiting for whoever holds it.
 -- Returns the group's number, whether a move touched it, and the endpoint's number if a conversation was named.
--- Errors: 8426 the handle is unknown or on another queue, 8436 the same for a group.
+-- Errors: 8426 the handle is unknown or on another queue, 8468 its service has just left the queue, 8436 as 8426 for a group.
 create or replace function broker_private.lock_named_group(
   queue integer, handle uuid, group_id uuid, out group_no bigint, out endpoint_no bigint, out has_moved boolean
 )
@@ -18,6 +18,16 @@ begin
     from broker_private.endpoints e
     where e.conversation_handle = handle and e.queue_id = queue;
     if not found then
+      if exists (
+        select from broker_private.endpoints e
+        join broker_private.moved_services v on v.service_id = e.service_id
+        where e.conversation_handle = handle and v.old_queue_id = queue
+      ) then
+        perform broker_private.refuse(
+          8468, format('The underlying service of conversation "%s" has been altered.', handle),
+          'It has moved to another queue: receive from that one.'
+        );
+      end if;
       perform broker_private.refuse(
         8426, format('The conversation handle "%s" is not found on this queue.', handle),
         'It belongs to another queue: receive from the queue of the conversation''s service.'

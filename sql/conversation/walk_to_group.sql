@@ -1,6 +1,6 @@
 -- hot path
 -- broker_private.walk_to_group(queue, passed over): as pick_group, past the messages of groups that others hold and of those passed over: one
--- probe for each such group. Where a move touched the group it asks where the message belongs (pick_moved).
+-- probe for each such group. Where a move touched the group it asks where the message belongs (pick_moved), one probe for each conversation.
 -- Locks: the group's row, skipping groups that are locked.
 -- Plan: messages_head from its beginning for each probe.
 create or replace function broker_private.walk_to_group(queue integer, passed_over bigint[])
@@ -37,12 +37,12 @@ begin
     if found and not has_moved then
       return picked;
     elsif not found and not exists (
-      select from broker_private.moved_conversations v where v.endpoint_no = next_endpoint and v.old_group_no = next_group
+      select from broker_private.moved_conversations v where v.old_group_no = next_group
     ) then
       held := held || next_group;
     else
       picked := broker_private.pick_moved(queue, next_endpoint);
-      if picked <> all (held) then
+      if picked is not null and picked <> all (held) then
         return picked;
       end if;
       held_endpoints := held_endpoints || next_endpoint;

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
@@ -169,6 +169,24 @@ def test_row_070_a_late_message_is_received_under_the_lock_of_the_new_group_only
     holder.connection.commit()
 
 
+def test_row_070_who_holds_the_old_group_does_not_hide_a_late_message(shop: Shop) -> None:
+    psql = shop.psql
+    dialogs, sides, groups = targets(shop, 3)
+    move(psql, sides[2], groups[0])
+    while psql.bodies():
+        pass
+    psql.send(dialogs[2], "order", b"the holder's")
+    slow, holder = shop.sessions(2)
+    slow.send(dialogs[0], "order", b"late")
+    move(psql, sides[0], groups[1])
+    slow.connection.commit()
+    holder.send(sides[2], "ack")
+    assert psql.bodies() == [b"late"]
+    assert psql.bodies() == []
+    assert holder.bodies() == [b"the holder's"]
+    holder.connection.commit()
+
+
 def test_row_070_a_late_message_alone_is_found_and_the_worker_brings_it_home(shop: Shop) -> None:
     psql = shop.psql
     dialogs, sides, groups = targets(shop)
@@ -256,14 +274,14 @@ def test_row_070_senders_movers_and_readers_at_once_lose_nothing_and_keep_every_
                 held.difference_update(here)
             session.connection.commit()
 
-    def guarded(work: object, *arguments: object) -> None:
+    def guarded(work: Callable[..., None], *arguments: object) -> None:
         try:
-            work(*arguments)  # type: ignore[operator]
+            work(*arguments)
         except BaseException as failure:
             failures.append(failure)
 
     sessions = shop.sessions(7)
-    work: list[tuple[object, ...]] = [
+    work: list[tuple[Any, ...]] = [
         (send, sessions[0], dialogs[:3]),
         (send, sessions[1], dialogs[3:]),
         (shuffle, sessions[2], 0),
@@ -296,13 +314,91 @@ def test_row_034_edge_045_a_service_takes_its_messages_to_another_queue_in_their
     psql.rows("select broker.alter_service('//warehouse', queue => 'annex')")
     psql.send(dialogs[1], "order", b"last")
     assert psql.bodies() == [b"stays"]
-    assert psql.refused("select broker.receive('warehouse', conversation_handle => %s)", sides[0]) == "S8426"
+    assert psql.refused("select broker.receive('warehouse', conversation_handle => %s)", sides[0]) == "S8468"
+    assert psql.refused("select broker.receive('shop', conversation_handle => %s)", sides[0]) == "S8426"
     assert [psql.bodies("annex"), psql.bodies("annex")] == [[b"0", b"more"], [b"1", b"last"]]
     psql.send(sides[0], "ack", b"answer")
     assert psql.bodies("shop") == [b"answer"]
     assert [group_of(psql, side) for side in sides] == groups
     psql.send(psql.dialog(), "order", b"a new dialog")
     assert psql.bodies("annex") == [b"a new dialog"]
+
+
+def test_edge_045_a_service_that_changes_queues_all_the_time_loses_nothing_and_keeps_every_order(
+    shop: Shop,
+) -> None:
+    psql = shop.psql
+    count, messages = 4, 30
+    psql.rows("select broker.create_queue('annex')")
+    dialogs, sides, _ = targets(shop, count)
+    while psql.bodies():
+        pass
+    later: list[UUID] = []
+    received: dict[UUID, list[int]] = defaultdict(list)
+    lock = threading.Lock()
+    done = threading.Event()
+    failures: list[BaseException] = []
+
+    def send(session: Session, mine: list[UUID]) -> None:
+        for number in range(messages):
+            for dialog in mine:
+                session.send(dialog, "order", str(number).encode())
+            session.connection.commit()
+            if number % 10 == 0:
+                later.append(session.dialog())
+                session.send(later[-1], "order", b"0")
+                session.connection.commit()
+
+    def change(session: Session) -> None:
+        while not done.is_set():
+            for queue in ("annex", "warehouse"):
+                session.rows("select broker.alter_service('//warehouse', queue => %s)", queue)
+                session.connection.commit()
+
+    def read(session: Session, queue: str) -> None:
+        while not done.is_set():
+            rows = session.rows(
+                "select conversation_handle, convert_from(message_body, 'UTF8')::integer from broker.receive(%s)",
+                queue,
+            )
+            with lock:
+                for handle, number in rows:
+                    received[handle].append(number)
+            session.connection.commit()
+
+    def settle(session: Session) -> None:
+        while not done.is_set():
+            session.rows("select broker_private.settle_moved()")
+            session.connection.commit()
+            done.wait(0.02)
+
+    def guarded(work: Callable[..., None], *arguments: object) -> None:
+        try:
+            work(*arguments)
+        except BaseException as failure:
+            failures.append(failure)
+
+    sessions = shop.sessions(6)
+    threads = [
+        threading.Thread(target=guarded, args=arguments)
+        for arguments in (
+            (send, sessions[0], dialogs[:2]),
+            (send, sessions[1], dialogs[2:]),
+            (change, sessions[2]),
+            (read, sessions[3], "warehouse"),
+            (read, sessions[4], "annex"),
+            (settle, sessions[5]),
+        )
+    ]
+    for thread in threads:
+        thread.start()
+    until(lambda: failures or sum(map(len, received.values())) >= count * messages + 6)
+    done.set()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert failures == []
+    assert {side: received[side] for side in sides} == {side: list(range(messages)) for side in sides}
+    assert sorted(received) == sorted([*sides, *(psql.handle_of(dialog) for dialog in later)])
 
 
 def test_row_034_what_a_service_can_not_do(shop: Shop) -> None:
