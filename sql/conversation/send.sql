@@ -11,7 +11,7 @@
 -- Locks: the group's row, until the transaction ends; so senders on one dialog take turns, and messages are queued in
 -- the order in which they commit. The queue's advisory lock, shared, by trying, until the transaction ends.
 -- Plan: endpoints by handle, group, contract message, far endpoint, both queues, far events: one index probe each.
--- Errors: 8426, 8427, 8428, 8429, 8430, 8431, 8432, 8433, 8434, 229.
+-- Errors: 8426, 8427, 8428, 8429, 8430, 8431, 8432, 8433, 8434, 8459, 229.
 create or replace function broker.send(conversation_handle uuid, message_type text default 'DEFAULT', body bytea default '')
 returns void
 language plpgsql
@@ -107,7 +107,7 @@ begin
     where e.endpoint_no = endpoint and e.group_no = conversation_group and e.path = 'L' and e.local_end is null
       and not q.is_retention_enabled
       and case when e.is_initiator then c.is_sent_by_initiator else c.is_sent_by_target end
-      and content is not null and (c.validation = 'N' or c.validation = 'E' and content = '')
+      and octet_length(content) <= broker_private.largest_body() and (c.validation = 'N' or c.validation = 'E' and content = '')
       and fq.is_enqueue_enabled
       and not exists (
         select from broker_private.far_events ev where ev.endpoint_no = e.endpoint_no and ev.event in ('E', 'X')
@@ -129,7 +129,7 @@ begin
     where e.endpoint_no = endpoint and e.group_no = conversation_group and e.path = 'R' and e.local_end is null
       and not q.is_retention_enabled
       and case when e.is_initiator then c.is_sent_by_initiator else c.is_sent_by_target end
-      and content is not null and (c.validation = 'N' or c.validation = 'E' and content = '')
+      and octet_length(content) <= broker_private.largest_body() and (c.validation = 'N' or c.validation = 'E' and content = '')
       and not exists (
         select from broker_private.far_events ev where ev.endpoint_no = e.endpoint_no and ev.event in ('E', 'X')
       )

@@ -166,7 +166,7 @@ begin
     where e.local_end is null and not q.is_retention_enabled
       and (e.path = 'R' or e.path = 'L' and fq.is_enqueue_enabled)
       and case when e.is_initiator then c.is_sent_by_initiator else c.is_sent_by_target end
-      and content is not null and c.validation = checked and is_valid
+      and octet_length(content) <= broker_private.largest_body() and c.validation = checked and is_valid
       and not exists (
         select from broker_private.far_events v where v.endpoint_no = e.endpoint_no and v.event in ('E', 'X')
       )

@@ -60,6 +60,12 @@ begin
       8433, 'The message body is NULL.', 'For a message without a body leave the body out, or give ''''.'
     );
   end if;
+  if exists (select from unnest(contents) as c (content) where octet_length(c.content) > broker_private.largest_body()) then
+    perform broker_private.refuse(
+      8459, format('The message is larger than %s bytes, which is the most that a message has.', broker_private.largest_body()),
+      'Send it in pieces: the messages of a conversation arrive in their order.'
+    );
+  end if;
   is_checked := broker_private.are_valid(sendable, contents);
   perform broker_private.retain_sent(e, sendable.message_type_id, contents, shared_no);
   perform broker_private.place_messages(e, sendable.message_type_id, contents, is_checked, shared_no);
