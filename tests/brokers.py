@@ -129,7 +129,7 @@ class Site:
 
     def drop_database(self) -> None:
         with psycopg.connect(self.server.url("postgres"), autocommit=True) as session:
-            session.execute(f"drop database {self.name} with (force)".encode())
+            session.execute(f'drop database "{self.name}" with (force)'.encode())
 
 
 @contextmanager
@@ -156,15 +156,20 @@ def two_sites(
             stack.callback(site.close)
             sites.append(site)
         initiator, target = sites
-        certificates = {site.name: site.certificate() for site in sites}
-        for site, other in ((initiator, target), (target, initiator)):
-            site.listen(certificates[site.name])
-            site.trust(other.name, certificates[other.name])
+        introduce(initiator, target)
         initiator.psql.rows(INITIATOR_DEFINITIONS)
         target.psql.rows(TARGET_DEFINITIONS)
         initiator.route("//warehouse", target)
         target.route("//shop", initiator)
         yield initiator, target
+
+
+def introduce(one: Site, other: Site) -> None:
+    """Give both an endpoint, and trust in the other's certificate."""
+    certificates = {site.name: site.certificate() for site in (one, other)}
+    for site, far in ((one, other), (other, one)):
+        site.listen(certificates[site.name])
+        site.trust(far.name, certificates[far.name])
 
 
 def _free_port() -> int:

@@ -167,7 +167,7 @@ def migrated_database(server: EmbeddedServer, name: str) -> Database:
         migrate(server.url("migrated"))
         _SERVERS_WITH_TEMPLATE.add(server.data_directory)
     with psycopg.connect(server.url("postgres"), autocommit=True) as session:
-        session.execute(f"create database {name} template migrated".encode())
+        session.execute(f'create database "{name}" template migrated'.encode())
     database = Database(server, name)
     with database.connect() as session:
         session.execute("select broker.alter_broker('NEW_BROKER')")

@@ -14,8 +14,10 @@ from tests.brokers import Site, two_sites
 from tests.shop import END_DIALOG, ERROR, until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from uuid import UUID
+
+    from pybroker.embedded import EmbeddedServer
 
 Received = tuple[str, int, bytes | None]
 
@@ -97,8 +99,10 @@ def _arrived(site: Site, queue: str, count: int) -> list[Received]:
 
 
 @pytest.fixture(scope="module")
-def sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, Site]]:
-    with two_sites(tmp_path_factory.mktemp("sites")) as (shop, warehouse):
+def sites(
+    tmp_path_factory: pytest.TempPathFactory, server_for: Callable[[str, int], EmbeddedServer]
+) -> Iterator[tuple[Site, Site]]:
+    with two_sites(tmp_path_factory.mktemp("sites"), server_for=server_for) as (shop, warehouse):
         shop.start_worker()
         warehouse.start_worker()
         yield shop, warehouse
