@@ -9,15 +9,19 @@ as $$
 declare
   marks regclass[];
   noted bigint;
+  states integer[];
 begin
   select q.marks into marks
   from broker_private.queues q
   where q.queue_id = queue and q.is_poison_message_handling_enabled and q.poison_action = 'QUARANTINE';
-  for place in 1 .. coalesce(array_length(marks, 1), 0) / 2 loop
-    noted := pg_sequence_last_value(marks[place]);
-    continue when noted is null or noted = 0;
-    failures := broker_private.marked_failures(noted);
+  if not found then
+    return;
+  end if;
+  states := broker_private.mark_states(marks);
+  for place in 1 .. 4 loop
+    failures := states[place] / 10;
     if failures > 0 then
+      noted := pg_sequence_last_value(marks[place]);
       return query
       select e.endpoint_no, failing_conversations.failures, marks[place], pg_sequence_last_value(marks[place + 4])::integer
       from generate_series(0, (select max(x.endpoint_no) >> 28 from broker_private.endpoints x)) as k (part)

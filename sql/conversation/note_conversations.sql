@@ -22,22 +22,29 @@ declare
   place integer;
   chosen integer;
   kept integer;
+  states integer[];
   worth integer;
   lowest integer;
   current_half constant bigint := txid_current() & 4294967295;
 begin
-  select array_agg(e.endpoint_no order by h.place) into endpoints
-  from (
-    select r.conversation_handle, min(r.place) as place
-    from unnest(received) with ordinality as r (
-      status, priority, queuing_order, conversation_group_id, conversation_handle, message_sequence_number, service_name, service_id,
-      service_contract_name, service_contract_id, message_type_name, message_type_id, validation, message_body, message_id,
-      message_enqueue_time, place
-    )
-    group by r.conversation_handle
-  ) h
-  join broker_private.endpoints e on e.conversation_handle = h.conversation_handle;
-  delete from broker_private.noted_failures n where n.endpoint_no = any (endpoints);
+  if cardinality(received) = 1 then
+    endpoints := array(select e.endpoint_no from broker_private.endpoints e where e.conversation_handle = (received[1]).conversation_handle);
+  else
+    select array_agg(e.endpoint_no order by h.place) into endpoints
+    from (
+      select r.conversation_handle, min(r.place) as place
+      from unnest(received) with ordinality as r (
+        status, priority, queuing_order, conversation_group_id, conversation_handle, message_sequence_number, service_name, service_id,
+        service_contract_name, service_contract_id, message_type_name, message_type_id, validation, message_body, message_id,
+        message_enqueue_time, place
+      )
+      group by r.conversation_handle
+    ) h
+    join broker_private.endpoints e on e.conversation_handle = h.conversation_handle;
+  end if;
+  if exists (select from broker_private.noted_failures n) then
+    delete from broker_private.noted_failures n where n.endpoint_no = any (endpoints);
+  end if;
   select q.marks into marks
   from broker_private.queues q
   where q.queue_id = queue and q.is_poison_message_handling_enabled and q.poison_action = 'QUARANTINE';
@@ -51,6 +58,7 @@ begin
     end if;
   end loop;
   -- Of more the first ones are enough: they are received one by one after a rollback, and the others then.
+  states := broker_private.mark_states(marks);
   foreach endpoint in array endpoints[1:4] loop
     chosen := null;
     lowest := 1000;
@@ -59,17 +67,15 @@ begin
       mark := coalesce(pg_sequence_last_value(marks[place]), 0);
       if mark >> 3 & 268435455 = endpoint & 268435455 then
         chosen := place;
-        kept := broker_private.marked_failures(mark);
+        kept := states[place] / 10;
         exit;
       end if;
-      worth := 10 * broker_private.marked_failures(mark);
-      if worth > 0 and not exists (
+      worth := states[place];
+      if worth >= 10 and not exists (
         select from broker_private.failing_conversations(queue) f
         where f.mark = marks[place] and not exists (select from broker_private.quarantine z where z.endpoint_no = f.endpoint_no)
       ) then
         worth := 0;
-      elsif worth = 0 and broker_private.outcome_of(broker_private.marked_transaction(mark)) = 'in progress' then
-        worth := 1;
       end if;
       if worth < lowest then
         lowest := worth;
@@ -77,9 +83,9 @@ begin
         kept := 0;
       end if;
     end loop;
-    perform setval(marks[chosen + 4], pg_backend_pid()), setval(
-      marks[chosen], (current_half << 31) + ((endpoint & 268435455) << 3) + kept
-    );
+    mark := setval(marks[chosen + 4], pg_backend_pid());
+    mark := setval(marks[chosen], (current_half << 31) + ((endpoint & 268435455) << 3) + kept);
+    states[chosen] := 10 * kept + 1;
   end loop;
 end
 $$;
