@@ -13,14 +13,14 @@ import pytest
 
 from pybroker.embedded import EmbeddedServer, available_versions
 from pybroker.migrations import migrate
-from tests.shop import Shop
+from tests.shop import DEFINITIONS, Shop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 NEWEST = 18
-# Without fsync a test can't show what a crashed disk would keep, but none here pulls the plug of a disk.
-_SERVERS_WITH_TEMPLATE: set[Path] = set()
+_TEMPLATES: set[tuple[Path, str]] = set()
+MIGRATED, WITH_SHOP = "migrated", "migrated_with_shop"
 SLOW_FILES = (
     "test_two_databases.py",
     "test_model.py",
@@ -30,6 +30,7 @@ SLOW_FILES = (
     "test_worker_image.py",
     "test_client.py",
 )
+# Without fsync a test can't show what a crashed disk would keep, but none here pulls the plug of a disk.
 SETTINGS = {"fsync": "off", "max_connections": "200", "shared_buffers": "64MB"}
 
 
@@ -140,9 +141,11 @@ def any_database(any_server: EmbeddedServer) -> Database:
 
 
 @pytest.fixture
-def shop(any_database: Database) -> Iterator[Shop]:
+def shop(any_server: EmbeddedServer) -> Iterator[Shop]:
     """The shop's objects and sessions, on each PostgreSQL."""
-    shop = Shop(any_database)
+    shop = Shop(
+        migrated_database(any_server, f"test_{uuid.uuid4().hex[:8]}", with_shop=True), is_defined=True
+    )
     yield shop
     shop.close()
 
@@ -160,14 +163,25 @@ def clock(shop: Shop) -> Callable[[str], None]:
     return move
 
 
-def migrated_database(server: EmbeddedServer, name: str) -> Database:
-    """Copy a database that was migrated once for each server; a broker instance needs a guid of its own."""
-    if server.data_directory not in _SERVERS_WITH_TEMPLATE:
-        server.create_database("migrated")
-        migrate(server.url("migrated"))
-        _SERVERS_WITH_TEMPLATE.add(server.data_directory)
+def migrated_database(server: EmbeddedServer, name: str, *, with_shop: bool = False) -> Database:
+    """Copy a database that was made once for each server: migrated, or with the shop's objects too.
+
+    A copy is a broker instance of its own once it has a guid of its own.
+    """
+    if (server.data_directory, MIGRATED) not in _TEMPLATES:
+        server.create_database(MIGRATED)
+        migrate(server.url(MIGRATED))
+        _TEMPLATES.add((server.data_directory, MIGRATED))
+    if with_shop and (server.data_directory, WITH_SHOP) not in _TEMPLATES:
+        with _copy(server, MIGRATED, WITH_SHOP).connect() as session:
+            session.execute(DEFINITIONS)
+        _TEMPLATES.add((server.data_directory, WITH_SHOP))
+    return _copy(server, WITH_SHOP if with_shop else MIGRATED, name)
+
+
+def _copy(server: EmbeddedServer, template: str, name: str) -> Database:
     with psycopg.connect(server.url("postgres"), autocommit=True) as session:
-        session.execute(f'create database "{name}" template migrated'.encode())
+        session.execute(f'create database "{name}" template {template}'.encode())
     database = Database(server, name)
     with database.connect() as session:
         session.execute("select broker.alter_broker('NEW_BROKER')")

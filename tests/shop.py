@@ -124,11 +124,12 @@ def in_background(work: Callable[[], Any]) -> Future[Any]:
 class Shop:
     """The shop's database, and its sessions."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, is_defined: bool = False) -> None:
         self.database = database
         self._sessions: list[psycopg.Connection[Any]] = []
         self.psql = self.session()
-        self.psql.rows(DEFINITIONS)
+        if not is_defined:
+            self.psql.rows(DEFINITIONS)
 
     @property
     def has_xml_parser(self) -> bool:

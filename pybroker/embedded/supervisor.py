@@ -353,7 +353,8 @@ class _Supervisor:
         self.child = None
 
     def close(self) -> None:
-        self.end(signal.SIGINT)
+        # A checkpoint of what is removed next would only take time.
+        self.end(signal.SIGINT if self.keeps_data else signal.SIGQUIT)
         deadline = time.monotonic() + 10
         # After a SIGKILL of the postmaster its children may write for a moment longer.
         while any(path.exists() for path in self.temporary) and time.monotonic() < deadline:
