@@ -98,7 +98,9 @@ def test_an_upgraded_database_is_like_a_fresh_one_and_keeps_its_conversations(
         )
         assert migrate(old).applied_files == 2
         assert psql.bodies() == [b"sent before the upgrade"]
-        psql.rows("drop view shop, warehouse")
+        for name in ("shop", "warehouse"):
+            psql.rows("select broker.drop_service(%s)", f"//{name}")
+            psql.rows("select broker.drop_queue(%s)", name)
     assert _catalog(old) == _catalog(fresh)
 
 
