@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,12 +18,12 @@ import pytest
 from pybroker.workers.clock import Clock
 from pybroker.workers.database import Database as Served
 from pybroker.workers.event_notifications import LOOK_SECONDS, EventNotifications
+from pybroker.workers.external_activation import read
 from pybroker.workers.wake_ups import WakeUps
 from tests.shop import DEFINITIONS, Session, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from tests.conftest import Database
 
@@ -261,6 +263,18 @@ def test_an_activator_without_its_queue_ends_with_a_reason(site: Site) -> None:
     activator, log = site.activate(application(["sleep", "1000"]))
     assert activator.wait() == 1
     until(lambda: any('The queue "notifications" is not found' in event["event"] for event in log.events))
+
+
+def test_the_configuration_and_the_sql_of_the_page_work(database: Database, tmp_path: Path) -> None:
+    page = (Path(__file__).parent.parent / "docs/external-activation.md").read_text()
+    (script,) = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
+    (configuration,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    with database.connect() as connection:
+        connection.execute("select broker.create_queue('fulfilment')")
+        connection.execute(script.encode())
+    (tmp_path / "activate.toml").write_text(configuration)
+    (fulfilment,) = read(tmp_path / "activate.toml").application
+    assert (fulfilment.queue, fulfilment.maximum_instances) == ("fulfilment", 4)
 
 
 class NoLooks(Clock):

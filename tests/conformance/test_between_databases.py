@@ -297,3 +297,29 @@ def test_row_097_where_priority_is_honored_the_urgent_leave_first(pair: Pair, is
     assert [body.decode() for (body,) in pair.warehouse.psql.rows(rows)] == [
         service for service in expected for _ in range(6)
     ]
+
+
+def test_row_169_an_event_of_one_database_wakes_who_waits_for_it_in_another(pair: Pair) -> None:
+    shop, waiter = pair.shop.psql, pair.warehouse.session()
+    notifications = "http://schemas.microsoft.com/SQL/Notifications"
+    pair.warehouse.psql.rows(
+        "select broker.alter_service(%s, add_contracts => %s)",
+        pair.target,
+        [f"{notifications}/PostEventNotification"],
+    )
+    shop.rows(
+        "select broker.create_event_notification('here', %s, 'QUEUE_ACTIVATION', %s)",
+        pair.initiator,
+        pair.target,
+    )
+    waiter.rows("select broker.sleep_on(%s)", pair.target)
+    assert waiter.value("select broker.sleep_on(%s)", pair.target)
+    dialog = shop.value("select broker.begin_dialog(%s, %s, 'ordering')", pair.initiator, pair.initiator)
+    shop.send(dialog)
+    assert list(waiter.connection.notifies(timeout=30, stop_after=1))
+    waiter.connection.close()
+    ((kind, number, body),) = pair.arrived()
+    assert (kind, number) == (f"{notifications}/EventNotification", 0)
+    assert f"<ObjectName>{pair.initiator}</ObjectName>".encode() in (body or b"")
+    shop.rows("select broker.drop_event_notification('here')")
+    assert [kind for kind, _, _ in pair.arrived()] == [END_DIALOG]

@@ -60,7 +60,7 @@ def test_row_061_a_wait_in_sql_ends_with_the_arrival(shop: Shop, wait: str) -> N
 
 
 @pytest.mark.parametrize("wait", WAITS)
-def test_row_063_a_wait_in_sql_ends_with_an_error_when_the_queue_is_turned_off_or_dropped(
+def test_row_063_edge_016_a_wait_in_sql_ends_with_an_error_when_the_queue_is_turned_off_or_dropped(
     shop: Shop, wait: str
 ) -> None:
     reader = shop.session()
@@ -78,7 +78,7 @@ def test_row_063_a_wait_in_sql_ends_with_an_error_when_the_queue_is_turned_off_o
             assert state.result() == error
 
 
-def test_row_063_a_client_that_sleeps_hears_at_once_that_its_queue_is_turned_off_or_dropped(
+def test_row_063_edge_016_a_client_that_sleeps_hears_at_once_that_its_queue_is_turned_off_or_dropped(
     shop: Shop,
 ) -> None:
     with pybroker.connect(shop.database.url) as broker:
@@ -196,7 +196,7 @@ def test_nobody_sleeps_on_a_queue_that_he_may_not_receive_from(shop: Shop) -> No
 
 def test_no_wake_up_is_lost_however_sleeper_and_senders_interleave(shop: Shop) -> None:
     """Each round: three senders, with pauses at random, and a sleeper that nothing but a notification wakes."""
-    rounds, senders = 60, 3
+    sleeps, senders = 40, 3
     chance = random.Random(1)
     reader = shop.session()
     sessions = [(session, session.dialog()) for session in shop.sessions(senders)]
@@ -215,7 +215,7 @@ def test_no_wake_up_is_lost_however_sleeper_and_senders_interleave(shop: Shop) -
 
     slept = lost = 0
     with ThreadPoolExecutor(senders) as pool:
-        for _ in range(rounds):
+        while slept < sleeps:
             pauses = [(chance.random() * 0.003, chance.random() * 0.002) for _ in sessions]
             sending = [pool.submit(send, *one, *pause) for one, pause in zip(sessions, pauses, strict=True)]
             received = 0
@@ -228,7 +228,6 @@ def test_no_wake_up_is_lost_however_sleeper_and_senders_interleave(shop: Shop) -
                     reader.rows("select broker.wake_up('warehouse')")
             for one in sending:
                 one.result()
-    assert slept >= rounds / 2
     assert lost == 0
 
 
