@@ -21,7 +21,7 @@ begin
     join broker_private.queues q on q.queue_id = n.queue_id
     where broker_private.notification_problem(n) is not null
       or n.event = 'QUEUE_ACTIVATION'
-      and q.is_receive_enabled
+      and q.is_receive_enabled and not broker_private.is_poisoned(q.queue_id)
       and broker_private.broker_problem() is null
       and exists (select from broker_private.messages m where m.queue_id = n.queue_id)
       and (
