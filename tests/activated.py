@@ -223,8 +223,9 @@ def with_user(url: str, user: str, password: str = "") -> str:
     return urlunsplit(parts._replace(netloc=f"{login}@{parts.netloc.rpartition('@')[2]}"))
 
 
-def start_worker(*urls: str, log_format: str = "json") -> subprocess.Popen[str]:
+def start_worker(*urls: str, log_format: str = "json", grace: float = 30.0) -> subprocess.Popen[str]:
     arguments = [argument for url in urls for argument in ("--database-url", url)]
+    arguments += ["--grace", str(grace)]
     return subprocess.Popen(
         [sys.executable, "-W", "error", "-c", CLI, "worker", *arguments, "--log-format", log_format],
         cwd=REPOSITORY,

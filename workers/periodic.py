@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import psycopg
 import structlog
 
 from pybroker.workers.database import ServingError
+from pybroker.workers.records import Records
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -85,17 +87,22 @@ async def run(database: Database, clock: Clock, tasks: tuple[PeriodicTask, ...] 
 
     A run that is cancelled rolls back: every task may be cut off at any moment and repeated.
     """
+    records = Records(database, clock)
     async with asyncio.TaskGroup() as group:
         for task in tasks:
-            group.create_task(_repeat(task, database, clock), name=f"{task.name} {database.name}")
+            group.create_task(_repeat(task, database, clock, records), name=f"{task.name} {database.name}")
 
 
-async def _repeat(task: PeriodicTask, database: Database, clock: Clock) -> None:
+async def _repeat(task: PeriodicTask, database: Database, clock: Clock, records: Records) -> None:
+    description = (task.run.__doc__ or task.name).partition("\n")[0]
     while True:
+        failure = None
         try:
             await task.run(database)
         except (psycopg.Error, ServingError) as error:
-            logger.warning(
-                "periodic_task_failed", task=task.name, database=database.name, error=str(error).strip()
-            )
+            failure = str(error).strip()
+            logger.warning("periodic_task_failed", task=task.name, database=database.name, error=failure)
+        # A server that is away is no news to the database.
+        with suppress(psycopg.Error):
+            await records.note(task.name, task.period, description, failure)
         await clock.sleep(task.period)

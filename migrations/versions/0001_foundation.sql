@@ -204,6 +204,16 @@ create table broker_private.activation_log (
 );
 create index activation_log_queue on broker_private.activation_log (queue_id, id);
 
+-- What workers do at fixed periods, as they say themselves.
+create table broker_private.periodic_tasks (
+  name text primary key,
+  period interval not null,
+  description text not null,
+  last_run timestamp with time zone not null,
+  last_failure timestamp with time zone,
+  last_error text
+);
+
 create table broker_private.services (
   service_id integer primary key default nextval('broker_private.object_id'),
   name text collate "C" unique check (length(name) between 1 and 128),

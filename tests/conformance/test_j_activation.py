@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
+from pybroker.workers.periodic import PERIODIC_TASKS
 from tests.activated import (
     GATED,
     HOLDING,
@@ -434,6 +435,43 @@ def test_edge_078_a_dialog_timer_starts_a_reader(application: Application) -> No
     assert application.seen("orders")[0].endswith("/DialogTimer")
 
 
+def test_row_157_periodic_work_and_when_it_ran(application: Application) -> None:
+    worker = start_worker(application.url)
+    try:
+        next_event(worker, "worker_ready")
+
+        def periods() -> dict[str, float]:
+            rows = application.connection.execute(
+                "select name, extract(epoch from period) from broker.periodic_tasks"
+                " where last_run > now() - interval '1 min' and last_error is null and description <> ''"
+            )
+            return {name: float(period) for name, period in rows}
+
+        expected = {task.name: task.period for task in PERIODIC_TASKS} | {"queue_monitors": RAMP}
+        eventually(lambda: periods() == expected)
+    finally:
+        worker.kill()
+        worker.communicate()
+
+
+def test_row_157_sweep_removes_the_marks_of_a_dropped_queue(application: Application) -> None:
+    application.queue("orders", LOOP.format(queue="orders", timeout="0"))
+    application.run("select broker.drop_service('//orders')")
+    marks = (
+        "select count(*) from pg_class where relkind = 'S' and relname like 'receive_marks%'"
+        " and relnamespace = 'broker_private'::regnamespace"
+    )
+    with psycopg.connect(application.url) as reader:
+        reader.execute("select from broker.receive('orders')")
+        # Who has received and not ended his transaction keeps nobody from dropping the queue.
+        application.run("select broker.drop_queue('orders')")
+        application.run("select broker_private.sweep()")
+        assert application.value(marks) == 1
+        reader.rollback()
+    application.run("select broker_private.sweep()")
+    assert application.value(marks) == 0
+
+
 def test_row_165_the_views_of_monitors_and_activated_tasks(on_each: Application) -> None:
     on_each.queue("orders", HOLDING.format(queue="orders"))
     on_each.send("orders", "first")
@@ -584,6 +622,24 @@ def test_two_workers_share_one_queue_and_never_go_above_its_readers(application:
             assert application.tasks("orders") == 2
         eventually(lambda: application.seen("orders") == bodies)
     assert application.value("select tasks_started from broker.dm_broker_activation_counters") >= 2
+
+
+def test_sigterm_rolls_no_reader_back(application: Application) -> None:
+    application.queue("orders", HOLDING.format(queue="orders"))
+    application.send("orders", "first")
+    worker = start_worker(application.url, grace=0)
+    try:
+        next_event(worker, "worker_ready")
+        with held_readers(application):
+            eventually(lambda: application.starts() == 1)
+            worker.terminate()
+            assert worker.wait() == 0
+            assert application.tasks("orders") == 1
+        eventually(lambda: application.seen("orders") == ["first"])
+        eventually(lambda: application.tasks("orders") == 0)
+    finally:
+        worker.kill()
+        worker.communicate()
 
 
 # The whitepaper's target procedure: RECEIVE up to 10,000 into a table variable, the first 2,000 bytes of each body

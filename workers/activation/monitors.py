@@ -10,6 +10,7 @@ from psycopg.rows import class_row
 
 from pybroker.workers.activation.reader import Reader, Task
 from pybroker.workers.clock import Clock
+from pybroker.workers.records import Records
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 POLL_BUSY = 0.05
 POLL_QUIET = 0.25
+
+# Service Broker's period: readers are added to a queue that does not keep up once in so many seconds.
+TICK = 5.0
 
 logger: FilteringBoundLogger = structlog.get_logger()
 
@@ -33,6 +37,7 @@ class Activation:
         self._database = database
         self._clock = clock or Clock()
         self._readers: dict[asyncio.Task[None], Reader] = {}
+        self._records = Records(database, self._clock)
         self.wake = asyncio.Event()
 
     async def run(self) -> None:
@@ -45,6 +50,7 @@ class Activation:
         while True:
             self.wake.clear()
             has_started = await self._start_due_readers()
+            await self._records.note("queue_monitors", TICK, "Adjust the readers of each queue to its load.")
             pause = POLL_BUSY if has_started else min(pause * 2, POLL_QUIET)
             # The end of a reader is looked at without delay: the next one may be due.
             if await self._clock.wait(self.wake, pause):
