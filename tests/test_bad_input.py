@@ -315,6 +315,23 @@ LINES: dict[str, Line] = {
         nullable={"certificate"},
         anything={"message_forwarding"},
     ),
+    "create_event_notification(text,text,text,text,text)": Line(
+        {
+            "name": "'new'",
+            "queue": "'warehouse'",
+            "event": "'QUEUE_ACTIVATION'",
+            "to_service": "'//shop'",
+            "broker_instance": "null",
+        },
+        {
+            "name": [*NEW, "'notice'"],
+            "queue": unknown("warehouse"),
+            "event": choice("QUEUE_ACTIVATION"),
+            "to_service": NEW,
+            "broker_instance": BAD_ROUTE["broker_instance"],
+        },
+        nullable={"broker_instance"},
+    ),
     "create_message_type(text,text,text,text)": Line(
         {"name": "'new'", "validation": "'NONE'", "schema_collection": "null", "owner": "null"},
         {
@@ -364,6 +381,7 @@ LINES: dict[str, Line] = {
         {"name": "'spare'"}, {"name": [*unknown("spare"), "'ordering'", "'DEFAULT'"]}
     ),
     "drop_endpoint(text)": Line({"name": "'worker'"}, {"name": unknown("worker")}),
+    "drop_event_notification(text)": Line({"name": "'notice'"}, {"name": unknown("notice")}),
     "drop_message_type(text)": Line(
         {"name": "'spare'"}, {"name": [*unknown("spare"), "'order'", "'DEFAULT'"]}
     ),
@@ -482,6 +500,9 @@ class Place:
         for name in ("worker", "spare"):
             self.psql.rows("select broker.create_certificate(%s, %s, 'somebody')", name, CERTIFICATE)
         self.psql.rows("select broker.create_endpoint('worker', 4022, certificate => 'worker')")
+        self.psql.rows(
+            "select broker.create_event_notification('notice', 'warehouse', 'BROKER_QUEUE_DISABLED', '//shop')"
+        )
         dialog = self.psql.dialog()
         self.psql.send(dialog)
         group = self.psql.value(

@@ -1,5 +1,6 @@
 -- broker.conversation_endpoints: the sides of conversations in this database, as sys.conversation_endpoints: those on queues that the
--- reader may receive from. An initiator's row goes when the conversation is over; a target's stays a while as CLOSED.
+-- reader may receive from. An initiator's row goes when the conversation is over; a target's stays as CLOSED until security_timestamp. Numbers are counted from what
+-- is waiting, for the rows that are read and only if they are asked for. What has no meaning here is NULL: docs/internals.md says why.
 create or replace view broker.conversation_endpoints with (security_barrier) as
 select
   e.conversation_handle,
@@ -26,14 +27,52 @@ select
     else e.far_broker_instance
   end as far_broker_instance,
   e.owner as principal_id,
+  null::name as far_principal_id,
+  null::uuid as outbound_session_key_identifier,
+  null::uuid as inbound_session_key_identifier,
+  case when s.state = 'CD' then e.closed_at + interval '30 min' end as security_timestamp,
   t.fires_at as dialog_timer,
-  e.is_encrypted,
+  -- The next number: what is gone, and what waits. Within this database the far side's RECEIVE numbers.
+  (
+    select n.next_number from broker_private.sequence_counters n
+    where n.endpoint_no = coalesce(l.endpoint_no, e.endpoint_no) and n.kind = case when l.endpoint_no is null then 'A' else 'R' end
+    order by n.epoch desc
+    limit 1
+  ) + (
+    select count(*) from broker_private.messages m
+    where m.group_no = l.group_no and m.precedence = 10 - l.priority and m.endpoint_no = l.endpoint_no and m.urgency = 2
+  ) + (
+    select count(*) from broker_private.transmission_messages m where m.endpoint_no = e.endpoint_no
+  ) as send_sequence,
+  null::bytea as last_send_tran_id,
+  null::bigint as end_dialog_sequence,
+  case when l.endpoint_no is null then (
+    select n.next_number from broker_private.sequence_counters n
+    where n.endpoint_no = e.endpoint_no and n.kind = 'I'
+    order by n.epoch desc
+    limit 1
+  ) else (
+    select n.next_number from broker_private.sequence_counters n
+    where n.endpoint_no = e.endpoint_no and n.kind = 'R'
+    order by n.epoch desc
+    limit 1
+  ) + (
+    select count(*) from broker_private.messages m
+    where m.group_no = e.group_no and m.precedence = 10 - e.priority and m.endpoint_no = e.endpoint_no and m.urgency = 2
+  ) end as receive_sequence,
+  null::integer as receive_sequence_frag,
+  null::bigint as system_sequence,
+  null::bigint as first_out_of_order_sequence,
+  null::bigint as last_out_of_order_sequence,
+  null::integer as last_out_of_order_frag,
+  false as is_system,
   e.priority,
-  false as is_system
+  e.is_encrypted
 from broker_private.endpoints e
 join broker_private.groups g on g.group_no = e.group_no
 join broker_private.visible_queues q on q.queue_id = e.queue_id
 join broker_private.endpoint_states s on s.endpoint_no = e.endpoint_no
+left join broker_private.endpoints l on l.conversation_id = e.conversation_id and l.is_initiator <> e.is_initiator
 left join broker_private.far_events f on f.endpoint_no = e.endpoint_no and f.event = 'B'
 left join broker_private.conversation_timers t on t.endpoint_no = e.endpoint_no
 where s.state is not null;

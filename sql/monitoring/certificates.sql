@@ -1,0 +1,12 @@
+-- broker.certificates: the public certificates that broker.create_certificate registered, as far as sys.certificates goes. thumbprint is the SHA-256
+-- of the certificate; its dates and names are in the PEM: pybroker certificate show.
+create or replace view broker.certificates as
+select
+  c.name,
+  c.certificate_id,
+  c.user_name as principal_id,
+  pg_catalog.sha256(pg_catalog.decode(
+    pg_catalog.regexp_replace(c.certificate_pem, '-----[^-]+-----|\s', '', 'g'), 'base64'
+  )) as thumbprint,
+  c.certificate_pem
+from broker_private.certificates c;
