@@ -155,3 +155,37 @@ def test_no_link_leads_nowhere(page: str) -> None:
     path = ROOT / page if page == "README.md" else ROOT / "docs" / page
     for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8")):
         assert (path.parent / target).exists(), f"{page} links to {target}"
+
+
+APPENDIX_B = {
+    "sys.sysdesend": "handle diagid initiator sendseq sendxact",
+    "sys.sysdercv": "diagid initiator handle rcvseq rcvfrag status state lifetime contract svcid convgroup sysseq enddlgseq firstoorder"
+    " lastoorder lastoorderfr dlgtimer dlgopened princid outseskey outseskeyid farprincid inseskey inseskeyid farsvc farbrkrinst priority",
+    "sys.sysxmitqueue": "dlgid finitiator tosvc tobrkrinst fromsvc frombrkrinst svccontr msgseqnum msgtype unackmfn status enqtime rsndtime"
+    " dlgerr msgid hdrpartlen hdrseclen msgenc msgbodylen msgbody",
+}
+
+
+@pytest.mark.parametrize("table", APPENDIX_B)
+def test_the_internals_say_where_each_column_of_the_whitepaper_lives(table: str) -> None:
+    text = (ROOT / "docs/internals.md").read_text(encoding="utf-8")
+    section = text.split(f"## {table}\n")[1].split("\n## ")[0]
+    named = [
+        name
+        for row in re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)
+        for name in re.findall(r"`(\w+)`", row)
+    ]
+    assert sorted(named) == sorted(APPENDIX_B[table].split())
+
+
+def test_the_internals_name_only_columns_that_there_are(database: Database) -> None:
+    text = (ROOT / "docs/internals.md").read_text(encoding="utf-8")
+    with database.connect() as connection:
+        columns = connection.execute(
+            "select c.relname || '.' || a.attname from pg_attribute a join pg_class c on c.oid = a.attrelid"
+            " where c.relnamespace in ('broker'::regnamespace, 'broker_private'::regnamespace)"
+        ).fetchall()
+    tables = {name.split(".")[0] for (name,) in columns}
+    named = {f"{table}.{column}" for table, column in re.findall(r"`(\w+)\.(\w+)`", text) if table in tables}
+    assert named
+    assert named <= {name for (name,) in columns}
