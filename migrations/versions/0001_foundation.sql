@@ -157,6 +157,8 @@ create table broker_private.queues (
 create table broker_private.queue_monitors (
   queue_id integer primary key references broker_private.queues on delete cascade,
   state text not null default 'INACTIVE' check (state in ('INACTIVE', 'NOTIFIED', 'RECEIVES_OCCURRING')),
+  -- NOTIFIED, and its last reader has ended without having received.
+  is_stuck boolean not null default false,
   -- The queue's receive mark when the monitor became NOTIFIED: a RECEIVE since then has changed it.
   notified_mark bigint not null default 0,
   last_empty_rowset_time timestamp with time zone,

@@ -46,13 +46,15 @@ begin
   elsif outcome = 'FAILED_RECEIVING' or own_mark is null then
     -- Stuck, as the original: a RECEIVE by somebody else, activation turned off and on, or the watchdog frees it.
     update broker_private.queue_monitors m
-    set state = 'NOTIFIED', notified_mark = coalesce(pg_sequence_last_value(marks), 0), readers_wanted = greatest(m.readers_wanted - 1, 0)
+    set state = 'NOTIFIED', is_stuck = true, notified_mark = coalesce(pg_sequence_last_value(marks), 0), readers_wanted = greatest(m.readers_wanted - 1, 0)
     where m.queue_id = queue;
   else
     is_in_vain := outcome = 'FAILED' or not has_worked and moment - started < interval '100 ms';
     has_found_nothing := own_mark & 1048575 = 0;
     update broker_private.queue_monitors m
     set
+      -- Its RECEIVEs are in the queue's marks, too, but may have brought them back to what they were.
+      state = case when m.state = 'NOTIFIED' and m.last_activated_time <= started then 'RECEIVES_OCCURRING' else m.state end,
       readers_wanted = case when has_found_nothing then greatest(m.readers_wanted - 1, 0) else m.readers_wanted end,
       last_empty_rowset_time = case when has_found_nothing then to_timestamp((own_mark >> 20) / 1000.0) else m.last_empty_rowset_time end,
       returns_in_vain = case when is_in_vain then least(m.returns_in_vain + 1, 20) else 0 end,
@@ -62,7 +64,7 @@ begin
         )
         else '-infinity'
       end
-    where m.queue_id = queue and (is_in_vain or m.returns_in_vain > 0 or has_found_nothing);
+    where m.queue_id = queue;
   end if;
   if number in (28087, 28088) then
     update broker_private.queue_monitors m set tasks_aborted = m.tasks_aborted + 1 where m.queue_id = queue;

@@ -11,7 +11,7 @@ begin
   insert into broker_private.queue_monitors (queue_id) values (queue) on conflict do nothing;
   if is_recycled then
     update broker_private.queue_monitors m
-    set state = 'INACTIVE', readers_wanted = 0, ramp_from = '-infinity', not_before = '-infinity', returns_in_vain = 0
+    set state = 'INACTIVE', is_stuck = false, readers_wanted = 0, ramp_from = '-infinity', not_before = '-infinity', returns_in_vain = 0
     where m.queue_id = queue;
   elsif is_raised then
     update broker_private.queue_monitors m set ramp_from = '-infinity' where m.queue_id = queue;

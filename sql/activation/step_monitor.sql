@@ -56,9 +56,11 @@ begin
     if after.state = 'NOTIFIED' then
       if mark <> after.notified_mark then
         after.state := 'RECEIVES_OCCURRING';
-      elsif gone is not null and live = 0 or this.watchdog > interval '0' and moment >= after.last_activated_time + this.watchdog then
-        -- A reader that ended without a word was killed with its worker: nothing is wrong with the procedure.
+        after.is_stuck := false;
+      elsif live = 0 and not after.is_stuck or this.watchdog > interval '0' and moment >= after.last_activated_time + this.watchdog then
+        -- A reader that ended without a word was killed with its worker, or its server: nothing is wrong with the procedure.
         after.state := 'INACTIVE';
+        after.is_stuck := false;
         after.ramp_from := '-infinity';
       end if;
     end if;
@@ -118,7 +120,7 @@ begin
       delete from broker_private.activated_tasks t where t.task_id = any (gone);
       update broker_private.queue_monitors m
       set
-        state = after.state, notified_mark = after.notified_mark, last_empty_rowset_time = after.last_empty_rowset_time,
+        state = after.state, is_stuck = after.is_stuck, notified_mark = after.notified_mark, last_empty_rowset_time = after.last_empty_rowset_time,
         last_activated_time = after.last_activated_time, readers_wanted = after.readers_wanted, ramp_from = after.ramp_from,
         not_before = after.not_before, returns_in_vain = after.returns_in_vain, tasks_started = after.tasks_started,
         task_limit_reached = after.task_limit_reached

@@ -1,4 +1,4 @@
--- broker.dm_broker_queue_monitors: the monitors of queues whose activation is on, as sys.dm_broker_queue_monitors. The time of the last empty RECEIVE is that which
+-- broker.dm_broker_queue_monitors: the monitors of queues whose activation is on, or that have a QUEUE_ACTIVATION notification, as sys.dm_broker_queue_monitors. The time of the last empty RECEIVE is that which
 -- the monitor acted on, or up to a second older. tasks_waiting: sessions that have run RECEIVE in their transaction and written nothing yet, so they wait in it.
 create or replace view broker.dm_broker_queue_monitors with (security_barrier) as
 select
@@ -16,4 +16,17 @@ from broker_private.queue_monitors m
 join broker_private.queues q on q.queue_id = m.queue_id and q.is_activation_enabled
 join broker_private.visible_queues v on v.queue_id = m.queue_id
 join pg_catalog.pg_database d on d.datname = pg_catalog.current_database()
-where broker_private.broker_problem() is null;
+where broker_private.broker_problem() is null
+union all
+select
+  d.oid,
+  n.queue_id,
+  case when max(n.notified_at) is not null and exists (select from broker_private.messages x where x.queue_id = n.queue_id) then 'NOTIFIED' else 'INACTIVE' end,
+  null,
+  max(n.notified_at),
+  0
+from broker_private.event_notifications n
+join broker_private.visible_queues v on v.queue_id = n.queue_id
+join pg_catalog.pg_database d on d.datname = pg_catalog.current_database()
+where n.event = 'QUEUE_ACTIVATION' and broker_private.broker_problem() is null
+group by d.oid, n.queue_id;

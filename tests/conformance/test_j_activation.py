@@ -492,7 +492,34 @@ def test_row_165_the_views_of_monitors_and_activated_tasks(on_each: Application)
         assert stranger.execute("select from broker.dm_broker_activated_tasks").rowcount == 0
         assert stranger.execute("select from broker.dm_broker_queue_monitors").rowcount == 0
         assert stranger.execute("select from broker.activation_log").rowcount == 0
-    assert on_each.tasks("orders") == 0
+        on_each.run("select broker.grant('RECEIVE', 'QUEUE', 'orders', %s)", stranger.info.user)
+        (seen,) = stranger.execute(
+            "select m.state, m.tasks_waiting, t.spid = a.pid from broker.dm_broker_queue_monitors m"
+            " join broker.dm_broker_activated_tasks t using (queue_id, database_id)"
+            " join pg_stat_activity a on a.pid = t.spid"
+        ).fetchall()
+        assert seen == ("RECEIVES_OCCURRING", 0, True)
+    eventually(lambda: on_each.tasks("orders") == 0)
+
+
+def test_row_165_a_queue_with_a_notification_has_a_monitor_too(application: Application) -> None:
+    application.run("select broker.create_queue('watchers', schema => 'public')")
+    application.run(
+        "select broker.create_service('//watchers', 'watchers',"
+        " array['http://schemas.microsoft.com/SQL/Notifications/PostEventNotification'])"
+    )
+    application.run("select broker.create_queue('orders', schema => 'public')")
+    application.run("select broker.create_service('//orders', 'orders', array['DEFAULT'])")
+    application.run(
+        "select broker.create_event_notification('n', 'orders', 'QUEUE_ACTIVATION', '//watchers')"
+    )
+    assert application.state("orders") == "INACTIVE"
+    application.send("orders", "first")
+    application.run("select broker_private.emit_queue_activations()")
+    assert application.state("orders") == "NOTIFIED"
+    assert monitor(application, "last_activated_time is not null")
+    application.run("select broker.receive('orders')")
+    assert application.state("orders") == "INACTIVE"
 
 
 def test_row_166_the_counters_of_broker_activation(application: Application) -> None:
@@ -605,6 +632,46 @@ def test_a_killed_worker_s_readers_still_count_and_another_worker_takes_over(
     finally:
         killed.kill()
         killed.communicate()
+
+
+def test_a_reader_lost_with_its_server_leaves_no_monitor_stuck(application: Application) -> None:
+    application.queue("orders", GATED.format(queue="orders"), watchdog="0")
+    application.send("orders", "first")
+    application.stop_time()
+    with activating(application.url):
+        with held_readers(application):
+            eventually(lambda: application.tasks("orders") == 1)
+        eventually(lambda: application.seen("orders") == ["first"])
+    # As a crash, or a standby that takes over, leaves it: unlogged tables are empty, and sequences begin anew.
+    application.send("orders", "second")
+    application.run("update broker_private.queue_monitors set state = 'NOTIFIED', notified_mark = 0")
+    application.run("truncate broker_private.activated_tasks")
+    application.run("select setval(receive_marks, 1, false) from broker_private.queues where name = 'orders'")
+    with activating(application.url):
+        eventually(lambda: application.seen("orders") == ["first", "second"])
+
+
+def test_a_reader_whose_session_is_ended_is_replaced(application: Application) -> None:
+    application.queue("orders", GATED.format(queue="orders"), watchdog="0")
+    application.send("orders", "first")
+    with activating(application.url), held_readers(application):
+        eventually(lambda: application.tasks("orders") == 1)
+        ended = application.value(
+            "select spid from broker.dm_broker_activated_tasks where pg_terminate_backend(spid)"
+        )
+        eventually(lambda: 28088 in application.numbers("orders"))
+        eventually(lambda: application.tasks("orders") == 1)
+        assert application.value("select spid from broker.dm_broker_activated_tasks") != ended
+
+
+def test_readers_come_and_go_while_time_stands_still(application: Application) -> None:
+    application.queue("orders", LOOP.format(queue="orders", timeout="0"), watchdog="0")
+    application.stop_time()
+    with activating(application.url):
+        for number in range(5):
+            application.send("orders", f"order {number}")
+            eventually(lambda number=number: len(application.seen("orders")) == number + 1)
+            eventually(lambda: application.state("orders") == "INACTIVE")
 
 
 def test_two_workers_share_one_queue_and_never_go_above_its_readers(application: Application) -> None:

@@ -27,7 +27,7 @@ _ENDS = {
     28088: "The activated task was ended by an error: {}",
 }
 
-_RECEIVING = re.compile(r"\bbroker\.(?:receive\w*|get_conversation_group)\b", re.IGNORECASE)
+_RECEIVING = re.compile(r"\b(?:receive|receive_groups|get_conversation_group)\s*\(", re.IGNORECASE)
 _FRAME = re.compile(r"^PL/pgSQL \w+ (?P<function>\S.*?\)) \D*(?P<line>\d+)\D* FOR over SELECT rows$")
 _FOR_LOOP = re.compile(r"\bfor\b.*?\bloop\b", re.IGNORECASE | re.DOTALL)
 
