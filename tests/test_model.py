@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-from tests.conftest import _migrated
+from tests.conftest import migrated_database
 from tests.model import ERROR, FAR, LEFT, RIGHT, TYPES, WAITS, Model, Received, Refusal, View
 from tests.shop import Session
 
@@ -512,7 +512,7 @@ class Machine(RuleBasedStateMachine):
 
 @pytest.fixture(scope="module")
 def arena(server: EmbeddedServer) -> Iterator[Arena]:
-    arena = Arena(_migrated(server, f"model_{uuid.uuid4().hex[:8]}"))
+    arena = Arena(migrated_database(server, f"model_{uuid.uuid4().hex[:8]}"))
     yield arena
     arena.close()
 
