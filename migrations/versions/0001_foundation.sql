@@ -181,7 +181,9 @@ create table broker_private.queue_monitors (
 create unlogged table broker_private.activated_tasks (
   task_id bigint primary key generated always as identity,
   queue_id integer not null,
+  -- The session that started it, until it has one of its own.
   pid integer not null,
+  has_begun boolean not null default false,
   login name not null,
   server_start timestamp with time zone not null,
   procedure_name text not null,

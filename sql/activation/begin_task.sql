@@ -9,7 +9,7 @@ declare
   queue integer;
 begin
   update broker_private.activated_tasks t
-  set pid = pg_backend_pid(), login = session_user, started_at = broker_private.clock()
+  set pid = pg_backend_pid(), has_begun = true, login = session_user, started_at = broker_private.clock()
   where t.task_id = task
   returning t.queue_id into queue;
   if not exists (

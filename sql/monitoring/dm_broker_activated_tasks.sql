@@ -8,4 +8,5 @@ select
   t.execute_as
 from broker_private.live_tasks t
 join broker_private.visible_queues v on v.queue_id = t.queue_id
-join pg_catalog.pg_database d on d.datname = pg_catalog.current_database();
+join pg_catalog.pg_database d on d.datname = pg_catalog.current_database()
+where t.has_begun;

@@ -3,7 +3,7 @@
 create or replace view broker.dm_broker_activation_counters with (security_barrier) as
 select
   q.name as queue_name,
-  (select count(*) from broker_private.live_tasks t where t.queue_id = m.queue_id) as tasks_running,
+  (select count(*) from broker_private.live_tasks t where t.queue_id = m.queue_id and t.has_begun) as tasks_running,
   m.tasks_started,
   m.tasks_aborted,
   m.task_limit_reached,
