@@ -98,6 +98,22 @@ def test_row_152_one_event_until_the_queue_was_read_or_a_time_out(notified: Shop
     assert len(events(psql)) == 3
 
 
+def test_a_queue_with_a_notification_has_a_monitor(notified: Shop) -> None:
+    psql = notified.psql
+    monitors = (
+        "select q.name, m.state, m.last_activated_time is not null from broker.dm_broker_queue_monitors m"
+        " join broker.service_queues q on q.object_id = m.queue_id"
+    )
+    create(psql, name="a")
+    create(psql, name="b")
+    assert psql.rows(monitors) == [("warehouse", "INACTIVE", False)]
+    psql.send(psql.dialog())
+    emit(psql)
+    assert psql.rows(monitors) == [("warehouse", "NOTIFIED", True)]
+    psql.receive()
+    assert psql.rows(monitors) == [("warehouse", "INACTIVE", True)]
+
+
 def test_no_event_comes_from_a_queue_or_a_broker_that_is_off(notified: Shop) -> None:
     psql = notified.psql
     create(psql)
