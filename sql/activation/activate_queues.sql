@@ -7,6 +7,7 @@ returns table (task_id bigint, queue_id integer, queue_name text, activation_pro
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 declare
   this record;

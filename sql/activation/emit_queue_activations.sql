@@ -10,6 +10,7 @@ returns table (queue_name text, notification_name text, problem text)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 declare
   number integer;

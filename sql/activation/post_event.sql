@@ -6,6 +6,7 @@ returns text
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 declare
   problem text := broker_private.notification_problem(this);

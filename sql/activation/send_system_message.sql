@@ -5,6 +5,7 @@ returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 declare
   conversation_group broker_private.groups%rowtype := broker_private.lock_group_of(handle);

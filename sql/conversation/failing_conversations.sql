@@ -5,6 +5,7 @@ returns table (endpoint_no bigint, failures integer, mark regclass, session_id i
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 declare
   marks regclass[];

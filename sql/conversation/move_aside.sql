@@ -4,6 +4,7 @@ returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 begin
   if not exists (select from broker_private.quarantine z where z.endpoint_no = endpoint) then

@@ -22,6 +22,7 @@ returns boolean
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 declare
   e broker_private.endpoints%rowtype;

@@ -7,7 +7,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   if instance = 'CURRENT DATABASE' then
-    return (select b.service_broker_guid from broker_private.broker_instance b);
+    return (select b.service_broker_guid from broker_private.broker_instance b where b.is_the_only_row);
   end if;
   if instance !~* '^([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\{[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\})$' then
     perform broker_private.refuse(

@@ -7,6 +7,7 @@ returns bigint
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 declare
   conversation_group broker_private.groups%rowtype;

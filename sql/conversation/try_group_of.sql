@@ -4,6 +4,7 @@ returns boolean
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 begin
   perform from broker_private.endpoints e

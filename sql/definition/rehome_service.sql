@@ -6,6 +6,7 @@ returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 declare
   queue constant integer := (select s.queue_id from broker_private.services s where s.service_id = service);

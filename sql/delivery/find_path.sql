@@ -54,7 +54,7 @@ begin
       new_path := 'L';
     end if;
   elsif address is null and e.path = 'U'
-    and e.far_broker_instance = (select b.service_broker_guid from broker_private.broker_instance b) then
+    and e.far_broker_instance = (select b.service_broker_guid from broker_private.broker_instance b where b.is_the_only_row) then
     -- A broker that is named is asked, and answers: this one has no such service. Without a name the message waits for one.
     perform broker_private.put_broker_error(
       e.endpoint_no, 8490, format('Cannot find the remote service "%s" because it does not exist.', e.far_service)

@@ -4,6 +4,7 @@ returns table (endpoint_no bigint, queue_id integer, first_id bigint)
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 begin
   return query

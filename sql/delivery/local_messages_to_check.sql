@@ -4,6 +4,7 @@ returns table (row_id bigint, body bytea)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 begin
   return query

@@ -15,7 +15,7 @@ begin atomic
   from (
     select
       m.id, m.endpoint_no, m.message_type_id, m.kind, m.body, m.shared_body_no, m.shared_size,
-      case when (select b.is_broker_priority_honored from broker_private.broker_instance b) then l.precedence else 0 end as turn
+      case when (select b.is_broker_priority_honored from broker_private.broker_instance b where b.is_the_only_row) then l.precedence else 0 end as turn
     from pg_catalog.generate_series(0, 9) as l (precedence)
     cross join lateral (
       select w.id, w.endpoint_no, w.message_type_id, w.kind, w.body, w.shared_body_no, w.shared_size

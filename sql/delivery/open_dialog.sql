@@ -11,7 +11,7 @@ declare
   service broker_private.services%rowtype;
   contract integer;
 begin
-  if to_broker <> (select b.service_broker_guid from broker_private.broker_instance b) then
+  if to_broker <> (select b.service_broker_guid from broker_private.broker_instance b where b.is_the_only_row) then
     fault_code := -9795;
     fault_text := format('9795: The broker instance "%s" is not where the route leads to.', to_broker);
     is_final := false;

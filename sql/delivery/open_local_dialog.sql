@@ -27,7 +27,7 @@ begin
   end if;
   return broker_private.accept_dialog(
     e.conversation_id, target, e.contract_id, coalesce(initiator.name, initiator.dropped_name),
-    (select b.service_broker_guid from broker_private.broker_instance b), 'L', e.endpoint_no, e.expires_at, e.is_encrypted
+    (select b.service_broker_guid from broker_private.broker_instance b where b.is_the_only_row), 'L', e.endpoint_no, e.expires_at, e.is_encrypted
   );
 end
 $$;

@@ -13,7 +13,7 @@ as $$
 declare
   step integer;
   is_here boolean := exists (select from broker_private.services s where s.name = far_service)
-    and (far_instance is null or far_instance = (select b.service_broker_guid from broker_private.broker_instance b));
+    and (far_instance is null or far_instance = (select b.service_broker_guid from broker_private.broker_instance b where b.is_the_only_row));
   has_route boolean := false;
 begin
   if is_here and far_instance is not null then

@@ -7,6 +7,7 @@ returns integer
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 declare
   horizon constant timestamp with time zone := broker_private.clock() - interval '30 min';

@@ -6,6 +6,7 @@ returns table (queue_name text, conversation_handle uuid)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 declare
   queue record;

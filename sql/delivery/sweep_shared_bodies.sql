@@ -9,6 +9,7 @@ returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 declare
   this record;
@@ -39,7 +40,13 @@ begin
         select
         from broker_private.endpoints e
         join broker_private.endpoints f on f.conversation_id = e.conversation_id and f.is_initiator <> e.is_initiator
-        join broker_private.messages m on m.group_no = f.group_no and m.endpoint_no = f.endpoint_no
+        -- After a move a late message lies under the old group.
+        cross join lateral (
+          select f.group_no
+          union all
+          select v.old_group_no from broker_private.moved_conversations v where v.endpoint_no = f.endpoint_no
+        ) g
+        join broker_private.messages m on m.group_no = g.group_no and m.endpoint_no = f.endpoint_no
         where e.endpoint_no = u.endpoint_no and m.shared_body_no = this.shared_body_no
       )
     order by u.place

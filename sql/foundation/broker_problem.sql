@@ -9,7 +9,7 @@ as $$
 declare
   this broker_private.broker_instance%rowtype;
 begin
-  select b.* into this from broker_private.broker_instance b;
+  select b.* into this from broker_private.broker_instance b where b.is_the_only_row;
   if this.database_oid <> (select d.oid from pg_database d where d.datname = current_database())
     or this.system_identifier is not null and this.system_identifier is distinct from broker_private.system_identifier()
   then
