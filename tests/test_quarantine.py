@@ -379,3 +379,24 @@ def test_the_commands_redrive_and_discard(shop: Shop, capfd: pytest.CaptureFixtu
     code, out = run("discard", str(bad), "--json")
     assert (code, json.loads(out)) == (0, {"conversation_handle": str(bad), "messages_ready": 2})
     assert run("discard", "no-handle")[0] == 2
+
+
+def test_a_body_that_many_dialogs_share_is_kept(shop: Shop) -> None:
+    psql = shop.psql
+    dialogs = [psql.dialog() for _ in range(3)]
+    body = b"poison" * 10_000
+    psql.rows("select broker.send_all(%s, 'order', %s::bytea)", dialogs, body)
+    bad = psql.handle_of(dialogs[0])
+    for _ in range(5):
+        psql.rows("select broker.note_failure(%s, 'too large')", bad)
+    for dialog in dialogs[1:]:
+        assert psql.bodies(conversation_handle=psql.handle_of(dialog)) == [body]
+    psql.rows("select broker_private.sweep()")
+    assert [row[4] for row in quarantined(psql)] == [body]
+    psql.rows("select broker.redrive(%s)", bad)
+    assert psql.bodies() == [body]
+
+
+def test_nothing_is_redriven_or_noted_without_a_conversation(shop: Shop) -> None:
+    for query in ("broker.redrive(null)", "broker.discard(null)", "broker.note_failure(null, 'x')"):
+        assert shop.psql.refused(f"select {query}") == "S8426"
