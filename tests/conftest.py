@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path  # noqa: TC003 - the annotation below is evaluated
 from typing import TYPE_CHECKING, Any
 
@@ -119,35 +119,37 @@ def any_server(
 
 
 @pytest.fixture
-def make_database(server: EmbeddedServer) -> Callable[[str], Database]:
+def make_database(server: EmbeddedServer) -> Iterator[Callable[[str], Database]]:
     """A function that makes a migrated database with a name of its own."""
+    with ExitStack() as databases:
 
-    def make(prefix: str = "test") -> Database:
-        return migrated_database(server, f"{prefix}_{uuid.uuid4().hex[:8]}")
+        def make(prefix: str = "test") -> Database:
+            return databases.enter_context(_temporary_database(server, prefix))
 
-    return make
+        yield make
 
 
 @pytest.fixture
-def database(server: EmbeddedServer) -> Database:
+def database(server: EmbeddedServer) -> Iterator[Database]:
     """A migrated database on the newest PostgreSQL."""
-    return migrated_database(server, f"test_{uuid.uuid4().hex[:8]}")
+    with _temporary_database(server) as database:
+        yield database
 
 
 @pytest.fixture
-def any_database(any_server: EmbeddedServer) -> Database:
+def any_database(any_server: EmbeddedServer) -> Iterator[Database]:
     """A migrated database on each PostgreSQL."""
-    return migrated_database(any_server, f"test_{uuid.uuid4().hex[:8]}")
+    with _temporary_database(any_server) as database:
+        yield database
 
 
 @pytest.fixture
 def shop(any_server: EmbeddedServer) -> Iterator[Shop]:
     """The shop's objects and sessions, on each PostgreSQL."""
-    shop = Shop(
-        migrated_database(any_server, f"test_{uuid.uuid4().hex[:8]}", with_shop=True), is_defined=True
-    )
-    yield shop
-    shop.close()
+    with _temporary_database(any_server, with_shop=True) as database:
+        shop = Shop(database, is_defined=True)
+        yield shop
+        shop.close()
 
 
 @pytest.fixture
@@ -177,6 +179,17 @@ def migrated_database(server: EmbeddedServer, name: str, *, with_shop: bool = Fa
             session.execute(DEFINITIONS)
         _TEMPLATES.add((server.data_directory, WITH_SHOP))
     return _copy(server, WITH_SHOP if with_shop else MIGRATED, name)
+
+
+@contextmanager
+def _temporary_database(
+    server: EmbeddedServer, prefix: str = "test", *, with_shop: bool = False
+) -> Iterator[Database]:
+    """Drop it at the end: a run has a thousand databases of 10 MB each."""
+    database = migrated_database(server, f"{prefix}_{uuid.uuid4().hex[:8]}", with_shop=with_shop)
+    yield database
+    with psycopg.connect(server.url("postgres"), autocommit=True) as session:
+        session.execute(f'drop database if exists "{database.name}" with (force)'.encode())
 
 
 def _copy(server: EmbeddedServer, template: str, name: str) -> Database:
