@@ -3,7 +3,7 @@
 create or replace view broker.queue_depths with (security_barrier) as
 select
   q.name as queue_name,
-  case when c.counted <= 10000 then c.counted else greatest(c.counted, (
+  case when c.walked <= 10000 then c.counted else greatest(c.counted, (
     select p.reltuples::bigint from pg_catalog.pg_class p where p.oid = 'broker_private.messages'::pg_catalog.regclass
   )) end as ready,
   case when r.counted <= 10000 then r.counted else greatest(r.counted, (
@@ -18,15 +18,35 @@ select
       limit 1
     ) o
   ) as oldest_enqueue_time,
-  c.counted > 10000 or r.counted > 10000 as is_estimate
+  c.walked > 10000 or r.counted > 10000 as is_estimate
 from broker_private.visible_queues q
 cross join lateral (
-  select count(*) as counted from (
-    select from broker_private.messages m
-    join broker_private.endpoints e on e.endpoint_no = m.endpoint_no and e.local_end is null
-    where m.queue_id = q.queue_id
-    limit 10001
-  ) l
+  -- From one message to the next: each step is a probe of messages_head and one of endpoints, whatever the planner believes of the tables' sizes. A plain
+  -- LIMIT is met by a plan that reads the whole queue first.
+  with recursive walk as (
+    (
+      select m.precedence, m.id, m.endpoint_no
+      from broker_private.messages m
+      where m.queue_id = q.queue_id
+      order by m.precedence, m.id
+      limit 1
+    )
+    union all
+    select n.precedence, n.id, n.endpoint_no
+    from walk w
+    cross join lateral (
+      select m.precedence, m.id, m.endpoint_no
+      from broker_private.messages m
+      where m.queue_id = q.queue_id and (m.precedence, m.id) > (w.precedence, w.id)
+      order by m.precedence, m.id
+      limit 1
+    ) n
+  )
+  select count(*) as walked, count(e.endpoint_no) as counted
+  from (select w.endpoint_no from walk w limit 10001) w
+  left join lateral (
+    select x.endpoint_no from broker_private.endpoints x where x.endpoint_no = w.endpoint_no and x.local_end is null limit 1
+  ) e on true
 ) c
 cross join lateral (
   select count(*) as counted from (

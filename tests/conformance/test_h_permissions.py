@@ -141,6 +141,17 @@ RIGHTS = {
     "conversation timer": Right(
         "select broker.begin_conversation_timer('{dialog}', '1 s')", *granted("SEND", "SERVICE", "//shop")
     ),
+    "note a failure": Right("select broker.note_failure('{dialog}', 'why')", *RECEIVE_SHOP),
+    "sleep on a queue": Right("select broker.sleep_on('spare')", *granted("RECEIVE", "QUEUE", "spare")),
+    "create event notification": Right(
+        "select broker.create_event_notification('mine', 'warehouse', 'BROKER_QUEUE_DISABLED', '//nowhere')",
+        *owned("QUEUE", "warehouse"),
+    ),
+    "create event notification to a service of another": Right(
+        "select broker.create_event_notification('mine', 'warehouse', 'BROKER_QUEUE_DISABLED', '//shop')",
+        f"{owned('QUEUE', 'warehouse')[0]}; {granted('SEND', 'SERVICE', '//shop')[0]}",
+        granted("SEND", "SERVICE", "//shop")[1],
+    ),
     "let a procedure run as another": Right(
         "select broker.alter_queue('spare', activation_procedure => 'public.program', max_queue_readers => 1,"
         " execute_as => '{group}')",

@@ -102,3 +102,20 @@ def test_row_170_the_depths_of_transmission_and_endpoints_are_counted_without_a_
     )
     assert depth > 10000
     assert is_estimate
+
+
+def test_row_170_the_depth_of_a_long_queue_costs_no_scan_of_it(shop: Shop) -> None:
+    psql = shop.psql
+    for _ in range(3):
+        psql.rows("select broker.send_batch(%s, 'order', array_fill('x'::bytea, array[4000]))", psql.dialog())
+    ((depth, is_estimate),) = psql.rows(
+        "select ready, is_estimate from broker.queue_depths where queue_name = 'warehouse'"
+    )
+    assert depth > 10000
+    assert is_estimate
+    for statistics in ("select", "analyze broker_private.messages"):
+        psql.rows(statistics)
+        plan = [line for (line,) in psql.rows("explain select ready from broker.queue_depths")]
+        reads = [line for line in plan if " on messages m" in line]
+        assert reads
+        assert all("Index Scan using" in line or "Index Only Scan using" in line for line in reads), plan
