@@ -149,7 +149,7 @@ def test_a_send_notifies_only_while_somebody_sleeps(shop: Shop) -> None:
         "select broker.send_batch(%s, 'order', '{1}')",
         "select broker.end_conversation(%s)",
         "select broker.end_conversation(%s, 1, 'error')",
-        "select broker_private.deliver_local('{}', '{}')",
+        "select broker.alter_queue('warehouse', status => true)",
     ],
 )
 def test_everything_that_arrives_wakes_the_sleeper(shop: Shop, arrival: str) -> None:
@@ -157,7 +157,7 @@ def test_everything_that_arrives_wakes_the_sleeper(shop: Shop, arrival: str) -> 
     dialog = shop.psql.dialog()
     shop.psql.send(dialog)
     sleeper.bodies()
-    if "deliver" in arrival:
+    if "alter_queue" in arrival:
         shop.psql.rows("update broker_private.queues set is_enqueue_enabled = false where name = 'warehouse'")
         shop.psql.send(dialog)
         shop.psql.rows("update broker_private.queues set is_enqueue_enabled = true where name = 'warehouse'")

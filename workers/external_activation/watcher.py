@@ -91,17 +91,20 @@ class Watcher:
         assert self._broker is not None  # noqa: S101 - run has opened it
         # Many events of one queue in one batch came while nobody read: they ask for one more process.
         notifications: dict[Notification, None] = {}
+        ended: list[AsyncMessage] = []
         async with self._broker.transaction():
             for message in await self._broker.receive(self._queue, timeout=WAIT_SECONDS):
                 if message.is_end_dialog or message.is_error:
-                    logger.warning(
-                        "event_notification_ended",
-                        error=message.error and message.error.description,
-                        conversation=str(message.conversation_handle),
-                    )
+                    ended.append(message)
                     await message.conversation.end()
                 elif (notification := _parse(message)) is not None:
                     notifications[notification] = None
+        for message in ended:
+            logger.warning(
+                "event_notification_ended",
+                error=message.error and message.error.description,
+                conversation=str(message.conversation_handle),
+            )
         for notification in notifications:
             details = notification._asdict()
             if notification.event_type != "QUEUE_ACTIVATION":
