@@ -116,6 +116,16 @@ class Model:
             self.frames[session][depth - 1].update(frame)
         del self.frames[session][depth:]
 
+    def is_receiving_from_another(self, session: int, endpoint: int) -> bool:
+        """Tell whether another session has put a message into the queue for the endpoint, and not committed."""
+        return any(
+            key[0] == "message" and value is not GONE and value.endpoint == endpoint
+            for other, frames in enumerate(self.frames)
+            if other != session
+            for frame in frames
+            for key, value in frame.items()
+        )
+
     def is_written_by_another(self, session: int, key: tuple[str, Any]) -> bool:
         return any(
             key in frame for other, frames in enumerate(self.frames) if other != session for frame in frames
@@ -245,6 +255,21 @@ class View:
             self._drop("message", message, "unread when its receiver ended")
         if not self.waiting(endpoint):
             self.remove("status", endpoint)
+
+    def move(self, endpoint: int, group: int) -> None:
+        state = self.state(endpoint)
+        if state is None:
+            raise Refusal("S8426")
+        if state in {"DO", "CD"}:
+            raise Refusal("S8438")
+        if all(e.group != group or self.state(e.number) is None for e in self.all("endpoint")):
+            raise Refusal("S8436")
+        e = self.get("endpoint", endpoint)
+        if self.get("group", group) != e.side:
+            raise Refusal("S8439")
+        self.lock(e.group)
+        self.lock(group)
+        self.put("endpoint", endpoint, replace(e, group=group))
 
     def get_conversation_group(self, side: str) -> int | None:
         self._check_receive(side)

@@ -44,6 +44,7 @@ TABLES = (
     "far_events",
     "groups",
     "messages",
+    "moved_conversations",
     "sequence_counters",
     "transmission_messages",
     "transmission_status",
@@ -59,6 +60,7 @@ ON_DIALOGS = {
     "receive_from_conversation": 3,
     "receive_from_group": 3,
     "end_conversation": 3,
+    "move_conversation": 2,
 }
 ON_TRANSACTIONS = {
     "commit": 8,
@@ -386,6 +388,27 @@ class Machine(RuleBasedStateMachine):
             *arguments,
         )
         self.after(session)
+
+    def move_conversation(self, session: int, pick: int) -> None:
+        """Move and commit, and not past what is being sent: where that lands is tested apart, with the conversation's moves."""
+        endpoint = self.endpoint(session, pick)
+        if self.model.is_receiving_from_another(session, endpoint):
+            return
+        e = self.view(session).get("endpoint", endpoint)
+        known = sorted(
+            group
+            for group in self.groups
+            if pick % 5 == 0 or e is None or self.view(session).get("group", group) == e.side
+        ) or sorted(self.groups)
+        group = known[-1 - pick % len(known)]
+        self.call(
+            session,
+            lambda view: view.move(endpoint, group),
+            "select broker.move_conversation(%s, %s)",
+            self.handles[endpoint],
+            self.groups[group],
+        )
+        self.finish(session, is_commit=True)
 
     def alter_queue(self, session: int, side: str, pick: int) -> None:
         # A queue that is off hides much: the next of these calls turns it on again.
