@@ -425,7 +425,7 @@ class Machine(RuleBasedStateMachine):
         self.after(session)
 
     def retry(self, session: int) -> None:
-        self.call(session, View.retry, "select broker_private.deliver_local('{}', '{}')")
+        self.call(session, View.retry, "select broker_private.deliver_local()")
         self.after(session)
 
     def commit(self, session: int) -> None:

@@ -24,7 +24,7 @@ def shop(database: Database) -> Iterator[Shop]:
     shop.close()
 
 
-DELIVER_LOCAL = "select broker_private.deliver_local('{}', '{}')"
+DELIVER_LOCAL = "select broker_private.deliver_local()"
 
 
 def later(shop: Shop, offset: str) -> None:

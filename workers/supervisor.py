@@ -16,6 +16,7 @@ from pybroker.workers.clock import Backoff, Clock
 from pybroker.workers.database import Database, ServingError
 from pybroker.workers.event_notifications import EventNotifications
 from pybroker.workers.transport import Transport
+from pybroker.workers.validation import Validation
 from pybroker.workers.wake_ups import WakeUps
 
 if TYPE_CHECKING:
@@ -97,6 +98,10 @@ class _Parts:
             wake_ups.add(self._transport.arrived(database))
             tasks.append(self._start(f"event notifications {database.name}", notifications.run))
             tasks.append(self._start(f"wake-ups {database.name}", wake_ups.run))
+        tasks += [
+            self._start(f"validation {database.name}", Validation(database, self._clock).run)
+            for database in self._databases
+        ]
         transport = self._start("transport", partial(self._transport.run, stop_transport))
         try:
             logger.info(

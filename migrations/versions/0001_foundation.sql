@@ -63,13 +63,27 @@ create table broker_private.worker_roles (
 -- Identifiers of system objects are Service Broker's own; a user's begin at 65536, as there.
 create sequence broker_private.object_id as integer start with 65536;
 
+-- XML schemas by their collection's name. The server can't read XSD: a worker reads a new collection, and writes down what it can't use.
+create table broker_private.schema_collections (
+  schema_collection_id integer primary key default nextval('broker_private.object_id'),
+  name text collate "C" not null unique check (length(name) between 1 and 128),
+  owner name not null default 'pg_database_owner',
+  documents text[] not null,
+  create_date timestamp with time zone not null,
+  is_read boolean not null default false,
+  problem text
+);
+
 create table broker_private.message_types (
   message_type_id integer primary key default nextval('broker_private.object_id'),
   name text collate "C" not null unique check (length(name) between 1 and 128),
   owner name not null default 'pg_database_owner',
-  -- N none, E empty, X well-formed XML, J JSON
-  validation "char" not null
+  -- N none, E empty, X XML, J JSON
+  validation "char" not null,
+  -- XML that must match these schemas too
+  schema_collection_id integer references broker_private.schema_collections check (schema_collection_id is null or validation = 'X')
 );
+create index message_types_schema_collection on broker_private.message_types (schema_collection_id);
 insert into broker_private.message_types (message_type_id, name, validation)
 values
   (1, 'http://schemas.microsoft.com/SQL/ServiceBroker/Error', 'X'),
@@ -113,6 +127,7 @@ create table broker_private.contract_messages (
   validation "char" not null,
   is_sent_by_initiator boolean not null,
   is_sent_by_target boolean not null,
+  schema_collection_id integer,
   primary key (contract_id, message_type_name)
 );
 create index contract_messages_type on broker_private.contract_messages (message_type_id);
@@ -283,7 +298,7 @@ create table broker_private.priorities (
   unique nulls not distinct (contract_id, local_service_id, remote_service_name)
 );
 
--- Class: Q queue, S service, C contract, P TCP endpoint. A grantee may be a principal that is no database role.
+-- Class: Q queue, S service, C contract, X schema collection, P TCP endpoint. A grantee may be a principal that is no database role.
 create table broker_private.permissions (
   class "char" not null,
   securable_id integer not null,
@@ -349,7 +364,8 @@ create table broker_private.endpoints (
   far_service text collate "C" not null,
   far_broker_instance uuid,
   destination_no integer not null,
-  -- U nothing sent yet, L straight into the far queue, B local but by way of the transmission queue, R remote
+  -- U nothing sent yet, L straight into the far queue, I local and behind an incomplete message, B local but by way of the transmission
+  -- queue, R remote
   path "char" not null,
   far_endpoint_no bigint,
   priority smallint not null,
@@ -394,7 +410,8 @@ create table broker_private.moved_services (
 
 -- What the far side did, by insert only: an arrival locks nothing that this side may hold.
 -- S our first message was taken to be sent to another broker, B its broker became known, E its EndDialog and X its (or the broker's)
--- Error arrived, A it acknowledged our end.
+-- Error arrived, A it acknowledged our end. F is our own broker's: it refused a message of the far side that it had acknowledged, and drops
+-- what comes after it.
 create table broker_private.far_events (
   endpoint_no bigint not null,
   event "char" not null,
@@ -495,6 +512,33 @@ create table broker_private.noted_failures (
   last_error text not null
 );
 
+-- Messages that are in this database and not ready: those that a worker must look at (is_checked is false), and what came after them on
+-- their dialogs. Not in messages, so that RECEIVE never meets them. Kind: M message, E EndDialog; an Error waits for nothing. The sequence
+-- number is null for one that was sent within this database. is_first: no message of the dialog came before it. What a type demanded when the message
+-- came is kept: ALTER MESSAGE TYPE is for later ones. queue_id is for counting; a message becomes ready in the queue that its endpoint has then.
+create table broker_private.incomplete_messages (
+  id bigint not null default nextval('broker_private.queuing_order'),
+  endpoint_no bigint not null,
+  sequence_number bigint,
+  enqueue_time timestamp with time zone not null,
+  queue_id integer not null,
+  message_type_id integer not null,
+  kind "char" not null,
+  is_first boolean not null,
+  is_checked boolean not null,
+  schema_collection_id integer,
+  -- Found by the check; it takes effect when everything before the message is ready.
+  fault_code integer,
+  fault_text text,
+  body bytea,
+  shared_body_no bigint,
+  shared_size integer
+) with (fillfactor = 80);
+alter table broker_private.incomplete_messages alter column body set storage external;
+create index incomplete_messages_endpoint on broker_private.incomplete_messages (endpoint_no, id);
+create index incomplete_messages_unchecked on broker_private.incomplete_messages (id) where not is_checked;
+create index incomplete_messages_queue on broker_private.incomplete_messages (queue_id);
+
 -- Messages on their way. Kind: M message, E EndDialog, X Error. A row has no number: the sender's next unacknowledged
 -- number and the row's place among its endpoint's rows say it. So all rows of an endpoint have one precedence, 10 less its level, and
 -- whether that counts when messages leave is asked when they are taken.
@@ -534,6 +578,8 @@ create table broker_private.transmission_status (
 alter table broker_private.messages set (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
   autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_threshold = 2000000000);
 alter table broker_private.transmission_messages set (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
+  autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_threshold = 2000000000);
+alter table broker_private.incomplete_messages set (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
   autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_threshold = 2000000000);
 alter table broker_private.sequence_counters set (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
   autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_threshold = 2000000000);

@@ -1,5 +1,5 @@
 -- broker_private.are_valid(contract message, contents): refuses bodies that the sender's own message type forbids (8430);
--- false where this server can't tell, as it has no XML parser: then a worker looks before the delivery.
+-- false where this server can't tell, for want of an XML parser or as XML schemas are to match: then a worker looks before the delivery.
 create or replace function broker_private.are_valid(sendable broker_private.contract_messages, contents bytea[])
 returns boolean
 language plpgsql
@@ -22,11 +22,11 @@ begin
         case sendable.validation
           when 'E' then 'Messages of this type have no body.'
           when 'J' then 'Send JSON, in UTF-8.'
-          else 'Send a well-formed XML document, in UTF-8, with one root element.'
+          else 'Send a well-formed XML document, in UTF-8, with one root element and without a DTD.'
         end
       );
     end if;
   end loop;
-  return true;
+  return sendable.schema_collection_id is null;
 end
 $$;

@@ -78,6 +78,7 @@ begin
   else
     perform broker_private.send_end(e, error_code, error_description);
   end if;
+  perform broker_private.drop_incomplete(e.endpoint_no);
   delete from broker_private.messages m
   where m.group_no = e.group_no and m.precedence = 10 - e.priority and m.endpoint_no = e.endpoint_no;
   delete from broker_private.retained_messages r where r.endpoint_no = e.endpoint_no;

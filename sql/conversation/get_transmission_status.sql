@@ -43,6 +43,17 @@ begin
     ),
     (select d.transmission_status from broker_private.destinations d where d.destination_no = e.destination_no and e.path in ('B', 'R')),
     (select s.status from broker_private.transmission_status s where s.endpoint_no = e.endpoint_no),
+    (
+      select format(
+        'A worker must validate messages before the queue "%s" has them: run pybroker worker on this database.%s', q.name, ' ' || c.problem
+      )
+      from broker_private.incomplete_messages i
+      join broker_private.queues q on q.queue_id = i.queue_id
+      left join broker_private.schema_collections c on c.schema_collection_id = i.schema_collection_id
+      where i.endpoint_no = e.far_endpoint_no and e.path = 'I' and not i.is_checked
+      order by i.id
+      limit 1
+    ),
     ''
   );
 end

@@ -7,7 +7,7 @@ as $$
 begin
   return content <> '' and convert_from(content, 'UTF8')::json is not null;
 exception
-  when invalid_text_representation or character_not_in_repertoire or untranslatable_character then
+  when invalid_text_representation or character_not_in_repertoire or untranslatable_character or statement_too_complex then
     return false;
 end
 $$;

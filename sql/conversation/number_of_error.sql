@@ -16,5 +16,7 @@ begin atomic
       join broker_private.messages m
         on m.group_no = e.group_no and m.precedence = 10 - e.priority and m.endpoint_no = e.endpoint_no and m.urgency = 2
       where e.endpoint_no = endpoint
+    ) + (
+      select count(*) from broker_private.incomplete_messages i where i.endpoint_no = endpoint and i.sequence_number is null
     );
 end;

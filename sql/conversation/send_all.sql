@@ -168,6 +168,7 @@ begin
       and (e.path = 'R' or e.path = 'L' and fq.is_enqueue_enabled)
       and case when e.is_initiator then c.is_sent_by_initiator else c.is_sent_by_target end
       and octet_length(content) <= broker_private.largest_body() and c.validation = checked and is_valid
+      and c.schema_collection_id is null
       and not exists (
         select from broker_private.far_events v where v.endpoint_no = e.endpoint_no and v.event in ('E', 'X')
       )

@@ -1,5 +1,6 @@
 -- broker_private.send_end(endpoint, error code, description): ends this side and tells the far side by EndDialog or Error.
--- Within this database the far side is told at once and this side is closed; otherwise it is DO until the far broker acknowledges.
+-- Within this database the far side is told at once and this side is closed; otherwise it is DO until the far broker acknowledges, or
+-- EndDialog is no longer behind an incomplete message.
 -- The caller holds the group.
 create or replace function broker_private.send_end(e broker_private.endpoints, error_code integer, error_description text)
 returns void
@@ -11,16 +12,19 @@ declare
   content bytea := case when error_code is not null then broker_private.error_body(error_code, error_description) end;
   end_kind "char" := case when error_code is null then 'E' else 'X' end;
 begin
-  if e.path = 'B' then
-    e := broker_private.find_path(e, true);
+  if e.path in ('B', 'I') then
+    e := broker_private.find_path(e);
   end if;
-  if e.path = 'L' then
+  if e.path in ('L', 'I') then
     select x.* into f from broker_private.endpoints x where x.endpoint_no = e.far_endpoint_no;
     if not (select q.is_enqueue_enabled from broker_private.queues q where q.queue_id = f.queue_id) and f.local_end is null then
       e.path := 'B';
     end if;
   end if;
-  if e.path = 'L' then
+  if e.path = 'I' and end_kind = 'E' and f.local_end is null then
+    perform broker_private.hold_messages(f, 2, 'E', array[''::bytea], true);
+    update broker_private.endpoints x set local_end = 'E' where x.endpoint_no = e.endpoint_no;
+  elsif e.path in ('L', 'I') then
     if f.local_end is null then
       insert into broker_private.far_events (endpoint_no, event) values (f.endpoint_no, end_kind) on conflict do nothing;
       insert into broker_private.messages (

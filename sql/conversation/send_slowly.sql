@@ -25,7 +25,7 @@ begin
   select x.* into e from broker_private.endpoints x where x.conversation_handle = handle;
   perform broker_private.require_receive(caller, e.queue_id);
   select x.state into state from broker_private.endpoint_states x where x.endpoint_no = e.endpoint_no;
-  if state not in ('SO', 'CO') then
+  if state not in ('SO', 'SI', 'CO') then
     perform broker_private.refuse(
       8429, format('The conversation endpoint "%s" is in state %s and cannot send.', handle, state),
       case state

@@ -23,6 +23,8 @@ begin
     select count(*) from broker_private.messages m
     where m.group_no = f.group_no and m.precedence = 10 - f.priority and m.endpoint_no = f.endpoint_no and m.urgency = 2
   ) + (
+    select count(*) from broker_private.incomplete_messages i where i.endpoint_no = f.endpoint_no
+  ) + (
     select count(*) from broker_private.transmission_messages t where t.endpoint_no = e.endpoint_no
   );
 end

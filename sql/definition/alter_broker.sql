@@ -42,14 +42,14 @@ begin
   case coalesce(requested, 'NULL')
     when 'ENABLE_BROKER' then
       perform broker_private.enable_broker();
-      perform broker_private.deliver_dialog(w.endpoint_no, '{}', '{}') from broker_private.local_dialogs_waiting() w;
+      perform broker_private.deliver_dialog(w.endpoint_no) from broker_private.local_dialogs_waiting() w;
     when 'DISABLE_BROKER' then
       update broker_private.broker_instance b set is_broker_enabled = false;
       -- SEND looks at a dialog's path, not at the broker: so none may be straight.
-      update broker_private.endpoints x set path = 'B' where x.path = 'L' and x.local_end is null;
+      update broker_private.endpoints x set path = 'B' where x.path in ('L', 'I') and x.local_end is null;
     when 'NEW_BROKER' then
       truncate
-        broker_private.endpoints, broker_private.groups, broker_private.messages, broker_private.transmission_messages,
+        broker_private.endpoints, broker_private.groups, broker_private.messages, broker_private.incomplete_messages, broker_private.transmission_messages,
         broker_private.transmission_status, broker_private.sequence_counters, broker_private.far_events,
         broker_private.conversation_timers, broker_private.retained_messages, broker_private.shared_bodies,
         broker_private.quarantine, broker_private.quarantined_messages, broker_private.noted_failures,
@@ -66,7 +66,7 @@ begin
         perform broker_private.tell_far_side(e, -9720, 'The database for the remote conversation endpoint is attached or restored.');
       end loop;
       perform broker_private.enable_broker();
-      perform broker_private.deliver_dialog(w.endpoint_no, '{}', '{}') from broker_private.local_dialogs_waiting() w;
+      perform broker_private.deliver_dialog(w.endpoint_no) from broker_private.local_dialogs_waiting() w;
     else
       perform broker_private.refuse(
         153, format('"%s" is not an action for the broker.', coalesce(requested, 'NULL')),

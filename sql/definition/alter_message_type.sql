@@ -1,5 +1,6 @@
--- broker.alter_message_type(name, validation, schema_collection): ALTER MESSAGE TYPE. Messages already queued stay as they are.
--- Errors: 8428 not found, 9663 system type, 229 not the owner, 153 validation.
+-- broker.alter_message_type(name, validation, schema_collection): ALTER MESSAGE TYPE. Messages already queued stay as they are, and those that
+-- wait to be validated are validated as the type was when they came; only where that can't be, as their schemas are broken, by the new definition.
+-- Errors: 8428 not found, 9663 system type, 229 not the owner, 153 validation, 208 schema collection.
 create or replace function broker.alter_message_type(name text, validation text, schema_collection text default null)
 returns void
 language plpgsql
@@ -22,14 +23,25 @@ as $$
 declare
   this broker_private.message_types%rowtype;
   code "char";
+  collection integer;
 begin
   perform broker_private.assert_entry(caller);
   this := broker_private.find_message_type(type_name);
   perform broker_private.refuse_system_object('message type', this.name, this.message_type_id);
   perform broker_private.require_ownership(caller, this.owner, 'message type', this.name);
-  code := broker_private.validation_code(this.name, type_validation, type_schema_collection);
-  update broker_private.message_types t set validation = code where t.message_type_id = this.message_type_id;
-  update broker_private.contract_messages m set validation = code where m.message_type_id = this.message_type_id;
+  code := broker_private.validation_code(this.name, type_validation);
+  collection := broker_private.collection_for(caller, this.name, type_validation, type_schema_collection);
+  update broker_private.message_types t
+  set validation = code, schema_collection_id = collection
+  where t.message_type_id = this.message_type_id;
+  update broker_private.contract_messages m
+  set validation = code, schema_collection_id = collection
+  where m.message_type_id = this.message_type_id;
+  update broker_private.incomplete_messages i
+  set schema_collection_id = collection
+  from broker_private.schema_collections c
+  where i.message_type_id = this.message_type_id and not i.is_checked
+    and c.schema_collection_id = i.schema_collection_id and c.problem is not null;
   return true;
 end
 $$;

@@ -66,7 +66,9 @@ begin
     perform broker_private.refuse_duplicate('contract', contract_name);
   end if;
   insert into broker_private.contract_messages
-  select new_id, t.name, t.message_type_id, t.validation, t.name = any (by_initiator || by_any), t.name = any (by_target || by_any)
+  select
+    new_id, t.name, t.message_type_id, t.validation, t.name = any (by_initiator || by_any), t.name = any (by_target || by_any),
+    t.schema_collection_id
   from broker_private.message_types t
   where t.name = any (type_names);
   return true;

@@ -1,6 +1,6 @@
 -- broker.create_message_type(name, validation, schema_collection, owner): CREATE MESSAGE TYPE.
--- Validation: NONE, EMPTY, WELL_FORMED_XML, or VALID_JSON, which is ours: the body parses as JSON.
--- Errors: 103 and 153 name, 153 validation, 229 no right, 2714 exists.
+-- Validation: NONE, EMPTY, WELL_FORMED_XML, VALID_XML, which needs a schema collection, or VALID_JSON, which is ours: the body parses as JSON.
+-- Errors: 103 and 153 name, 153 validation, 208 schema collection, 229 no right, 2714 exists.
 create or replace function broker.create_message_type(
   name text, validation text default 'NONE', schema_collection text default null, owner text default null
 )
@@ -28,8 +28,11 @@ begin
   perform broker_private.assert_entry(caller);
   perform broker_private.check_name('message type', type_name);
   type_owner := broker_private.require_creation(caller, 'message type', type_owner);
-  insert into broker_private.message_types (name, owner, validation)
-  values (type_name, type_owner, broker_private.validation_code(type_name, type_validation, type_schema_collection))
+  insert into broker_private.message_types (name, owner, validation, schema_collection_id)
+  values (
+    type_name, type_owner, broker_private.validation_code(type_name, type_validation),
+    broker_private.collection_for(caller, type_name, type_validation, type_schema_collection)
+  )
   on conflict (name) do nothing
   returning message_type_id into new_id;
   if new_id is null then

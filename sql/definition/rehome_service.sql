@@ -32,6 +32,16 @@ begin
   update broker_private.retained_messages r set queue_id = queue
   from broker_private.endpoints e
   where e.group_no = any (group_nos) and r.endpoint_no = e.endpoint_no;
+  -- What a worker is making ready now it has counted.
+  update broker_private.incomplete_messages i set queue_id = queue
+  from (
+    select n.id, n.endpoint_no
+    from broker_private.endpoints e
+    join broker_private.incomplete_messages n on n.endpoint_no = e.endpoint_no
+    where e.group_no = any (group_nos)
+    for update of n skip locked
+  ) w
+  where i.id = w.id and i.endpoint_no = w.endpoint_no;
   -- The new queue may not retain: what is sent then is not counted.
   delete from broker_private.sequence_counters n
   using broker_private.endpoints e

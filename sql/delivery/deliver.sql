@@ -5,13 +5,14 @@
 --
 -- Per dialog messages are taken in order up to the first that can't be. One that leaves a gap is not taken: the sender sends it
 -- again after those before it. An Error is taken with any number: the sender may have dropped what it sent before, and nothing comes after it.
--- What arrives for a side that has ended is acknowledged and dropped.
+-- What arrives for a side that has ended, or that has refused a message, is acknowledged and dropped. What a worker must look at, and what
+-- comes after it on its dialog, is stored as incomplete.
 -- Locks: the counter of each dialog, in the order of their endpoints; no endpoint, no group: an arrival waits for no reader.
 -- Plan: endpoints by conversation and side; counters, contract messages by key; no scan.
 create or replace function broker_private.deliver(
   from_broker uuid, conversation_ids uuid[], from_initiator boolean[], from_services text[], to_services text[], to_brokers uuid[],
   contracts text[], expirations timestamp with time zone[], encrypted boolean[], type_names text[], dialog_index integer[],
-  type_index integer[], sequence_numbers bigint[], kinds text, bodies bytea[], malformed integer[],
+  type_index integer[], sequence_numbers bigint[], kinds text, bodies bytea[],
   out next_numbers bigint[], out fault_codes integer[], out fault_texts text[], out fault_is_final boolean[]
 )
 returns record
@@ -81,8 +82,9 @@ begin
       d.endpoint_no, e.group_no, e.queue_id, e.is_initiator, e.contract_id, 10 - e.priority as precedence, c.location, c.next_number,
       q.is_enqueue_enabled,
       e.local_end is null and not exists (
-        select from broker_private.far_events f where f.endpoint_no = e.endpoint_no and f.event in ('E', 'X')
-      ) as is_open
+        select from broker_private.far_events f where f.endpoint_no = e.endpoint_no and f.event in ('E', 'X', 'F')
+      ) as is_open,
+      exists (select from broker_private.incomplete_messages i where i.endpoint_no = e.endpoint_no) as is_waiting
     from (select distinct u.endpoint_no from unnest(endpoint_nos) as u (endpoint_no)) d
     join broker_private.endpoints e on e.endpoint_no = d.endpoint_no
     join broker_private.queues q on q.queue_id = e.queue_id
@@ -96,6 +98,9 @@ begin
   expected as materialized (
     select
       a.endpoint_no, a.dialog, a.number, a.place, a.body, a.kind, a.type_name, s.group_no, s.queue_id, s.precedence, s.is_open,
+      s.is_waiting, k.validation, k.schema_collection_id,
+      s.is_open and k.validation <> 'N' as is_judged,
+      case when s.is_open and k.validation <> 'N' then broker_private.is_valid_body(k.validation, coalesce(a.body, '')) end as is_valid,
       case a.kind when 'M' then k.message_type_id when 'E' then 2 when 'X' then 1 end as message_type_id,
       case
         when not s.is_open then null
@@ -107,18 +112,23 @@ begin
         when k.message_type_id is null then 8498
         when s.is_initiator and not k.is_sent_by_target then 8457
         when not s.is_initiator and not k.is_sent_by_initiator then 8437
-        when k.validation <> 'N' and not coalesce(
-          broker_private.is_valid_body(k.validation, coalesce(a.body, '')), a.place <> all (deliver.malformed)
-        ) then case k.validation when 'X' then 9615 else 8430 end
-      end as fault
+      end as other_fault
     from arrived a
     join sides s on s.endpoint_no = a.endpoint_no
     left join broker_private.contract_messages k on k.contract_id = s.contract_id and k.message_type_name = a.type_name and a.kind = 'M'
     where a.number >= s.next_number or a.kind = 'X' and s.is_open
   ),
   judged as materialized (
-    select x.*, count(x.fault) over (partition by x.endpoint_no order by x.number, x.place) as faults_so_far
-    from expected x
+    select
+      y.*, y.fault is null and y.kind <> 'X' and bool_or(y.is_waiting or y.needs_check) over listed as is_incomplete,
+      count(y.fault) over listed as faults_so_far
+    from (
+      select
+        x.*, coalesce(x.other_fault, case when not x.is_valid then case x.validation when 'X' then 9615 else 8430 end end) as fault,
+        coalesce(x.is_judged and (x.is_valid is null or x.schema_collection_id is not null), false) as needs_check
+      from expected x
+    ) y
+    window listed as (partition by y.endpoint_no order by y.number, y.place)
   ),
   stored as (
     insert into broker_private.messages (
@@ -128,13 +138,24 @@ begin
       j.group_no, j.endpoint_no, j.number, broker_private.clock(), j.queue_id, j.message_type_id, j.precedence,
       case j.kind when 'X' then 1 else 2 end, j.body
     from judged j
-    where j.faults_so_far = 0 and j.is_open
+    where j.faults_so_far = 0 and j.is_open and not j.is_incomplete
     order by j.place
     returning queue_id
   ),
+  held as (
+    insert into broker_private.incomplete_messages (
+      endpoint_no, sequence_number, enqueue_time, queue_id, message_type_id, kind, is_first, is_checked, schema_collection_id, body
+    )
+    select
+      j.endpoint_no, j.number, broker_private.clock(), j.queue_id, j.message_type_id, j.kind::"char", j.number = 0, not j.needs_check,
+      j.schema_collection_id, j.body
+    from judged j
+    where j.faults_so_far = 0 and j.is_open and j.is_incomplete
+    order by j.place
+  ),
   ended as (
     insert into broker_private.far_events (endpoint_no, event)
-    select j.endpoint_no, j.kind::"char" from judged j where j.faults_so_far = 0 and j.is_open and j.kind in ('E', 'X')
+    select j.endpoint_no, j.kind::"char" from judged j where j.faults_so_far = 0 and j.is_open and not j.is_incomplete and j.kind in ('E', 'X')
     on conflict do nothing
   ),
   firsts as materialized (

@@ -1,10 +1,9 @@
--- broker_private.deliver_dialog(endpoint, well-formed, malformed): moves what waits on one dialog within this database into the far queue, in order,
--- up to the first message that still can't go. The lists are the row ids of XML messages that a worker has parsed. Returns how
--- many messages moved.
+-- broker_private.deliver_dialog(endpoint): moves what waits on one dialog within this database into the far queue, in order, up to the first message
+-- that still can't go; what a worker must look at, and what comes after it, becomes incomplete there. Returns how many messages moved.
 -- A dialog whose messages were once taken to another broker stays with it, whatever the routes say now.
 -- Locks: the dialog's counter, so that one at a time moves a dialog, and the rows; what somebody else holds is left for the next time, so this
 -- waits for nobody.
-create or replace function broker_private.deliver_dialog(endpoint bigint, well_formed bigint[], malformed bigint[])
+create or replace function broker_private.deliver_dialog(endpoint bigint)
 returns integer
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -22,6 +21,7 @@ declare
   far_endpoint bigint;
   moved integer := 0;
   is_valid boolean;
+  is_held boolean;
   reason text;
 begin
   perform from broker_private.sequence_counters n where n.endpoint_no = endpoint and n.kind = 'A' for update skip locked;
@@ -51,20 +51,16 @@ begin
       select q.* into queue from broker_private.queues q where q.queue_id = f.queue_id;
     end if;
     if not queue.is_enqueue_enabled then
-      reason := broker_private.waiting_reason(queue, true);
+      reason := broker_private.waiting_reason(queue);
       exit;
     end if;
     select c.* into k from broker_private.contract_messages c
     where c.contract_id = e.contract_id and c.message_type_name = waiting.type_name;
     is_valid := case
-      when waiting.kind <> 'M' or k.validation = 'X' and waiting.id = any (well_formed) then true
-      when k.validation = 'X' and waiting.id = any (malformed) then false
+      when waiting.kind <> 'M' then true
       else broker_private.is_valid_body(k.validation, coalesce(waiting.body, broker_private.shared_body(waiting.shared_body_no), ''))
     end;
-    if is_valid is null then
-      reason := broker_private.waiting_reason(queue, false);
-      exit;
-    elsif not is_valid then
+    if not is_valid then
       fault := row(case k.validation when 'X' then 9615 else 8430 end, waiting.type_name);
       perform broker_private.put_broker_error(endpoint, fault.code, broker_private.fault_text(fault));
       exit;
@@ -83,6 +79,17 @@ begin
       select x.* into f from broker_private.endpoints x where x.endpoint_no = far_endpoint;
     end if;
     moved := moved + 1;
+    is_valid := is_valid and (waiting.kind <> 'M' or k.schema_collection_id is null);
+    is_held := f.local_end is null and waiting.kind <> 'X' and (
+      is_valid is not true or exists (select from broker_private.incomplete_messages i where i.endpoint_no = f.endpoint_no)
+    );
+    if is_held then
+      perform broker_private.hold_messages(
+        f, waiting.message_type_id, waiting.kind, array[coalesce(waiting.body, broker_private.shared_body(waiting.shared_body_no), '')],
+        coalesce(is_valid, false), waiting.shared_body_no
+      );
+      continue;
+    end if;
     if f.local_end is null and waiting.kind <> 'M' then
       insert into broker_private.far_events (endpoint_no, event) values (f.endpoint_no, waiting.kind) on conflict do nothing;
     end if;

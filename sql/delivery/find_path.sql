@@ -1,8 +1,9 @@
--- broker_private.find_path(endpoint, is_checked): decides how the messages of an endpoint travel, and returns the endpoint with the decision.
+-- broker_private.find_path(endpoint): decides how the messages of an endpoint travel, and returns the endpoint with the decision.
 -- At the first message: to a service of this database straight into its queue (the target's endpoint is made here), to any
--- other by the transmission queue. A local dialog whose messages had to wait goes straight again once nothing of it waits.
+-- other by the transmission queue. A local dialog whose messages had to wait goes straight again once nothing of it waits, and behind what is
+-- incomplete on the far side until a worker has looked at that.
 -- Locks: none but the endpoint's own row; the caller holds its group.
-create or replace function broker_private.find_path(e broker_private.endpoints, is_checked boolean)
+create or replace function broker_private.find_path(e broker_private.endpoints)
 returns broker_private.endpoints
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -16,12 +17,21 @@ declare
   far_endpoint bigint;
   new_path "char" := 'R';
 begin
-  if e.path = 'B' then
-    -- A snapshot that is older than what another session has put there can't tell that nothing waits.
-    if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
-      return e;
+  -- A snapshot that is older than what another session has put there can't tell that nothing waits.
+  if e.path in ('B', 'I') and current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
+    return e;
+  end if;
+  if e.path = 'I' then
+    update broker_private.endpoints x set path = 'L'
+    where x.endpoint_no = e.endpoint_no
+      and not exists (select from broker_private.incomplete_messages i where i.endpoint_no = e.far_endpoint_no);
+    if found then
+      e.path := 'L';
     end if;
-    perform broker_private.deliver_dialog(e.endpoint_no, '{}', '{}');
+    return e;
+  end if;
+  if e.path = 'B' then
+    perform broker_private.deliver_dialog(e.endpoint_no);
     if exists (select from broker_private.transmission_messages t where t.endpoint_no = e.endpoint_no) then
       return e;
     end if;
@@ -44,14 +54,14 @@ begin
         perform broker_private.disable_poisoned_queue(queue.queue_id);
         queue.is_enqueue_enabled := false;
       end if;
-      if queue.is_enqueue_enabled and is_checked then
+      if queue.is_enqueue_enabled then
         far_endpoint := broker_private.open_local_dialog(e, service);
       else
-        problem := broker_private.waiting_reason(queue, is_checked);
+        problem := broker_private.waiting_reason(queue);
       end if;
     end if;
     if far_endpoint is not null then
-      new_path := 'L';
+      new_path := case when exists (select from broker_private.incomplete_messages i where i.endpoint_no = far_endpoint) then 'I' else 'L' end;
     end if;
   elsif address is null and e.path = 'U'
     and e.far_broker_instance = (select b.service_broker_guid from broker_private.broker_instance b where b.is_the_only_row) then

@@ -58,6 +58,7 @@ begin
   delete from broker_private.quarantined_messages m where m.endpoint_no = any (gone);
   delete from broker_private.quarantine z where z.endpoint_no = any (gone);
   delete from broker_private.noted_failures n where n.endpoint_no = any (gone);
+  delete from broker_private.incomplete_messages i where i.endpoint_no = any (gone);
   delete from broker_private.transmission_messages t where t.endpoint_no = any (gone);
   delete from broker_private.transmission_status s where s.endpoint_no = any (gone);
   delete from broker_private.conversation_timers t where t.endpoint_no = any (gone);

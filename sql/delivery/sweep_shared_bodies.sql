@@ -1,5 +1,5 @@
 -- broker_private.sweep_shared_bodies(): removes bodies that send_all stored and no message names any more.
--- A message of a dialog waits in the transmission queue of its sender or in the queue of the far side, and a retained copy lies with its sender, so
+-- A message of a dialog waits in the transmission queue of its sender or, ready or incomplete, in the queue of the far side, and a retained copy lies with its sender, so
 -- one endpoint leads to all places.
 -- Endpoints whose message is gone are taken off the front, so that the next sweep begins where this one found a message. It looks at up
 -- to 1000 bodies a time, from a place that changes.
@@ -48,6 +48,13 @@ begin
         ) g
         join broker_private.messages m on m.group_no = g.group_no and m.endpoint_no = f.endpoint_no
         where e.endpoint_no = u.endpoint_no and m.shared_body_no = this.shared_body_no
+      )
+      or exists (
+        select
+        from broker_private.endpoints e
+        join broker_private.endpoints f on f.conversation_id = e.conversation_id and f.is_initiator <> e.is_initiator
+        join broker_private.incomplete_messages i on i.endpoint_no = f.endpoint_no
+        where e.endpoint_no = u.endpoint_no and i.shared_body_no = this.shared_body_no
       )
     order by u.place
     limit 1;

@@ -1,4 +1,4 @@
--- broker_private.endpoint_states: the state of every endpoint: SO, CO, DI, DO, ER or CD; null for one that is gone but for its remains.
+-- broker_private.endpoint_states: the state of every endpoint: SO, SI, CO, DI, DO, ER or CD; null for one that is gone but for its remains.
 -- The state is derived: what this side did is in the endpoint, what the far side did is in far_events.
 create or replace view broker_private.endpoint_states as
 select
@@ -16,6 +16,9 @@ select
       select from broker_private.far_events f where f.endpoint_no = e.endpoint_no and f.event = 'E'
     ) then 'DI'
     when e.path = 'U' then 'SO'
+    when not e.is_initiator and exists (
+      select from broker_private.incomplete_messages i where i.endpoint_no = e.endpoint_no and i.is_first
+    ) then 'SI'
     else 'CO'
   end as state
 from broker_private.endpoints e;

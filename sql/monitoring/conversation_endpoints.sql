@@ -13,6 +13,7 @@ select
   s.state,
   case s.state
     when 'SO' then 'STARTED_OUTBOUND'
+    when 'SI' then 'STARTED_INBOUND'
     when 'CO' then 'CONVERSING'
     when 'DI' then 'DISCONNECTED_INBOUND'
     when 'DO' then 'DISCONNECTED_OUTBOUND'
@@ -22,7 +23,7 @@ select
   e.far_service,
   -- As named at BEGIN DIALOG it is where the dialog should go; what this shows is where it went.
   case
-    when e.is_initiator and e.path = 'L' then (select b.service_broker_guid from broker_private.broker_instance b where b.is_the_only_row)
+    when e.is_initiator and e.path in ('L', 'I') then (select b.service_broker_guid from broker_private.broker_instance b where b.is_the_only_row)
     when e.is_initiator then f.far_broker_instance
     else e.far_broker_instance
   end as far_broker_instance,

@@ -1,5 +1,6 @@
 -- broker.queue_depths: how many messages wait in each queue, and since when. Exact up to 10,000; beyond that an estimate, from the table's
--- size as the planner knows it, so that no queue is scanned. Retained are those that RETENTION keeps; incomplete messages are not built yet: 0.
+-- size as the planner knows it, so that no queue is scanned. Retained are those that RETENTION keeps; incomplete those that RECEIVE will not
+-- return before a worker has validated them, or what came before them.
 create or replace view broker.queue_depths with (security_barrier) as
 select
   q.name as queue_name,
@@ -9,7 +10,9 @@ select
   case when r.counted <= 10000 then r.counted else greatest(r.counted, (
     select p.reltuples::bigint from pg_catalog.pg_class p where p.oid = 'broker_private.retained_messages'::pg_catalog.regclass
   )) end as retained,
-  0::bigint as incomplete,
+  case when i.counted <= 10000 then i.counted else greatest(i.counted, (
+    select p.reltuples::bigint from pg_catalog.pg_class p where p.oid = 'broker_private.incomplete_messages'::pg_catalog.regclass
+  )) end as incomplete,
   (
     select min(o.enqueue_time) from (
       select m.enqueue_time from broker_private.messages m
@@ -18,7 +21,7 @@ select
       limit 1
     ) o
   ) as oldest_enqueue_time,
-  c.walked > 10000 or r.counted > 10000 as is_estimate
+  c.walked > 10000 or r.counted > 10000 or i.counted > 10000 as is_estimate
 from broker_private.visible_queues q
 cross join lateral (
   -- From one message to the next: each step is a probe of messages_head and one of endpoints, whatever the planner believes of the tables' sizes. A plain
@@ -55,4 +58,11 @@ cross join lateral (
     limit 10001
   ) l
 ) r
+cross join lateral (
+  select count(*) as counted from (
+    select from broker_private.incomplete_messages m
+    where m.queue_id = q.queue_id
+    limit 10001
+  ) l
+) i
 where q.queue_id >= 65536;

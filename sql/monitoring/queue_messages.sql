@@ -1,5 +1,6 @@
 -- broker.queue_messages: the messages of every queue that the reader may receive from, with the columns of broker.message after the queue's id.
--- Status: 1 ready; with RETENTION ON, 0 received and 3 a copy of what was sent. The view of one queue is a selection of it. A view over a join can't be written through, by nobody.
+-- Status: 1 ready; 2 incomplete: RECEIVE will not return it before a worker has validated it, or what came before it; with RETENTION ON, 0 received and
+-- 3 a copy of what was sent. The view of one queue is a selection of it. A view over a join can't be written through, by nobody.
 create or replace view broker.queue_messages with (security_barrier) as
 select
   m.queue_id, m.status, m.priority, m.queuing_order, m.conversation_group_id, m.conversation_handle, m.message_sequence_number,
@@ -12,7 +13,7 @@ select
 from (
   select
     m.queue_id,
-    1::smallint as status,
+    m.status,
     (10 - m.precedence)::smallint as priority,
     m.id as queuing_order,
     g.conversation_group_id,
@@ -24,7 +25,7 @@ from (
         where n.endpoint_no = m.endpoint_no and n.kind = 'R'
         order by n.epoch desc
         limit 1
-      ) + row_number() over (partition by m.queue_id, m.endpoint_no, m.urgency order by m.id) - 1
+      ) + row_number() over (partition by m.queue_id, m.endpoint_no, m.urgency order by m.status, m.id) - 1
       else (
         select n.next_number from broker_private.sequence_counters n
         where n.endpoint_no = m.endpoint_no and n.kind = 'R'
@@ -33,6 +34,8 @@ from (
       ) + (
         select count(*) from broker_private.messages w
         where w.group_no = m.group_no and w.precedence = m.precedence and w.endpoint_no = m.endpoint_no and w.urgency = 2
+      ) + (
+        select count(*) from broker_private.incomplete_messages w where w.endpoint_no = m.endpoint_no
       ) end
     ) as message_sequence_number,
     coalesce(s.name, s.dropped_name) as service_name,
@@ -49,7 +52,16 @@ from (
     e.is_initiator,
     m.urgency,
     m.enqueue_time as message_enqueue_time
-  from broker_private.messages m
+  from (
+    select 1::smallint as status, r.queue_id, r.id, r.group_no, r.endpoint_no, r.sequence_number, r.enqueue_time, r.message_type_id,
+      r.precedence, r.urgency, r.body, r.shared_body_no
+    from broker_private.messages r
+    union all
+    select 2::smallint, h.queue_id, i.id, h.group_no, i.endpoint_no, i.sequence_number, i.enqueue_time, i.message_type_id,
+      (10 - h.priority)::smallint, 2::smallint, i.body, i.shared_body_no
+    from broker_private.incomplete_messages i
+    join broker_private.endpoints h on h.endpoint_no = i.endpoint_no
+  ) m
   join broker_private.endpoints e on e.endpoint_no = m.endpoint_no and e.local_end is null
   join broker_private.groups g on g.group_no = e.group_no
   join broker_private.visible_queues q on q.queue_id = m.queue_id

@@ -6,5 +6,5 @@ select
   t.owner as principal_id,
   t.validation::text as validation,
   case t.validation when 'N' then 'BINARY' when 'E' then 'EMPTY' when 'J' then 'JSON' else 'XML' end as validation_desc,
-  null::integer as xml_collection_id
+  t.schema_collection_id as xml_collection_id
 from broker_private.message_types t;

@@ -16,6 +16,8 @@ select
   ) + (
     select count(*) from broker_private.messages m
     where m.group_no = l.group_no and m.precedence = 10 - l.priority and m.endpoint_no = l.endpoint_no and m.urgency = 2
+  ) + (
+    select count(*) from broker_private.incomplete_messages i where i.endpoint_no = l.endpoint_no and i.sequence_number is null
   ) + row_number() over (partition by e.conversation_handle order by t.id) - 1 as message_sequence_number,
   y.name as message_type_name,
   t.kind = 'X' as is_conversation_error,

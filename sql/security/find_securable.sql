@@ -10,6 +10,7 @@ declare
   service broker_private.services%rowtype;
   queue broker_private.queues%rowtype;
   contract broker_private.contracts%rowtype;
+  collection broker_private.schema_collections%rowtype;
 begin
   perform broker_private.check_role_name('role', grantee_name);
   case coalesce(permission_name, 'NULL') || ' on ' || coalesce(class_name, 'NULL')
@@ -28,6 +29,11 @@ begin
       perform broker_private.require_ownership(role_name, contract.owner, 'contract', contract.name);
       class := 'C';
       securable_id := contract.contract_id;
+    when 'REFERENCES on XML SCHEMA COLLECTION' then
+      collection := broker_private.find_schema_collection(securable_name);
+      perform broker_private.require_ownership(role_name, collection.owner, 'schema collection', collection.name);
+      class := 'X';
+      securable_id := collection.schema_collection_id;
     when 'CONNECT on ENDPOINT' then
       perform broker_private.require_database_ownership(role_name, 'endpoint');
       class := 'P';
@@ -35,7 +41,7 @@ begin
     else
       perform broker_private.refuse(
         153, format('There is no permission %s on %s.', coalesce(permission_name, 'NULL'), coalesce(class_name, 'NULL')),
-        'Use SEND on SERVICE, RECEIVE on QUEUE, REFERENCES on CONTRACT or CONNECT on ENDPOINT, in capitals.'
+        'Use SEND on SERVICE, RECEIVE on QUEUE, REFERENCES on CONTRACT or XML SCHEMA COLLECTION, or CONNECT on ENDPOINT, in capitals.'
       );
   end case;
 end

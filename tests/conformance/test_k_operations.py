@@ -20,7 +20,7 @@ def test_rows_158_159_160_161_the_broker_is_turned_off_and_on_renewed_and_reset(
     unsent = psql.dialog()
     psql.send(unsent, "order", b"a")
     assert "9791" in psql.value("select broker.get_transmission_status(%s)", unsent)
-    psql.rows("select broker_private.deliver_local('{}', '{}')")
+    psql.rows("select broker_private.deliver_local()")
     assert psql.rows("select message_body from warehouse") == [(b"0",)]
     before = psql.value(guid)
     psql.rows("select broker.alter_broker('ENABLE_BROKER')")

@@ -1,8 +1,7 @@
-"""Moves messages that stay within their database but had to wait: for a queue, or for a look at their XML."""
+"""Moves messages that stay within their database but had to wait for a queue."""
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -11,7 +10,6 @@ import structlog
 from pybroker.workers.clock import Backoff
 from pybroker.workers.transport import statements
 from pybroker.workers.transport.faults import line_of
-from pybroker.xml import is_well_formed
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -19,7 +17,6 @@ if TYPE_CHECKING:
     from pybroker.workers.clock import Clock
     from pybroker.workers.database import Database
 
-_MESSAGES = 200
 _FIRST_PAUSE = 0.05
 # A queue that is turned on delivers by itself, so a long look in between is enough.
 _LONGEST_PAUSE = 2.0
@@ -52,16 +49,5 @@ class LocalDelivery:
             self._due = self._clock.monotonic() + self._backoff.failed()
 
     async def _deliver_some(self) -> int:
-        to_check: list[tuple[int, bytes]] = []
-        if not self._database.greeting.has_xml_parser:
-            async with self._database.connection() as connection:
-                to_check = await statements.local_messages_to_check(connection, _MESSAGES)
-        # In a thread: libxml2 gives up the interpreter's lock while it parses.
-        results = await asyncio.to_thread(lambda: [is_well_formed(body) for _, body in to_check])
-        well_formed = [row for (row, _), passed in zip(to_check, results, strict=True) if passed]
-        malformed = [row for (row, _), passed in zip(to_check, results, strict=True) if not passed]
         async with self._database.connection() as connection:
-            moved = await statements.deliver_local(connection, well_formed, malformed)
-        if malformed:
-            logger.warning("local_messages_malformed", database=self._database.name, messages=len(malformed))
-        return moved
+            return await statements.deliver_local(connection)

@@ -12,7 +12,6 @@ import structlog
 from pybroker.workers.transport import arrays, faults, statements, wire
 from pybroker.workers.transport.endpoint import WINDOW
 from pybroker.workers.transport.faults import TransportError, line_of, number_of, trace_of
-from pybroker.xml import is_well_formed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -104,11 +103,9 @@ class Receiver:
     async def _take_in(self, batch: wire.Batch) -> wire.Ack:
         try:
             database = await self._database_for(batch)
-            async with self._deliveries[database]:
-                malformed = await _malformed(database, batch)
-                async with database.connection() as connection:
-                    delivered = await statements.deliver(connection, batch, malformed)
-                    broker = await statements.broker_instance(connection)
+            async with self._deliveries[database], database.connection() as connection:
+                delivered = await statements.deliver(connection, batch)
+                broker = await statements.broker_instance(connection)
         except psycopg.Error as error:
             raise TransportError(
                 number_of(error.sqlstate),
@@ -155,26 +152,3 @@ def _enabled(database: Database) -> Database:
     if not database.greeting.is_broker_enabled:
         raise TransportError(faults.TARGET_DISABLED, "The broker of the target database is disabled.")
     return database
-
-
-async def _malformed(database: Database, batch: wire.Batch) -> list[int]:
-    """Return the places, from 1, of messages whose types want XML and whose bodies are none.
-
-    Only for a server that can't look itself: the bodies are taken apart, which costs as much as the rest.
-    """
-    if database.greeting.has_xml_parser or "M" not in batch.kinds:
-        return []
-    async with database.connection() as connection:
-        wants_xml = await statements.xml_types(connection, arrays.to_texts(batch.type_names))
-    if not any(wants_xml):
-        return []
-    type_index = arrays.to_integers(batch.type_index, arrays.INTEGER)
-    bodies = arrays.to_elements(batch.bodies, arrays.BYTEA)
-    # In a thread: libxml2 gives up the interpreter's lock while it parses.
-    return await asyncio.to_thread(
-        lambda: [
-            place
-            for place, (kind, index, body) in enumerate(zip(batch.kinds, type_index, bodies, strict=True), 1)
-            if kind == "M" and wants_xml[index - 1] and not is_well_formed(body or b"")
-        ]
-    )

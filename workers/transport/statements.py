@@ -160,8 +160,8 @@ async def take(
         return await cursor.fetchone()
 
 
-async def deliver(connection: AsyncConnection[Any], batch: Batch, malformed: Sequence[int]) -> Delivered:
-    """Store a batch; `malformed` are the places, from 1, of messages that are not well-formed XML."""
+async def deliver(connection: AsyncConnection[Any], batch: Batch) -> Delivered:
+    """Store a batch."""
     parameters = (
         UUID(bytes=batch.from_broker),
         *map(
@@ -183,14 +183,13 @@ async def deliver(connection: AsyncConnection[Any], batch: Batch, malformed: Seq
         ),
         batch.kinds,
         BinaryArray(batch.bodies),
-        BinaryArray(arrays.from_integers(malformed, arrays.INTEGER)),
     )
     async with await _array_cursor(connection, args_row(Delivered)) as cursor:
         await cursor.execute(
             "select next_numbers, fault_codes, fault_texts, fault_is_final from broker_private.deliver("
             "%b::uuid, %b::uuid[], %b::boolean[], %b::text[], %b::text[], %b::uuid[], %b::text[],"
             " %b::timestamptz[], %b::boolean[], %b::text[], %b::integer[], %b::integer[], %b::bigint[],"
-            " %b::text, %b::bytea[], %b::integer[])",
+            " %b::text, %b::bytea[])",
             parameters,
         )
         return await anext(cursor)
@@ -249,32 +248,10 @@ async def has_service(connection: AsyncConnection[Any], service_name: str) -> bo
     return await cursor.fetchone() is not None
 
 
-async def xml_types(connection: AsyncConnection[Any], type_names: list[str | None]) -> list[bool]:
-    """Return which of these message types are WELL_FORMED_XML in this database."""
-    async with connection.cursor(row_factory=scalar_row) as cursor:
-        await cursor.execute("select broker_private.xml_types(%s::text[])", (type_names,))
-        return list(await anext(cursor))
-
-
-async def local_messages_to_check(
-    connection: AsyncConnection[Any], max_messages: int
-) -> list[tuple[int, bytes]]:
-    """Return row ids and bodies of XML messages within this database that its server can't parse."""
-    async with connection.cursor(binary=True) as cursor:
-        await cursor.execute(
-            "select row_id, body from broker_private.local_messages_to_check(%s::integer)", (max_messages,)
-        )
-        return await cursor.fetchall()
-
-
-async def deliver_local(
-    connection: AsyncConnection[Any], well_formed: list[int], malformed: list[int]
-) -> int:
+async def deliver_local(connection: AsyncConnection[Any]) -> int:
     """Move what waits for queues of this database; return the number of messages moved."""
     async with connection.cursor(row_factory=scalar_row) as cursor:
-        await cursor.execute(
-            "select broker_private.deliver_local(%s::bigint[], %s::bigint[])", (well_formed, malformed)
-        )
+        await cursor.execute("select broker_private.deliver_local()")
         return int(await anext(cursor))
 
 
