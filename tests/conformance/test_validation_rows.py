@@ -71,7 +71,9 @@ def only_error(session: Session, queue: str = "shop") -> tuple[int, str]:
     return error_of(body)
 
 
-def test_row_005_listing_15_3_a_trade_that_keeps_to_the_schema_arrives_and_another_does_not(shop: Shop) -> None:
+def test_row_005_listing_15_3_a_trade_that_keeps_to_the_schema_arrives_and_another_does_not(
+    shop: Shop,
+) -> None:
     psql = shop.psql
     psql.rows("select broker.create_schema_collection('TradeEntrySchema', array[%s])", TRADE_ENTRY)
     psql.rows(
@@ -268,7 +270,9 @@ def test_rows_083_084_a_timer_fires_beside_an_incomplete_message(labels: Labels)
 def test_edge_078_incomplete_messages_start_nobody(labels: Labels) -> None:
     psql = labels.psql
     psql.rows("create procedure public.read() language plpgsql as 'begin end'")
-    psql.rows("select broker.alter_queue('warehouse', activation_procedure => 'public.read', max_queue_readers => 1)")
+    psql.rows(
+        "select broker.alter_queue('warehouse', activation_procedure => 'public.read', max_queue_readers => 1)"
+    )
     activations = "select count(*) from broker_private.worker_activations()"
     psql.send(labels.dialog(), "label", b"<id>1</id>")
     assert psql.value(activations) == 0
