@@ -432,3 +432,24 @@ def test_edge_082_a_body_that_nobody_validates_arrives_as_it_is(shop: Shop) -> N
 
 def test_edge_084_a_type_without_a_body_refuses_one(shop: Shop) -> None:
     assert shop.psql.refused("select broker.send(%s, 'nudge', 'body')", shop.psql.dialog()) == "S8430"
+
+
+def test_row_034_what_is_incomplete_follows_its_service_to_another_queue(labels: Labels) -> None:
+    psql = labels.psql
+    psql.send(labels.dialog(), "label", b"<id>1</id>")
+    psql.rows("select broker.create_queue('annex')")
+    psql.rows("select broker.alter_service('//warehouse', queue => 'annex')")
+    assert (labels.incomplete("annex"), labels.incomplete()) == (1, 0)
+    labels.worker.work()
+    assert psql.bodies("annex") == [b"<id>1</id>"]
+
+
+def test_row_049_a_body_that_many_conversations_share_is_validated_for_each(labels: Labels) -> None:
+    psql = labels.psql
+    handles = [labels.dialog(), labels.dialog()]
+    body = b"<id>" + b" " * 200 + b"1</id>"
+    psql.rows("select broker.send_all(%s, 'label', %s::bytea)", handles, body)
+    assert (psql.bodies(), labels.incomplete()) == ([], 2)
+    psql.rows("select broker_private.sweep()")
+    labels.worker.work()
+    assert [*psql.bodies(), *psql.bodies()] == [body, body]
