@@ -195,6 +195,8 @@ GRANT = Line(
     },
 )
 
+XSD = '<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema"/>'
+
 LINES: dict[str, Line] = {
     "alter_authorization(text,text,text)": Line(
         {"securable_class": "'QUEUE'", "name": "'shop'", "owner": "current_user"},
@@ -364,6 +366,22 @@ LINES: dict[str, Line] = {
         },
         nullable={"broker_instance", "lifetime", "mirror_address", "owner"},
     ),
+    "create_schema_collection(text,text[])": Line(
+        {"name": "'new'", "documents": f"array['{XSD}']"},
+        {
+            "name": [*NEW, "'spare'"],
+            "documents": [
+                "'{}'::text[]",
+                "array[null]::text[]",
+                "array['', null]",
+                "array['<a/>']",
+                "array['no XML']",
+                f"array['{XSD}', '<a/>']",
+                f"array[['{XSD}'], ['{XSD}']]",
+                f"array['<!DOCTYPE a>{XSD}']",
+            ],
+        },
+    ),
     "create_service(text,text,text[],text)": Line(
         {"name": "'new'", "queue": "'shop'", "contracts": "'{ordering}'", "owner": "null"},
         {
@@ -387,6 +405,7 @@ LINES: dict[str, Line] = {
     ),
     "drop_queue(text)": Line({"name": "'spare'"}, {"name": [*unknown("spare"), "'shop'"]}),
     "drop_route(text)": Line({"name": "'far'"}, {"name": unknown("far")}),
+    "drop_schema_collection(text)": Line({"name": "'spare'"}, {"name": [*unknown("spare"), "'used'"]}),
     "drop_service(text)": Line({"name": "'//warehouse'"}, {"name": [*unknown("//warehouse"), "'//shop'"]}),
     "end_conversation(uuid,integer,text,boolean)": Line(
         {**DIALOG, "error_code": "1", "error_description": "'why'", "cleanup": "false"},
@@ -493,6 +512,9 @@ class Place:
             "select broker.create_message_type('spare'), broker.create_contract('spare', '{order}')"
         )
         self.psql.rows("select broker.create_queue('spare')")
+        for name in ("spare", "used"):
+            self.psql.rows("select broker.create_schema_collection(%s, array[%s])", name, XSD)
+        self.psql.rows("select broker.create_message_type('used', 'VALID_XML', 'used')")
         self.psql.rows("select broker.create_route('far', 'tcp://far.example:4022', '//far')")
         self.psql.rows(
             "select broker.create_broker_priority('express', local_service_name => '//shop', priority_level => 9)"
