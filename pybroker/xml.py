@@ -86,8 +86,12 @@ class SchemaCollection:
 
     def fault(self, root: etree._Element) -> Fault | None:
         """Return why a document does not match the schemas, or None."""
-        if self._schema.validate(root):
-            return None
+        try:
+            if self._schema.validate(root):
+                return None
+        except etree.XMLSchemaValidateError as error:
+            # A pattern that takes too many steps, for one.
+            return Fault(NOT_VALID, _first_line(error))
         errors: Any = self._schema.error_log
         return Fault(NOT_VALID, _line(errors[0].message) if len(errors) else "It does not match.")
 

@@ -273,7 +273,7 @@ def test_edge_078_incomplete_messages_start_nobody(labels: Labels) -> None:
     psql.rows(
         "select broker.alter_queue('warehouse', activation_procedure => 'public.read', max_queue_readers => 1)"
     )
-    activations = "select count(*) from broker_private.worker_activations()"
+    activations = "select count(*) from broker_private.activate_queues()"
     psql.send(labels.dialog(), "label", b"<id>1</id>")
     assert psql.value(activations) == 0
     labels.worker.work()
