@@ -7,6 +7,7 @@ returns integer
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 declare
   endpoint_nos bigint[];

@@ -8,6 +8,7 @@ returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 declare
   has_begun constant boolean := f.is_initiator

@@ -6,6 +6,7 @@ returns table (message bigint, schema_collection_id integer, body bytea, size bi
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set jit = off
 as $$
 begin
   if broker_private.broker_problem() is not null then
