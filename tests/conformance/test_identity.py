@@ -98,6 +98,9 @@ def test_rows_158_162_edge_089_a_copied_database_is_off_until_it_is_told_who_it_
     assert successor.rows(IDENTITY) == [(original.guid, True)]
     successor.send(original.dialog, "order", b"1")
     assert sorted(map(str, successor.bodies() + successor.bodies())) == ["b'0'", "b'1'", "b'waits'"]
+    # What was open within the database goes on: both of its sides are in the copy.
+    newcomer.send(original.dialog, "order", b"1")
+    assert newcomer.bodies() == [b"0", b"1"]
     newcomer.rows("select broker.alter_broker('NEW_BROKER')")
     ((guid, is_enabled),) = newcomer.rows(IDENTITY)
     assert guid != original.guid
