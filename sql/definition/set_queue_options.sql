@@ -68,9 +68,9 @@ begin
       'Give activation_procedure too.'
     );
   end if;
-  if watchdog_interval < interval '0' then
+  if watchdog_interval is null or watchdog_interval < interval '0' then
     perform broker_private.refuse(
-      153, format('The watchdog %s of the queue "%s" is below 0.', watchdog_interval, this.name),
+      153, format('The watchdog %s of the queue "%s" is not an interval of 0 or more.', coalesce(watchdog_interval::text, 'NULL'), this.name),
       'Give an interval; 60 s is the default, and 0 turns it off.'
     );
   end if;
@@ -90,7 +90,7 @@ begin
       where e.queue_id = queue
     ),
     scaling = scaling_policy,
-    watchdog = coalesce(watchdog_interval, '0'),
+    watchdog = watchdog_interval,
     modify_date = broker_private.clock()
   where q.queue_id = queue;
   if poison_handling then
