@@ -103,7 +103,7 @@ def test_row_032_004_what_the_target_refuses_comes_back_as_an_error_message(site
     assert (kind, b"<Code>-8408</Code>" in (body or b"")) == (ERROR, True)
 
 
-def test_row_006_the_receiver_applies_its_own_validation(sites: tuple[Site, Site]) -> None:
+def test_row_006_edge_083_the_receiver_applies_its_own_validation(sites: tuple[Site, Site]) -> None:
     shop, warehouse = sites
     warehouse.psql.rows("select broker.alter_message_type('order', 'EMPTY')")
     dialog = begin(shop)
