@@ -16,6 +16,11 @@ def test_a_test_is_named_by_lines_that_there_are() -> None:
     assert set(find_tests()) <= set(read_lines())
 
 
+def test_what_is_built_has_a_test() -> None:
+    shown = find_tests()
+    assert [name for name, line in read_lines().items() if name not in shown and not line.comes_with] == []
+
+
 @pytest.mark.parametrize(
     ("name", "lines"),
     [
