@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lxml import etree
 
-from pybroker.xml import is_well_formed
-
 if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
@@ -39,11 +37,6 @@ def encoded(body: Body) -> bytes | None:
     if not isinstance(body, str):
         body = json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return body.encode()
-
-
-def is_xml_document(body: bytes | None) -> bool:
-    """Return whether a body passes as XML; so does None, which the server refuses."""
-    return body is None or is_well_formed(body)
 
 
 class ConversationError(NamedTuple):

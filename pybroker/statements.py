@@ -10,16 +10,18 @@ import time
 from collections.abc import Generator
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pybroker.errors import error_of
-from pybroker.message import COLUMNS, encoded, is_xml_document
+from pybroker.message import COLUMNS, encoded
+from pybroker.xml import NOT_WELL_FORMED, SchemaCollection, SchemaCollectionError, fault_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from uuid import UUID
 
     from pybroker.message import Body
+    from pybroker.xml import Fault
 
 Result = TypeVar("Result")
 Row = tuple[Any, ...]
@@ -103,47 +105,79 @@ def wake_up(queue: str) -> Query:
     return Query("select broker.wake_up(%b::text)", (queue,))
 
 
-class Validations:
-    """Which message types are XML, as far as this broker has asked.
+class _Rule(NamedTuple):
+    """What a message type demands of a body, as far as a client looks."""
 
-    A client checks XML before it sends, since PostgreSQL is often built without a parser. What is remembered
-    for a minute may be old, which is safe: the database checks whatever it can, and a body is refused here
-    only after asking again.
+    is_xml: bool
+    schemas: SchemaCollection | None = None
+
+    def fault(self, bodies: Sequence[bytes | None]) -> Fault | None:
+        # What is None the server refuses, with a number of its own.
+        faults = (fault_of(body, self.schemas) for body in bodies if body is not None)
+        return next(filter(None, faults), None) if self.is_xml else None
+
+
+class Validations:
+    """Which message types are XML, and by which schemas, as far as this broker has asked.
+
+    A client checks XML before it sends, since PostgreSQL reads no schemas and is often built without a
+    parser. What is remembered for a minute may be old, which is safe: the receiver checks everything, and a
+    body is refused here only after asking again.
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[bool, float]] = {}
+        self._known: dict[str, tuple[_Rule, float]] = {}
+        self._schemas: dict[int, SchemaCollection | None] = {}
 
     def check(self, message_type: str, bodies: Sequence[bytes | None]) -> Steps[None]:
-        """Refuse a body that is no XML where the message type demands it.
+        """Refuse a body that is no XML where the message type demands it, or that does not match its schemas.
 
         Raises:
             MessageValidationError: 8430, as the database would.
         """
-        is_xml, until = self._known.get(message_type, (False, 0.0))
+        rule, until = self._known.get(message_type, (_Rule(is_xml=False), 0.0))
         is_fresh = time.monotonic() >= until
         if is_fresh:
-            is_xml = yield from self._ask(message_type)
-        if not is_xml or all(map(is_xml_document, bodies)):
-            return
-        if is_fresh or (yield from self._ask(message_type)):
+            rule = yield from self._ask(message_type)
+        fault = rule.fault(bodies)
+        if fault and not is_fresh:
+            fault = (yield from self._ask(message_type)).fault(bodies)
+        if fault:
             raise error_of(
                 8430,
                 f'The message body failed the validation of message type "{message_type}".',
-                "Send a well-formed XML document, in UTF-8, with one root element.",
+                f"Send a well-formed XML document, in UTF-8, with one root element. {fault.reason}"
+                if fault.number == NOT_WELL_FORMED
+                else f"Send a document that matches the type's schemas. {fault.reason}",
                 "S8430",
             )
 
-    def _ask(self, message_type: str) -> Steps[bool]:
+    def _ask(self, message_type: str) -> Steps[_Rule]:
         rows = yield Query(
-            "select validation::text = 'X' from broker.service_message_types where name = %b::text",
+            "select validation::text = 'X', xml_collection_id"
+            " from broker.service_message_types where name = %b::text",
             (message_type,),
         )
         if not rows:
-            return False
-        is_xml: bool = rows[0][0]
-        self._known[message_type] = (is_xml, time.monotonic() + _VALIDATION_LIFE)
-        return is_xml
+            return _Rule(is_xml=False)
+        is_xml, collection = rows[0]
+        rule = _Rule(is_xml, (yield from self._read(collection)) if collection is not None else None)
+        self._known[message_type] = (rule, time.monotonic() + _VALIDATION_LIFE)
+        return rule
+
+    def _read(self, collection: int) -> Steps[SchemaCollection | None]:
+        # A collection never changes, and its number is never another's.
+        if collection not in self._schemas:
+            rows = yield Query(
+                "select documents from broker.xml_schema_collections where xml_collection_id = %b::integer",
+                (collection,),
+            )
+            try:
+                self._schemas[collection] = SchemaCollection(rows[0][0]) if rows else None
+            except SchemaCollectionError:
+                # Its messages wait at the receiver, where its problem is shown.
+                self._schemas[collection] = None
+        return self._schemas[collection]
 
 
 def _interval(duration: Duration | None) -> timedelta | None:

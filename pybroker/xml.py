@@ -7,6 +7,7 @@ body and its schemas is read, neither from the network nor from files.
 from __future__ import annotations
 
 import re
+import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lxml import etree
@@ -38,7 +39,7 @@ class SchemaCollectionError(ValueError):
 
 
 class SchemaCollection:
-    """XML schemas that were read, ready to validate by; any thread may use it, one at a time."""
+    """XML schemas that were read, ready to validate by; threads may share it."""
 
     def __init__(self, documents: Sequence[str]) -> None:
         """Read the documents of a collection, which may import each other's namespaces.
@@ -81,19 +82,22 @@ class SchemaCollection:
         try:
             root = etree.fromstring(_schema("urn:pybroker:collection", "".join(imports)), parser)
             self._schema = etree.XMLSchema(root)
+            # The errors of the last document are the schema's.
+            self._lock = threading.Lock()
         except (etree.XMLSchemaParseError, etree.XMLSyntaxError) as error:
             raise SchemaCollectionError(_first_line(error)) from error
 
     def fault(self, root: etree._Element) -> Fault | None:
         """Return why a document does not match the schemas, or None."""
         try:
-            if self._schema.validate(root):
-                return None
+            with self._lock:
+                if self._schema.validate(root):
+                    return None
+                errors: Any = self._schema.error_log
+                return Fault(NOT_VALID, _line(errors[0].message) if len(errors) else "It does not match.")
         except etree.XMLSchemaValidateError as error:
             # A pattern that takes too many steps, for one.
             return Fault(NOT_VALID, _first_line(error))
-        errors: Any = self._schema.error_log
-        return Fault(NOT_VALID, _line(errors[0].message) if len(errors) else "It does not match.")
 
 
 def is_well_formed(body: bytes) -> bool:

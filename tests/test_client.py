@@ -611,6 +611,25 @@ def test_xml_is_checked_before_it_is_sent(client: Client, shop: Database) -> Non
     dialog.send(INVOICE, "no longer XML")
 
 
+def test_schemas_are_checked_before_a_message_is_sent(client: Client, shop: Database) -> None:
+    broker = client.broker()
+    with shop.connect() as session:
+        schema = '<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema"><xs:element name="id" type="xs:int"/></xs:schema>'
+        broken = schema.replace("xs:int", "xs:nothing")
+        for name, document in (("ids", schema), ("broken", broken)):
+            session.execute("select broker.create_schema_collection(%s, array[%s])", (name, document))
+        session.execute(f"select broker.alter_message_type('{INVOICE}', 'VALID_XML', 'ids')".encode())
+    dialog = begin(broker)
+    dialog.send(INVOICE, "<id>1</id>")
+    for body in ("<id>one</id>", "<other/>", "<id>", "<!DOCTYPE id><id>1</id>"):
+        with pytest.raises(pybroker.MessageValidationError) as caught:
+            dialog.send(INVOICE, body)
+        assert caught.value.number == 8430
+    with shop.connect() as session:
+        session.execute(f"select broker.alter_message_type('{INVOICE}', 'VALID_XML', 'broken')".encode())
+    dialog.send(INVOICE, "<id>one</id>")
+
+
 @pytest.mark.parametrize(
     ("call", "error", "number"),
     [
