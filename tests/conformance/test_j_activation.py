@@ -478,6 +478,7 @@ def test_row_165_the_views_of_monitors_and_activated_tasks(on_each: Application)
     stranger = psycopg.connect(on_each.url.replace("postgres@", f"{on_each.role()}@"), autocommit=True)
     with stranger, activating(on_each.url), held_readers(on_each):
         eventually(lambda: on_each.starts() == 1)
+        eventually(lambda: on_each.state("orders") == "RECEIVES_OCCURRING")
         (task,) = on_each.connection.execute(
             "select a.application_name, t.database_id = d.oid, q.name, t.procedure_name, t.execute_as"
             " from broker.dm_broker_activated_tasks t"
