@@ -23,6 +23,8 @@ POLL_QUIET = 0.25
 # Service Broker's period: readers are added to a queue that does not keep up once in so many seconds.
 TICK = 5.0
 
+_CANCEL_SECONDS = 1.0
+
 logger: FilteringBoundLogger = structlog.get_logger()
 
 
@@ -84,7 +86,11 @@ class Activation:
             logger.warning(event, database=self._database.name, readers=len(pending))
             for running in pending:
                 running.cancel()
-            await asyncio.wait(pending)
+            _, pending = await asyncio.wait(pending, timeout=_CANCEL_SECONDS)
+            while pending:
+                # A cancellation that reaches the server a moment before the procedure begins is lost.
+                await asyncio.gather(*(self._readers[running].interrupt() for running in pending))
+                _, pending = await asyncio.wait(pending, timeout=_CANCEL_SECONDS)
 
     async def _start_due_readers(self) -> bool:
         async with (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +69,12 @@ class Reader:
         """Let go of the session without ending what it does: the server runs the procedure to its end."""
         if self._session is not None:
             self._session.pgconn.finish()
+
+    async def interrupt(self) -> None:
+        """Have the server cancel what the session does, if it does anything."""
+        if self._session is not None:
+            with suppress(psycopg.Error):
+                await self._session.cancel_safe(timeout=5.0)
 
     async def _run(self) -> None:
         session = await self._database.open_session(f"{READER_NAME}: {self.task.queue_name}")
