@@ -105,4 +105,7 @@ async def _repeat(task: PeriodicTask, database: Database, clock: Clock, records:
         # A server that is away is no news to the database.
         with suppress(psycopg.Error):
             await records.note(task.name, task.period, description, failure)
+        # A task that was handed a connection of the pool when it was cancelled has forgotten it.
+        if (this := asyncio.current_task()) is not None and this.cancelling():
+            raise asyncio.CancelledError
         await clock.sleep(task.period)

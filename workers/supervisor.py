@@ -144,9 +144,12 @@ class _Parts:
 
 
 async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    pending = set(tasks)
+    while pending:
+        # Once is not enough: a task that is handed a connection of the pool at that moment forgets it.
+        for task in pending:
+            task.cancel()
+        _, pending = await asyncio.wait(pending, timeout=1.0)
 
 
 def _refuse_same_broker(databases: Sequence[Database]) -> None:
