@@ -11,6 +11,8 @@ select
     select count(distinct l.pid)::integer from pg_catalog.pg_locks l
     where l.locktype = 'relation' and l.database = d.oid and l.relation = q.receive_marks::oid and l.mode = 'RowExclusiveLock'
       and not exists (select from pg_catalog.pg_locks x where x.pid = l.pid and x.locktype = 'transactionid')
+      -- A worker's look at the monitor takes the same lock.
+      and not exists (select from pg_catalog.pg_stat_get_activity(l.pid) a where a.application_name = 'pybroker worker')
   ) as tasks_waiting
 from broker_private.queue_monitors m
 join broker_private.queues q on q.queue_id = m.queue_id and q.is_activation_enabled
