@@ -107,6 +107,7 @@ class Application:
     """Queues with procedures, a service on each, and somebody who sends."""
 
     def __init__(self, database: MigratedDatabase) -> None:
+        self._ahead = timedelta()
         self.url = database.url
         self.role = database.role
         self.connection = database.connect()
@@ -169,6 +170,14 @@ class Application:
     def advance(self, seconds: float) -> None:
         """Let so many more seconds have passed."""
         self._set_time(self._stopped + timedelta(seconds=seconds))
+
+    def put_forward(self, seconds: float) -> None:
+        """Let so many more seconds have passed, while time goes on, so that what waits for a time-out returns."""
+        self._ahead += timedelta(seconds=seconds)
+        self.run(
+            "create or replace function broker_private.clock() returns timestamptz language sql volatile"
+            f" begin atomic select pg_catalog.clock_timestamp() + interval '{self._ahead.total_seconds()} s'; end"
+        )
 
     def _set_time(self, moment: datetime) -> None:
         self._stopped = moment
@@ -307,6 +316,53 @@ begin
     exit when received = 0;
     perform pg_advisory_lock_shared(1);
     perform pg_advisory_unlock_shared(1);
+    commit;
+  end loop;
+end
+"""
+
+# The whitepaper's target procedure: RECEIVE up to 10,000 into a table variable, the first 2,000 bytes of each body
+# into a table, a count for each RECEIVE, one transaction for each, and rollback and exit when RECEIVE was in vain.
+WHITEPAPER = """
+declare
+  begun timestamptz;
+  received integer;
+begin
+  loop
+    begun := clock_timestamp();
+    create temporary table received_messages on commit drop as
+      select message_type_name, message_body, conversation_handle
+      from broker.receive('{queue}', top => 10000, timeout => '{timeout}');
+    select count(*) into received from received_messages;
+    if received = 0 then
+      rollback;
+      exit;
+    end if;
+    insert into public.message_drop (body) select substr(message_body, 1, 2000) from received_messages;
+    insert into public.receive_times (received, took) values (received, clock_timestamp() - begun);
+    commit;
+  end loop;
+end
+"""
+
+# The book's listing 15-18: a group for each transaction, one message of it, an answer, the end of the conversation, and
+# rollback and exit when GET CONVERSATION GROUP waited in vain. Listing 15-18 leaves out what it does with the message.
+BOOK = """
+declare
+  conversation_group uuid;
+  message record;
+begin
+  loop
+    conversation_group := broker.get_conversation_group('{queue}', timeout => '{timeout}');
+    if conversation_group is null then
+      rollback;
+      exit;
+    end if;
+    select conversation_handle, message_body into message
+    from broker.receive('{queue}', top => 1, conversation_group_id => conversation_group);
+    insert into public.seen (queue, body) values ('{queue}', convert_from(message.message_body, 'UTF8'));
+    perform broker.send(message.conversation_handle, 'DEFAULT', '<id>1</id><ackid>1</ackid>'::text);
+    perform broker.end_conversation(message.conversation_handle);
     commit;
   end loop;
 end

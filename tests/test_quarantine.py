@@ -229,8 +229,8 @@ def test_what_an_activated_procedure_raised_is_shown(shop: Shop) -> None:
     work_until_empty(reader)
     # What a worker does after an activated procedure has failed, and each second.
     psql.rows(
-        "select broker_private.log_activation(object_id, name, 'p', %s, '{9724}', '{ERROR}', '{no such item}', '{P0001}',"
-        " '{NULL}') from broker.service_queues where name = 'warehouse'",
+        "select broker_private.log_activation(object_id, name, 'p', %s, '{9724,28088}', '{ERROR,ERROR}',"
+        " '{no such item,The activated task was ended}', '{P0001,P0001}', '{NULL,NULL}') from broker.service_queues where name = 'warehouse'",
         reader.connection.info.backend_pid,
     )
     psql.rows("select from broker_private.settle_poison()")

@@ -47,15 +47,19 @@ begin
       perform broker_private.move_aside(conversation.endpoint_no);
     end if;
   end loop;
-  -- An activated procedure's error, which its reader logs after the rollback.
+  -- An activated procedure's error, which its reader logs after the rollback: its own words (9724), not the line that says how the task ended.
   update broker_private.quarantine z
   set last_error = l.text
   from broker_private.endpoints e
   cross join lateral (
-    select a.spid, a.text from broker_private.activation_log a
-    where a.queue_id = e.queue_id and a.severity = 'ERROR'
-    order by a.id desc
-    limit 100
+    select distinct on (n.spid) n.spid, n.text
+    from (
+      select a.id, a.spid, a.text from broker_private.activation_log a
+      where a.queue_id = e.queue_id and a.severity = 'ERROR' and a.number = 9724
+      order by a.id desc
+      limit 100
+    ) n
+    order by n.spid, n.id desc
   ) l
   where z.last_error is null and e.endpoint_no = z.endpoint_no and l.spid = z.failed_in;
 end

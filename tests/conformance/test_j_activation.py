@@ -17,6 +17,7 @@ from tests.activated import (
     LOOP,
     ONE_MESSAGE,
     RAMP,
+    WHITEPAPER,
     Application,
     CountingClock,
     activating,
@@ -710,35 +711,10 @@ def test_sigterm_rolls_no_reader_back(application: Application) -> None:
         worker.communicate()
 
 
-# The whitepaper's target procedure: RECEIVE up to 10,000 into a table variable, the first 2,000 bytes of each body
-# into a table, a count for each RECEIVE, one transaction for each, and rollback and exit when RECEIVE was in vain.
-WHITEPAPER = """
-declare
-  begun timestamptz;
-  received integer;
-begin
-  loop
-    begun := clock_timestamp();
-    create temporary table received_messages on commit drop as
-      select message_type_name, message_body, conversation_handle
-      from broker.receive('target', top => 10000, timeout => '100 ms');
-    select count(*) into received from received_messages;
-    if received = 0 then
-      rollback;
-      exit;
-    end if;
-    insert into public.message_drop (body) select substr(message_body, 1, 2000) from received_messages;
-    insert into public.receive_times (received, took) values (received, clock_timestamp() - begun);
-    commit;
-  end loop;
-end
-"""
-
-
 def test_the_whitepaper_s_activation_procedure(application: Application) -> None:
     application.run("create table public.message_drop (body bytea)")
     application.run("create table public.receive_times (received integer, took interval)")
-    application.queue("target", WHITEPAPER, max_readers=16)
+    application.queue("target", WHITEPAPER.format(queue="target", timeout="100 ms"), max_readers=16)
     for size in (100, 8000):
         application.send_on_one_dialog("target", *["x" * size] * 50)
     with activating(application.url):
