@@ -1,5 +1,5 @@
 -- broker.service_queues: the queues and their options, as sys.service_queues. A queue that rollbacks turned off is shown as off from the fifth on.
--- execute_as_principal_id is a role's name; NULL is the owner.
+-- execute_as_principal_id is a role's name; NULL is the owner. poison_action, scaling and watchdog are ours.
 create or replace view broker.service_queues as
 select
   q.name,
@@ -21,6 +21,9 @@ select
   q.is_receive_enabled and not broker_private.is_poisoned(q.queue_id) as is_receive_enabled,
   q.is_enqueue_enabled and not broker_private.is_poisoned(q.queue_id) as is_enqueue_enabled,
   q.is_retention_enabled,
-  q.is_poison_message_handling_enabled
+  q.is_poison_message_handling_enabled,
+  q.poison_action,
+  q.scaling,
+  q.watchdog
 from broker_private.queues q
 where q.queue_id >= 65536;

@@ -179,6 +179,12 @@ def test_row_030_every_option_of_a_queue_changes_while_it_runs(shop: Shop) -> No
     assert options() == (False, False, False, False, None, False, False)
     psql.rows(alter + "status => true, poison_message_handling => true)")
     assert options() == (True, True, True, False, None, False, False)
+    ours = "select is_retention_enabled, poison_action, scaling, watchdog::text from broker.service_queues where name = 'warehouse'"
+    assert psql.rows(ours) == [(False, "DISABLE_QUEUE", "SERVICE_BROKER", "00:05:00")]
+    psql.rows(
+        alter + "retention => true, poison_action => 'QUARANTINE', scaling => 'BACKLOG', watchdog => '0')"
+    )
+    assert psql.rows(ours) == [(True, "QUARANTINE", "BACKLOG", "00:00:00")]
     assert psql.bodies() == [b"0"]
 
 
