@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pybroker.embedded import EmbeddedServer
-from tests.shop import Session, until
+from tests.shop import DIALOG_TIMER, Session, until
 
 if TYPE_CHECKING:
     from tests.conftest import Database
@@ -120,6 +120,66 @@ def test_the_page_on_queues_and_groups(database: Database) -> None:
         assert row[1:] == ("//shop/order", "1")
         assert session.value("select count(distinct conversation_group_id) from annex") == 1
         assert [row[0] for row in session.rows(look.replace("fulfilment", "annex"))] == [0]
+
+
+class Psql:
+    """A psql that goes on, so that a page's blocks are typed one after the other in one session."""
+
+    def __init__(self, database: Database) -> None:
+        self._process = subprocess.Popen(
+            [database.server.binary("psql"), "-X", "-q", "-v", "ON_ERROR_STOP=1", "-At", database.url],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def type(self, block: str) -> list[str]:
+        """Return the lines that it prints, but for those of a function that returns nothing."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(block + "\n\\echo typed\n")
+        self._process.stdin.flush()
+        lines = []
+        for line in self._process.stdout:
+            if line == "typed\n":
+                return [line for line in lines if line]
+            lines.append(line.strip())
+        raise AssertionError("\n".join(lines))
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
+def test_the_page_on_conversations(database: Database) -> None:
+    text = (ROOT / "docs/conversations.md").read_text(encoding="utf-8")
+    typed = re.findall(r"<!-- (psql|second psql|psql: a minute later) -->\n```\w+\n(.*?)```", text, re.DOTALL)
+    first, second = Psql(database), Psql(database)
+    (script,) = blocks("README.md", "psql")
+    printed = [first.type(script[: script.index("-- The shop begins")])]
+    for who, block in typed:
+        if who == "psql: a minute later":
+            with database.connect() as owner:
+                owner.execute(
+                    "create or replace function broker_private.clock() returns timestamptz language sql volatile"
+                    " begin atomic select pg_catalog.clock_timestamp() + interval '1 minute'; end"
+                )
+                owner.execute("select broker_private.fire_timers()")
+        printed.append((second if who == "second psql" else first).type(block))
+    first.close()
+    second.close()
+    error = (
+        '<Error xmlns="http://schemas.microsoft.com/SQL/ServiceBroker/Error"><Code>50001</Code>'
+        "<Description>We are out of paper.</Description></Error>"
+    )
+    waiting = "//nowhere/yet|//shop/order|"
+    assert printed[1] == ["t|CO|//warehouse/fulfilment", "f|CO|//shop/orders"]
+    assert printed[4] == ["1", "1"]
+    assert printed[5:8] == [['{"id": 2}'], ['{"id": 2}', '{"id": 3}', '{"id": 4}', "0"], ['{"id": 2}']]
+    assert printed[8:11] == [[], [DIALOG_TIMER], [error, "0"]]
+    assert printed[11][0].startswith(waiting)
+    assert printed[11][0] == waiting + printed[11][1]
+    assert printed[12] == ["8"]
 
 
 def test_two_databases_typed_by_hand(tmp_path: Path) -> None:
