@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from tests.proxy import Proxy
+
 INITIATOR_DEFINITIONS = """
 select broker.create_message_type('order');
 select broker.create_message_type('ack');
@@ -36,6 +38,9 @@ select broker.create_queue('warehouse');
 select broker.create_service('//warehouse', 'warehouse', '{ordering}');
 """
 
+
+# Seconds that a worker waits before it tries again; with its own a test would take minutes.
+_KNOBS = {"resend_after": 0.2}
 
 _KEYS: dict[str, dict[str, bytes]] = {}
 
@@ -86,7 +91,7 @@ class Site:
             self.name,
         )
 
-    def route(self, service: str, to: Site) -> None:
+    def route(self, service: str, to: Site | Proxy) -> None:
         self.psql.rows(
             "select broker.create_route(%s, %s, service_name => %s)",
             service,
@@ -94,7 +99,9 @@ class Site:
             service,
         )
 
-    def start_worker(self) -> None:
+    def start_worker(self, **knobs: float) -> None:
+        """Start the worker; what it waits for is short, unless `knobs` say otherwise: resend_after=4."""
+        given = [f"--{name.replace('_', '-')}={seconds}" for name, seconds in {**_KNOBS, **knobs}.items()]
         with self.log.open("a") as log:
             self.worker = subprocess.Popen(
                 [
@@ -106,6 +113,7 @@ class Site:
                     self.url,
                     "--key-directory",
                     self.keys,
+                    *given,
                 ],
                 stderr=log,
                 stdout=log,

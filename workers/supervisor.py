@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from structlog.typing import FilteringBoundLogger
 
+    from pybroker.workers.transport.pace import Pace
+
 GRACE = 30.0
 
 # A part that ran for this long before it died is restarted as if it never had died before.
@@ -42,6 +44,7 @@ async def run(
     *,
     grace: float = GRACE,
     clock: Clock | None = None,
+    pace: Pace | None = None,
 ) -> None:
     """Serve databases until `stop` is set, then end in order.
 
@@ -55,6 +58,7 @@ async def run(
         stop: set by the caller to end.
         grace: seconds that are waited for running procedures.
         clock: the worker's clock.
+        pace: how long transport waits before it tries again.
 
     Raises:
         ServingError: a database can't be served; nothing was started.
@@ -66,7 +70,7 @@ async def run(
             await opened.enter_async_context(database)
         _refuse_same_broker(databases)
         listening = await _listening_address(databases)
-        transport = Transport(databases, databases[0], key_directory, clock)
+        transport = Transport(databases, databases[0], key_directory, clock, pace)
         await _Parts(databases, transport, clock).run(stop, grace, listening)
     logger.info("worker_stopped")
 

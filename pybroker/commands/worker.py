@@ -43,6 +43,17 @@ def worker(
             help="How long running procedures are waited for at the end; then the server goes on with them.",
         ),
     ] = 30.0,
+    resend_after: Annotated[
+        float,
+        typer.Option(
+            envvar="PYBROKER_RESEND_AFTER",
+            metavar="SECONDS",
+            min=0.01,
+            max=3600,
+            help="When messages that were sent and not acknowledged are sent again; each further attempt for"
+            " the same dialog waits twice as long, up to 16 times this.",
+        ),
+    ] = 4.0,
     log_format: Annotated[
         LogFormat, typer.Option(help="How events are written to standard error.")
     ] = LogFormat.CONSOLE,
@@ -72,12 +83,15 @@ def worker(
 
     from pybroker.workers import journal, supervisor
     from pybroker.workers.database import ServingError
+    from pybroker.workers.transport.pace import Pace
 
     journal.set_up(log_format.value)
 
     async def serve() -> None:
         stop = asyncio.Event()
-        await until_signalled(supervisor.run(database_url, key_directory, stop, grace=grace), stop)
+        pace = Pace(resend_after=resend_after)
+        serving = supervisor.run(database_url, key_directory, stop, grace=grace, pace=pace)
+        await until_signalled(serving, stop)
 
     try:
         asyncio.run(serve())

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pybroker.workers.clock import Clock
 from pybroker.workers.transport.endpoint import HomeEndpoint
 from pybroker.workers.transport.outbound import Outbound
+from pybroker.workers.transport.pace import Pace
 from pybroker.workers.transport.receiver import Receiver
 from pybroker.workers.transport.router import Router
 
@@ -33,6 +34,7 @@ class Transport:
         home: Database,
         key_directory: Path | None,
         clock: Clock | None = None,
+        pace: Pace | None = None,
     ) -> None:
         """Prepare, without connecting or listening.
 
@@ -41,12 +43,16 @@ class Transport:
             home: the one with the endpoint, the certificates and the CONNECT grants.
             key_directory: where private keys are; without it there are no far brokers.
             clock: the worker's clock.
+            pace: how long is waited before what failed is tried again.
         """
         self._clock = clock or Clock()
+        self._pace = pace or Pace()
         self._outbounds: dict[tuple[str, ...], Outbound] = {}
         receiver = Receiver(databases)
         self._endpoint = HomeEndpoint(home, databases, key_directory, receiver.serve, self._clock)
-        self._routers = {database: Router(database, self._outbound_to, self._clock) for database in databases}
+        self._routers = {
+            database: Router(database, self._outbound_to, self._clock, self._pace) for database in databases
+        }
 
     def arrived(self, database: Database) -> asyncio.Event:
         """Return what somebody may set when this database has a message to carry: it is looked at then."""

@@ -13,6 +13,7 @@ from pybroker.workers.transport import statements
 from pybroker.workers.transport.faults import TransportError, line_of, trace_of
 from pybroker.workers.transport.local import LocalDelivery
 from pybroker.workers.transport.outbound import FIRST_PAUSE, LONGEST_PAUSE
+from pybroker.workers.transport.pace import Pace
 from pybroker.workers.transport.sender import Sender
 
 if TYPE_CHECKING:
@@ -37,7 +38,11 @@ class Router:
     """Looks at what waits in one database, and sets senders to work on it."""
 
     def __init__(
-        self, database: Database, outbound_to: Callable[[tuple[str, ...]], Outbound], clock: Clock
+        self,
+        database: Database,
+        outbound_to: Callable[[tuple[str, ...]], Outbound],
+        clock: Clock,
+        pace: Pace | None = None,
     ) -> None:
         """Prepare.
 
@@ -45,10 +50,12 @@ class Router:
             database: the database to look at.
             outbound_to: returns the shared connection to an address (and its mirror).
             clock: paces the looks.
+            pace: what an operator has set.
         """
         self._database = database
         self._outbound_to = outbound_to
         self._clock = clock
+        self._pace = pace or Pace()
         self.arrived = asyncio.Event()
         self._local = LocalDelivery(database, clock)
         self._senders: dict[int, Sender] = {}
@@ -100,7 +107,7 @@ class Router:
         number = destination.destination_no
         sender = self._senders.get(number)
         if sender is None:
-            sender = self._senders[number] = Sender(self._database, number, self._clock)
+            sender = self._senders[number] = Sender(self._database, number, self._clock, self._pace)
         if not self._database.greeting.is_broker_enabled:
             # The views say why by themselves.
             return

@@ -1,7 +1,8 @@
 """Sends what waits for one destination: take, send, wait for the acknowledgement, acknowledge.
 
-`take` only reads, so a batch that was never acknowledged is simply taken again, with the same numbers. A
-dialog is always in the same lane, and a lane has one batch in flight: that keeps its messages in order.
+`take` only reads, so a batch that was never acknowledged is simply taken again, with the same numbers, when
+the schedule of its dialogs says so (`pace`). A dialog is always in the same lane, and a lane has one batch in
+flight: that keeps its messages in order.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pybroker.workers.clock import Backoff
 from pybroker.workers.transport import arrays, faults, statements, wire
 from pybroker.workers.transport.faults import TransportError, line_of
 from pybroker.workers.transport.outbound import FIRST_PAUSE, LONGEST_PAUSE
+from pybroker.workers.transport.pace import Pace, Resends
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -49,13 +51,21 @@ class _Outcome(Enum):
 class Sender:
     """Sends to one destination of one database."""
 
-    def __init__(self, database: Database, destination_no: int, clock: Clock, lanes: int = LANES) -> None:
+    def __init__(
+        self,
+        database: Database,
+        destination_no: int,
+        clock: Clock,
+        pace: Pace | None = None,
+        lanes: int = LANES,
+    ) -> None:
         """Prepare.
 
         Args:
             database: where the messages wait.
             destination_no: the destination's number there.
             clock: says when the next attempt is due.
+            pace: how long what was not acknowledged waits before it is sent again.
             lanes: batches in flight at once while there is much to send.
         """
         self._database = database
@@ -66,8 +76,8 @@ class Sender:
         self._due = 0.0
         self._status: str | None = None
         self._has_status = False
-        # Dialogs that the far broker refused for now, by endpoint: until when they are left out.
-        self._paused: dict[int, tuple[float, Backoff]] = {}
+        # By endpoint; a dialog that is not due is left out.
+        self._resends = Resends(clock, pace or Pace())
 
     @property
     def is_due(self) -> bool:
@@ -137,8 +147,8 @@ class Sender:
             elif outcome is _Outcome.STUCK:
                 return False
             elif outcome is _Outcome.EMPTY:
-                if self._paused_now() or not has_sent:
-                    # Only dialogs wait that were refused, or that the far side has ended; what comes for
+                if self._resends.waiting() or not has_sent:
+                    # Only dialogs wait that are not due, or that the far side has ended; what comes for
                     # others waits a moment at most.
                     self._due = self._clock.monotonic() + FIRST_PAUSE
                 return True
@@ -180,33 +190,25 @@ class Sender:
                 self._destination_no,
                 (lane, lanes),
                 (MAXIMUM_MESSAGES, MAXIMUM_BYTES),
-                self._paused_now(),
+                self._resends.waiting(),
             )
             if taken is None:
                 return _Outcome.EMPTY
             from_broker = await statements.broker_instance(connection)
-        ack = await outbound.exchange(lambda number: _batch(number, from_broker, destination, taken))
+        endpoint_nos = arrays.to_integers(taken.endpoint_nos, arrays.BIGINT)
+
+        def batch(number: int) -> wire.Batch:
+            # Now, not before: what never got to the line has its turn as soon as there is one again.
+            self._resends.sent(endpoint_nos)
+            return _batch(number, from_broker, destination, taken)
+
+        ack = await outbound.exchange(batch)
         if not await self._settle(taken, ack):
-            # All of them are paused: what lies behind them may go.
-            return _Outcome.PART if self._paused_now() else _Outcome.STUCK
+            # None of them is due: what lies behind them may go.
+            return _Outcome.PART if self._resends.waiting() else _Outcome.STUCK
         self._backoff.reset()
         is_full = len(taken.kinds) * 2 >= MAXIMUM_MESSAGES or len(taken.bodies) * 2 >= MAXIMUM_BYTES
         return _Outcome.FULL if is_full else _Outcome.PART
-
-    def _paused_now(self) -> list[int]:
-        now = self._clock.monotonic()
-        return [endpoint for endpoint, (until, _) in self._paused.items() if until > now]
-
-    def _pause_refused(self, endpoint_nos: list[int], gone_on: set[int]) -> None:
-        """Leave dialogs of which nothing was taken out for a while, longer each time."""
-        for endpoint in endpoint_nos:
-            if endpoint in gone_on:
-                self._paused.pop(endpoint, None)
-                continue
-            backoff = (
-                self._paused[endpoint][1] if endpoint in self._paused else Backoff(FIRST_PAUSE, LONGEST_PAUSE)
-            )
-            self._paused[endpoint] = (self._clock.monotonic() + backoff.failed(), backoff)
 
     async def _settle(self, taken: Taken, ack: wire.Ack) -> bool:
         """Note what became of a batch, in one transaction; return whether anything moved."""
@@ -230,7 +232,7 @@ class Sender:
                 await statements.set_destination_status(connection, self._destination_no, None)
         gone_on = {endpoint for endpoint, _, _ in acknowledged} if moved else set()
         gone_on.update(endpoint for endpoint, _, _ in failed)
-        self._pause_refused(arrays.to_integers(taken.endpoint_nos, arrays.BIGINT), gone_on)
+        self._resends.acknowledged(gone_on)
         self._status, self._has_status = None, False
         if failed or waiting:
             logger.warning(

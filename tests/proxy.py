@@ -1,0 +1,117 @@
+"""A line between two sites that a test can cut: a TCP proxy that sees bytes, not frames."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_BYTES = 256 * 1024
+
+
+class Proxy:
+    """Carries connections to a port of this host.
+
+    Attributes:
+        port: Where it listens.
+        cuts_answers_after: When this many bytes went there on a connection, the next bytes that come back end it: a batch
+            of that size arrives, and its acknowledgement does not. None: nothing is cut.
+        cuts: How often that happened.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self.cuts_answers_after: int | None = None
+        self.cuts = 0
+        self._lines: set[_Line] = set()
+        self._lock = threading.Lock()
+        self._is_open = True
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self) -> None:
+        """End every connection."""
+        with self._lock:
+            lines = list(self._lines)
+        for line in lines:
+            line.close()
+
+    def close(self) -> None:
+        self._is_open = False
+        self._listener.close()
+        self.cut()
+
+    def ended(self, line: _Line) -> None:
+        with self._lock:
+            self._lines.discard(line)
+
+    def _accept(self) -> None:
+        while self._is_open:
+            try:
+                near, _ = self._listener.accept()
+            except OSError:
+                return
+            try:
+                far = socket.create_connection(("127.0.0.1", self._target), timeout=10)
+                far.settimeout(None)
+            except OSError:
+                near.close()
+                continue
+            line = _Line(self, near, far)
+            with self._lock:
+                self._lines.add(line)
+            line.start()
+
+
+class _Line:
+    """One connection."""
+
+    def __init__(self, proxy: Proxy, near: socket.socket, far: socket.socket) -> None:
+        self._proxy = proxy
+        self._near = near
+        self._far = far
+        self._asked = 0
+
+    def start(self) -> None:
+        threading.Thread(target=self._ask, daemon=True).start()
+        threading.Thread(target=self._answer, daemon=True).start()
+
+    def close(self) -> None:
+        for side in (self._near, self._far):
+            # Both threads end by it; a close alone would leave them reading.
+            with contextlib.suppress(OSError):
+                side.shutdown(socket.SHUT_RDWR)
+            side.close()
+        self._proxy.ended(self)
+
+    def _ask(self) -> None:
+        with contextlib.suppress(OSError):
+            while data := self._near.recv(_BYTES):
+                self._asked += len(data)
+                self._far.sendall(data)
+        self.close()
+
+    def _answer(self) -> None:
+        with contextlib.suppress(OSError):
+            while data := self._far.recv(_BYTES):
+                limit = self._proxy.cuts_answers_after
+                if limit is not None and self._asked > limit:
+                    self._proxy.cuts += 1
+                    break
+                self._near.sendall(data)
+        self.close()
+
+
+@contextlib.contextmanager
+def proxy_to(port: int) -> Iterator[Proxy]:
+    """Yield a proxy to a port of this host."""
+    proxy = Proxy(port)
+    try:
+        yield proxy
+    finally:
+        proxy.close()

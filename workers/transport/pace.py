@@ -1,0 +1,69 @@
+"""How long transport waits before it tries again: every number of seconds that an operator may set."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from pybroker.workers.clock import Clock
+
+# 4, 8, 16, 32, 64, 64 ... seconds: the longest pause is the first one doubled four times.
+_DOUBLINGS = 4
+# Up to a tenth longer, so that what failed together does not come back together. Never shorter.
+_JITTER = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What an operator may set.
+
+    Attributes:
+        resend_after: seconds after which messages that were sent and not acknowledged are sent again; each
+            further attempt for the same dialog waits twice as long, up to 16 times this.
+    """
+
+    resend_after: float = 4.0
+
+
+class Resends:
+    """When the messages of each dialog that were sent and not acknowledged may be sent again.
+
+    A dialog's schedule begins with its first message that is not acknowledged, and goes on until the far
+    broker takes something of it; what is sent on the dialog meanwhile changes nothing.
+    """
+
+    def __init__(self, clock: Clock, pace: Pace) -> None:
+        self._clock = clock
+        self._first = pace.resend_after
+        # By dialog: how often it was sent in vain, and the moment of the next attempt.
+        self._dialogs: dict[int, tuple[int, float]] = {}
+
+    def sent(self, dialogs: Iterable[int]) -> None:
+        """Note that messages of these dialogs are being sent."""
+        now = self._clock.monotonic()
+        # One for the batch: its dialogs go together again.
+        jitter = 1 + random.uniform(0, _JITTER)  # noqa: S311
+        for dialog in dialogs:
+            attempts = self._dialogs.get(dialog, (0, 0.0))[0]
+            pause = self._first * 2 ** min(attempts, _DOUBLINGS)
+            self._dialogs[dialog] = (attempts + 1, now + pause * jitter)
+
+    def acknowledged(self, dialogs: Collection[int]) -> None:
+        """Note that the far broker has taken messages of these dialogs, or refused them for good."""
+        for dialog in dialogs:
+            self._dialogs.pop(dialog, None)
+
+    def waiting(self) -> list[int]:
+        """Return the dialogs that are not due."""
+        now = self._clock.monotonic()
+        waiting = [dialog for dialog, (_, due) in self._dialogs.items() if due > now]
+        if len(waiting) != len(self._dialogs):
+            # What is due and yet is not sent for long has ended or goes elsewhere.
+            forgotten = now - self._first * 2**_DOUBLINGS
+            for dialog in [dialog for dialog, (_, due) in self._dialogs.items() if due < forgotten]:
+                del self._dialogs[dialog]
+        return waiting
