@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tests.shop import END_DIALOG, ERROR
+from tests.shop import DIALOG_TIMER, END_DIALOG, ERROR
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +20,8 @@ LEFT, RIGHT = "left", "right"
 FAR = {LEFT: RIGHT, RIGHT: LEFT}
 # A contract's types, and which side of a dialog may send them: (initiator, target).
 TYPES = {"order": (True, False), "ack": (False, True), "note": (True, True)}
+# RECEIVE returns these before all else of their conversation, and they have no number of their own.
+URGENT = (DIALOG_TIMER, ERROR)
 WAITS = "55P03"
 GONE = object()
 
@@ -253,8 +255,25 @@ class View:
             self._tell(e, how, body)
         for message in self.messages(endpoint):
             self._drop("message", message, "unread when its receiver ended")
+        self.remove("timer", endpoint)
         if not self.waiting(endpoint):
             self.remove("status", endpoint)
+
+    def begin_timer(self, endpoint: int) -> None:
+        self._lock_group_of(endpoint)
+        if self.state(endpoint) in {"DO", "CD"}:
+            raise Refusal("S8458")
+        self.put("timer", endpoint, endpoint)
+
+    def fire_timers(self) -> None:
+        """What a worker does: all timers are over, and those that another session has in hand are left out."""
+        for endpoint in self.all("timer"):
+            e: Endpoint = self.get("endpoint", endpoint)
+            is_held = self.model.is_written_by_another(self.session, ("timer", endpoint))
+            if is_held or not self.get("queue", e.side):
+                continue
+            self.remove("timer", endpoint)
+            self._arrive(e, DIALOG_TIMER, None)
 
     def move(self, endpoint: int, group: int) -> None:
         state = self.state(endpoint)
@@ -302,7 +321,13 @@ class View:
                 if picked is None:
                     return []
                 messages = self._in_group(picked)
-            messages.sort(key=lambda m: (m.endpoint, m.kind != ERROR, m.number))
+            messages.sort(
+                key=lambda m: (
+                    m.endpoint,
+                    URGENT.index(m.kind) if m.kind in URGENT else len(URGENT),
+                    m.number,
+                )
+            )
             if not messages:
                 return []
             received = self._take(messages[:top])
@@ -357,8 +382,10 @@ class View:
         taken = count()
         for m in messages:
             first = self.get("received", m.endpoint) or 0
-            if m.kind == ERROR:
-                number = first + sum(w.kind != ERROR for w in self.messages(m.endpoint))
+            if m.kind == DIALOG_TIMER:
+                number = 0
+            elif m.kind == ERROR:
+                number = first + sum(w.kind not in URGENT for w in self.messages(m.endpoint))
             else:
                 number = first + next(taken)
             yield Received(m.endpoint, m.kind, number, m.body)
@@ -374,7 +401,7 @@ class View:
                     self.remove("message", message.number)
                 else:
                     self._drop("message", message, "arrived after its receiver ended")
-            counted = sum(m.kind != ERROR for m in of_endpoint)
+            counted = sum(m.kind not in URGENT for m in of_endpoint)
             if counted:
                 self.put("received", endpoint, (self.get("received", endpoint) or 0) + counted)
         return received

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 from tests.conftest import migrated_database
-from tests.model import ERROR, FAR, LEFT, RIGHT, TYPES, WAITS, Model, Received, Refusal, View
+from tests.model import FAR, LEFT, RIGHT, TYPES, URGENT, WAITS, Model, Received, Refusal, View
 from tests.shop import Session
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ select broker.create_contract('talk',
   sent_by_initiator => '{order}', sent_by_target => '{ack}', sent_by_any => '{note}');
 """
 TABLES = (
+    "conversation_timers",
     "endpoints",
     "far_events",
     "groups",
@@ -61,6 +62,7 @@ ON_DIALOGS = {
     "receive_from_group": 3,
     "end_conversation": 3,
     "move_conversation": 2,
+    "begin_conversation_timer": 2,
 }
 ON_TRANSACTIONS = {
     "commit": 8,
@@ -77,6 +79,7 @@ OTHERS = {
     "get_conversation_group": 2,
     "alter_queue": 3,
     "retry": 1,
+    "fire_timers": 2,
 }
 WEIGHTS = ON_DIALOGS | ON_TRANSACTIONS | OTHERS
 
@@ -132,7 +135,8 @@ class Machine(RuleBasedStateMachine):
         self.services = {side: f"//{side}/{example}" for side in FAR}
         for side in FAR:
             arena.observer.rows(
-                "select broker.create_queue(%s), broker.create_service(%s, %s, '{talk}')",
+                # Rollbacks are not to turn the queue off here.
+                "select broker.create_queue(%s, poison_message_handling => false), broker.create_service(%s, %s, '{talk}')",
                 self.queues[side],
                 self.services[side],
                 self.queues[side],
@@ -410,6 +414,21 @@ class Machine(RuleBasedStateMachine):
         )
         self.finish(session, is_commit=True)
 
+    def begin_conversation_timer(self, session: int, pick: int) -> None:
+        """Set a timer that is over at once, and fires when a session does the worker's work."""
+        endpoint = self.endpoint(session, pick)
+        self.call(
+            session,
+            lambda view: view.begin_timer(endpoint),
+            "select broker.begin_conversation_timer(%s, '1 microsecond')",
+            self.handles[endpoint],
+        )
+        self.after(session)
+
+    def fire_timers(self, session: int) -> None:
+        self.call(session, View.fire_timers, "select broker_private.fire_timers()")
+        self.after(session)
+
     def alter_queue(self, session: int, side: str, pick: int) -> None:
         # A queue that is off hides much: the next of these calls turns it on again.
         view = self.view(session)
@@ -503,7 +522,7 @@ class Machine(RuleBasedStateMachine):
             if row.kind in TYPES:
                 fates[row.body].append("received")
                 places[row.endpoint].append(sent[row.body])
-            if row.kind != ERROR:
+            if row.kind not in URGENT:
                 numbers[row.endpoint].append(row.number)
         for endpoint, received in numbers.items():
             assert received == list(range(len(received))), f"numbers at endpoint {endpoint}"
