@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pybroker.embedded import EmbeddedServer
     from tests.conftest import Database
 
-EXAMPLES = int(os.environ.get("PYBROKER_MODEL_EXAMPLES", "80"))
+EXAMPLES = int(os.environ.get("PYBROKER_MODEL_EXAMPLES", "50"))
 STEPS = 50
 SESSIONS = 3
 OBSERVER = SESSIONS

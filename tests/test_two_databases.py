@@ -190,7 +190,7 @@ def test_a_dialog_that_the_far_broker_refuses_holds_no_other_up(sites: tuple[Sit
     shop.psql.rows(many, refused)
     shop.psql.send(begin(shop), "order", b"goes through")
     assert warehouse.psql.bodies(timeout="60 s") == [b"goes through"]
-    assert shop.psql.value("select count(*) from broker.transmission_queue") == 1500
+    until(lambda: shop.psql.value("select count(*) from broker.transmission_queue") == 1500)
     until(lambda: "9795" in shop.psql.value("select broker.get_transmission_status(%s)", refused))
 
 
