@@ -539,6 +539,24 @@ create index incomplete_messages_endpoint on broker_private.incomplete_messages 
 create index incomplete_messages_unchecked on broker_private.incomplete_messages (id) where not is_checked;
 create index incomplete_messages_queue on broker_private.incomplete_messages (queue_id);
 
+-- Messages that came before what precedes them on their dialog, as another broker sent them: deliver handles them once that is here. Kind: M, E.
+-- A table of its own, nearly always empty, so that an arrival finds out by one look that nothing is to be done.
+create table broker_private.early_messages (
+  endpoint_no bigint not null,
+  sequence_number bigint not null,
+  id bigint not null default nextval('broker_private.queuing_order'),
+  enqueue_time timestamp with time zone not null,
+  -- for counting, as above
+  queue_id integer not null,
+  message_type_id integer not null,
+  kind "char" not null,
+  size bigint not null,
+  body bytea,
+  primary key (endpoint_no, sequence_number)
+);
+alter table broker_private.early_messages alter column body set storage external;
+create index early_messages_queue on broker_private.early_messages (queue_id);
+
 -- Messages on their way. Kind: M message, E EndDialog, X Error. A row has no number: the sender's next unacknowledged
 -- number and the row's place among its endpoint's rows say it. So all rows of an endpoint have one precedence, 10 less its level, and
 -- whether that counts when messages leave is asked when they are taken.

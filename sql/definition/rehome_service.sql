@@ -42,6 +42,9 @@ begin
     for update of n skip locked
   ) w
   where i.id = w.id and i.endpoint_no = w.endpoint_no;
+  update broker_private.early_messages h set queue_id = queue
+  from broker_private.endpoints e
+  where e.group_no = any (group_nos) and h.endpoint_no = e.endpoint_no;
   -- The new queue may not retain: what is sent then is not counted.
   delete from broker_private.sequence_counters n
   using broker_private.endpoints e

@@ -3,8 +3,8 @@
 -- drops by its number. Returns, for each dialog of the batch, the number that it expects next, which acknowledges all before it, and
 -- the fault, if a message could not be taken: a final one is answered with an Error, any other is tried again.
 --
--- Per dialog messages are taken in order up to the first that can't be. One that leaves a gap is not taken: the sender sends it
--- again after those before it. An Error is taken with any number: the sender may have dropped what it sent before, and nothing comes after it.
+-- Per dialog messages are taken in order up to the first that can't be. One that leaves a gap is kept apart, unacknowledged, until what comes
+-- before it is here (hold_early, take_early). An Error is taken with any number: the sender may have dropped what it sent before, and nothing comes after it.
 -- What arrives for a side that has ended, or that has refused a message, is acknowledged and dropped. What a worker must look at, and what
 -- comes after it on its dialog, is stored as incomplete.
 -- Locks: the counter of each dialog, in the order of their endpoints; no endpoint, no group: an arrival waits for no reader.
@@ -29,6 +29,8 @@ declare
   missing integer;
   made bigint[];
   answer record;
+  early record;
+  has_gap boolean[];
   sleepers_queues integer[];
   problem text := broker_private.broker_problem();
 begin
@@ -49,7 +51,12 @@ begin
     from broker_private.open_dialog(
       from_broker, conversation_ids[missing], from_initiator[missing], from_services[missing], to_services[missing], to_brokers[missing],
       contracts[missing], expirations[missing], encrypted[missing],
-      (select min(m.number) from unnest(deliver.dialog_index, deliver.sequence_numbers) as m (dialog, number) where m.dialog = missing)
+      (
+        -- An end alone opens nothing: it is that of a dialog which is forgotten here.
+        select min(m.number)
+        from unnest(deliver.dialog_index, deliver.sequence_numbers) with ordinality as m (dialog, number, place)
+        where m.dialog = missing and (m.number = 0 or substr(deliver.kinds, m.place::integer, 1) = 'M')
+      )
     ) a;
     -- 0 is no endpoint: its messages find nothing to lie on.
     endpoint_nos[missing] := coalesce(answer.endpoint_no, 0);
@@ -69,6 +76,16 @@ begin
     limit 1
     for update
   ) c;
+
+  if exists (select from broker_private.early_messages h where h.endpoint_no = any (endpoint_nos)) then
+    early := broker_private.take_early(endpoint_nos, deliver.dialog_index, deliver.sequence_numbers, deliver.kinds);
+    dialog_index := dialog_index || early.early_dialogs;
+    type_index := type_index || array(select cardinality(type_names) + n from generate_series(1, cardinality(early.early_types)) n);
+    type_names := type_names || early.early_types;
+    sequence_numbers := sequence_numbers || early.early_numbers;
+    kinds := kinds || coalesce(early.early_kinds, '');
+    bodies := bodies || early.early_bodies;
+  end if;
 
   with arrived as materialized (
     select
@@ -181,7 +198,7 @@ begin
       (select max(j.number) + 1 from judged j where j.endpoint_no = u.endpoint_no and j.faults_so_far = 0) as new_number,
       (
         select row(j.fault, j.type_name)::broker_private.fault from judged j
-        where j.endpoint_no = u.endpoint_no and j.fault > 0 and j.faults_so_far = 1
+        where j.endpoint_no = u.endpoint_no and j.fault is not null and j.faults_so_far = 1
         order by j.number
         limit 1
       ) as fault
@@ -190,25 +207,30 @@ begin
   )
   select
     array_agg(greatest(r.old_number, r.new_number, 0) order by r.dialog),
-    array_agg(coalesce(fault_codes[r.dialog], -(r.fault).code) order by r.dialog),
+    array_agg(coalesce(fault_codes[r.dialog], -nullif((r.fault).code, 0)) order by r.dialog),
     array_agg(coalesce(fault_texts[r.dialog], broker_private.fault_text(r.fault)) order by r.dialog),
-    array_agg(fault_is_final[r.dialog] or coalesce((r.fault).code <> 9749, false) order by r.dialog),
+    array_agg(fault_is_final[r.dialog] or coalesce((r.fault).code not in (0, 9749), false) order by r.dialog),
+    case when bool_or((r.fault).code = 0) then array_agg(coalesce((r.fault).code = 0, false) order by r.dialog) end,
     (
       select array_agg(q.queue_id)
       from (select distinct s.queue_id from stored s) q
       where not pg_try_advisory_xact_lock_shared(1886937714, q.queue_id)
     )
-  into next_numbers, fault_codes, fault_texts, fault_is_final, sleepers_queues
+  into next_numbers, fault_codes, fault_texts, fault_is_final, has_gap, sleepers_queues
   from results r;
   if sleepers_queues is not null then
     perform broker_private.wake_sleepers(u.queue_id) from unnest(sleepers_queues) as u (queue_id);
+  end if;
+  if has_gap is not null then
+    perform broker_private.hold_early(endpoint_nos, has_gap, dialog_index, type_names, type_index, sequence_numbers, kinds, bodies);
   end if;
 
   -- A dialog that was made for a first message which could not be taken: nobody has seen it, and the message may come again.
   if made is not null then
     select array_agg(u.endpoint_no) into made
     from unnest(endpoint_nos, next_numbers) as u (endpoint_no, next_number)
-    where u.endpoint_no = any (made) and u.next_number = 0;
+    where u.endpoint_no = any (made) and u.next_number = 0
+      and not exists (select from broker_private.early_messages h where h.endpoint_no = u.endpoint_no);
     delete from broker_private.groups g using broker_private.endpoints e where e.endpoint_no = any (made) and g.group_no = e.group_no;
     delete from broker_private.sequence_counters n where n.endpoint_no = any (made);
     delete from broker_private.endpoints e where e.endpoint_no = any (made);

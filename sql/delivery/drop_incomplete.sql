@@ -1,4 +1,4 @@
--- broker_private.drop_incomplete(endpoint): removes what is incomplete on the endpoint's dialog, as its side has ended or refused a message. An EndDialog
+-- broker_private.drop_incomplete(endpoint): removes what is incomplete on the endpoint's dialog or came too early, as its side has ended or refused a message. An EndDialog
 -- from this database counts as acknowledged. Rows that a worker has just taken to make them ready are left to it, so this waits for nobody.
 create or replace function broker_private.drop_incomplete(endpoint bigint)
 returns void
@@ -8,6 +8,7 @@ set enable_seqscan = off
 set jit = off
 as $$
 begin
+  delete from broker_private.early_messages h where h.endpoint_no = endpoint;
   with held as (
     select i.ctid as location from broker_private.incomplete_messages i where i.endpoint_no = endpoint for update skip locked
   ),

@@ -1,4 +1,5 @@
 -- broker_private.open_dialog(...): what to do with a dialog of a batch that has no endpoint here: makes the target's, or names the fault.
+-- first number: the lowest that the batch brings; null: nothing that begins a dialog.
 create or replace function broker_private.open_dialog(
   from_broker uuid, conversation uuid, is_from_initiator boolean, from_service text, to_service text, to_broker uuid, contract_name text,
   expiry timestamp with time zone, encryption boolean, first_number bigint,
@@ -43,7 +44,7 @@ begin
     is_final := false;
     fault_code := -9749;
     fault_text := broker_private.fault_text(row(9749, null)::broker_private.fault);
-  elsif first_number = 0 then
+  elsif first_number is not null then
     endpoint_no := broker_private.accept_dialog(
       conversation, service, contract, from_service, from_broker, 'R', null, expiry, encryption
     );

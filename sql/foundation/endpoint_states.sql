@@ -19,6 +19,14 @@ select
     when not e.is_initiator and exists (
       select from broker_private.incomplete_messages i where i.endpoint_no = e.endpoint_no and i.is_first
     ) then 'SI'
+    when not e.is_initiator and exists (
+      select from broker_private.early_messages h where h.endpoint_no = e.endpoint_no
+    ) and (
+      select n.next_number from broker_private.sequence_counters n
+      where n.endpoint_no = e.endpoint_no and n.kind = 'I'
+      order by n.epoch desc
+      limit 1
+    ) = 0 then 'SI'
     else 'CO'
   end as state
 from broker_private.endpoints e;

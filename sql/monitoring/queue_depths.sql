@@ -1,6 +1,6 @@
 -- broker.queue_depths: how many messages wait in each queue, and since when. Exact up to 10,000; beyond that an estimate, from the table's
 -- size as the planner knows it, so that no queue is scanned. Retained are those that RETENTION keeps; incomplete those that RECEIVE will not
--- return before a worker has validated them, or what came before them.
+-- return before a worker has validated them, or what comes before them.
 create or replace view broker.queue_depths with (security_barrier) as
 select
   q.name as queue_name,
@@ -62,6 +62,9 @@ cross join lateral (
   select count(*) as counted from (
     select from broker_private.incomplete_messages m
     where m.queue_id = q.queue_id
+    union all
+    select from broker_private.early_messages h
+    where h.queue_id = q.queue_id
     limit 10001
   ) l
 ) i

@@ -1,5 +1,5 @@
 -- broker.queue_messages: the messages of every queue that the reader may receive from, with the columns of broker.message after the queue's id.
--- Status: 1 ready; 2 incomplete: RECEIVE will not return it before a worker has validated it, or what came before it; with RETENTION ON, 0 received and
+-- Status: 1 ready; 2 incomplete: RECEIVE will not return it before a worker has validated it, or what comes before it, which may not be here yet; with RETENTION ON, 0 received and
 -- 3 a copy of what was sent. The view of one queue is a selection of it. A view over a join can't be written through, by nobody.
 create or replace view broker.queue_messages with (security_barrier) as
 select
@@ -61,6 +61,11 @@ from (
       (10 - h.priority)::smallint, 2::smallint, i.body, i.shared_body_no
     from broker_private.incomplete_messages i
     join broker_private.endpoints h on h.endpoint_no = i.endpoint_no
+    union all
+    select 2::smallint, h.queue_id, a.id, h.group_no, a.endpoint_no, a.sequence_number, a.enqueue_time, a.message_type_id,
+      (10 - h.priority)::smallint, 2::smallint, a.body, null
+    from broker_private.early_messages a
+    join broker_private.endpoints h on h.endpoint_no = a.endpoint_no
   ) m
   join broker_private.endpoints e on e.endpoint_no = m.endpoint_no and e.local_end is null
   join broker_private.groups g on g.group_no = e.group_no

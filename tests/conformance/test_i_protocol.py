@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,13 +11,14 @@ from pybroker.workers.clock import Clock
 from pybroker.workers.transport.pace import Pace, Resends
 from tests.brokers import Site, two_sites
 from tests.proxy import Proxy, proxy_to
-from tests.shop import until
+from tests.shop import END_DIALOG, ERROR, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from uuid import UUID
 
     from pybroker.embedded import EmbeddedServer
+    from tests.shop import Shop
 
 # More than a handshake takes, so that only an acknowledgement is cut off.
 LARGE = b"x" * 40_000
@@ -123,3 +125,119 @@ def test_edge_057_a_new_message_does_not_make_its_dialog_due_and_holds_no_other_
     shop.stop_worker()
     shop.start_worker()
     assert warehouse.psql.bodies(timeout="30 s") == [b"waits for its dialog's next attempt"]
+
+
+class FarBroker:
+    """An initiator elsewhere, whose batches a test brings in any order, as its worker and the line might."""
+
+    def __init__(self, shop: Shop) -> None:
+        self.psql = shop.psql
+        self.conversation = uuid.uuid4()
+
+    def bring(self, numbers: list[int], kinds: str = "", kind_of_message: str = "order") -> int:
+        """Bring messages, whose bodies are their numbers; return the number that the target expects next."""
+        kinds = kinds or "M" * len(numbers)
+        bodies = [
+            None if kind == "E" else str(number).encode() for kind, number in zip(kinds, numbers, strict=True)
+        ]
+        ((answer,),) = self.psql.rows(
+            "select next_numbers from broker_private.deliver(%s, array[%s], array[true], array['//far'],"
+            " array['//warehouse'], array[null::uuid], array['ordering'], array[now() + interval '1 day'], array[true],"
+            " array[%s], array_fill(1, array[%s]), array_fill(1, array[%s]), %s::bigint[], %s, %s::bytea[])",
+            uuid.UUID(int=1),
+            self.conversation,
+            kind_of_message,
+            len(numbers),
+            len(numbers),
+            numbers,
+            kinds,
+            bodies,
+        )
+        return int(answer[0])
+
+    def state(self) -> str | None:
+        found = self.psql.rows(
+            "select state from broker.conversation_endpoints where conversation_id = %s", self.conversation
+        )
+        return found[0][0] if found else None
+
+    def rows(self) -> list[tuple[int, int, bytes | None]]:
+        """Return status, number and body of what the target's queue shows of the dialog."""
+        found: list[tuple[int, int, bytes | None]] = self.psql.rows(
+            "select m.status, m.message_sequence_number, m.message_body from broker.queue_messages m"
+            " join broker.conversation_endpoints e using (conversation_handle) where e.conversation_id = %s"
+            " order by m.message_sequence_number",
+            self.conversation,
+        )
+        return found
+
+
+def test_row_134_row_052_edge_025_what_comes_before_message_0_waits_as_incomplete(shop: Shop) -> None:
+    far = FarBroker(shop)
+    assert far.bring([2]) == 0
+    assert far.bring([1, 2]) == 0
+    assert far.state() == "SI"
+    assert far.rows() == [(2, 1, b"1"), (2, 2, b"2")]
+    depths = "select ready, incomplete from broker.queue_depths where queue_name = 'warehouse'"
+    assert shop.psql.rows(depths) == [(0, 2)]
+    assert shop.psql.receive("warehouse") == []
+    assert far.bring([0]) == 3
+    assert far.state() == "CO"
+    assert shop.psql.rows(depths) == [(3, 0)]
+    assert shop.psql.receive("warehouse") == [("order", number, str(number).encode()) for number in range(3)]
+
+
+def test_row_134_a_gap_in_the_middle_is_filled_in_order_and_an_end_waits_too(shop: Shop) -> None:
+    far = FarBroker(shop)
+    assert far.bring([0]) == 1
+    assert far.bring([3, 5, 6], "MME") == 1
+    assert far.state() == "CO"
+    assert [status for status, _, _ in far.rows()] == [1, 2, 2, 2]
+    assert far.bring([1, 2]) == 4
+    assert far.state() == "CO"
+    assert far.bring([4]) == 7
+    assert far.state() == "DI"
+    assert shop.psql.receive("warehouse") == [
+        *(("order", number, str(number).encode()) for number in range(6)),
+        (END_DIALOG, 6, None),
+    ]
+
+
+def test_row_134_what_waits_is_judged_in_its_turn(shop: Shop) -> None:
+    far = FarBroker(shop)
+    shop.psql.rows("select broker.alter_message_type('order', 'EMPTY')")
+    assert far.bring([1]) == 0
+    shop.psql.rows("select broker.alter_message_type('order', 'NONE')")
+    assert far.bring([0]) == 2
+    assert far.bring([3], kind_of_message="not of the contract") == 2
+    assert far.rows() == [(1, 0, b"0"), (1, 1, b"1")]
+
+
+def test_row_134_an_error_drops_what_waits_and_so_does_the_end_of_this_side(shop: Shop) -> None:
+    failed, ended = FarBroker(shop), FarBroker(shop)
+    for far in (failed, ended):
+        assert far.bring([0]) == 1
+        assert far.bring([2]) == 1
+    assert failed.bring([1], "X") == 2
+    assert [status for status, _, _ in failed.rows()] == [1, 1]
+    assert failed.state() == "ER"
+    handle = shop.psql.value(
+        "select conversation_handle from broker.conversation_endpoints where conversation_id = %s",
+        ended.conversation,
+    )
+    shop.psql.end(handle)
+    assert ended.rows() == []
+    received = {name for name, _, _ in shop.psql.receive("warehouse")}
+    assert received == {"order", ERROR}
+
+
+def test_row_134_how_much_a_far_broker_may_send_ahead_is_bounded(shop: Shop) -> None:
+    far = FarBroker(shop)
+    assert far.bring([999, 1000, 2**40]) == 0
+    assert [number for _, number, _ in far.rows()] == [999]
+
+
+def test_row_134_an_end_alone_opens_no_dialog(shop: Shop) -> None:
+    far = FarBroker(shop)
+    assert far.bring([3], "E") == 0
+    assert far.state() is None

@@ -1,0 +1,40 @@
+-- broker_private.hold_early(endpoints, has_gap, dialog_index, type names, numbers, kinds, bodies): keeps what a batch brought too early, with a number
+-- beyond the one that its dialog expects: deliver meets it again when what comes before it is there. Only of the dialogs that has_gap names.
+-- What is too far ahead is not kept, so that a peer can't fill the table, nor what the dialog's contract doesn't know: it is sent again.
+-- Locks: called by deliver, which holds the dialogs' counters.
+create or replace function broker_private.hold_early(
+  endpoint_nos bigint[], has_gap boolean[], dialog_index integer[], type_names text[], type_index integer[], sequence_numbers bigint[],
+  kinds text, bodies bytea[]
+)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
+as $$
+begin
+  insert into broker_private.early_messages (endpoint_no, sequence_number, enqueue_time, queue_id, message_type_id, kind, size, body)
+  select
+    e.endpoint_no, a.number, broker_private.clock(), e.queue_id, coalesce(k.message_type_id, 2), a.kind::"char",
+    coalesce(octet_length(a.body), 0), a.body
+  from (
+    select
+      endpoint_nos[m.dialog] as endpoint_no, hold_early.has_gap[m.dialog] as has_gap, m.number, m.body,
+      hold_early.type_names[m.type_index] as type_name, substr(hold_early.kinds, m.place::integer, 1) as kind
+    from unnest(hold_early.dialog_index, hold_early.type_index, hold_early.sequence_numbers, hold_early.bodies)
+      with ordinality as m (dialog, type_index, number, body, place)
+  ) a
+  join broker_private.endpoints e on e.endpoint_no = a.endpoint_no and e.local_end is null
+  left join broker_private.contract_messages k on k.contract_id = e.contract_id and k.message_type_name = a.type_name and a.kind = 'M'
+  cross join lateral (
+    select n.next_number from broker_private.sequence_counters n
+    where n.endpoint_no = e.endpoint_no and n.kind = 'I'
+    order by n.epoch desc
+    limit 1
+  ) c
+  where a.has_gap and a.number > c.next_number and a.number < c.next_number + 1000
+    and (a.kind = 'E' and a.body is null or a.kind = 'M' and k.message_type_id is not null)
+    and (select coalesce(sum(h.size), 0) from broker_private.early_messages h where h.endpoint_no = e.endpoint_no) < 67108864
+  on conflict do nothing;
+end
+$$;
