@@ -40,7 +40,7 @@ select broker.create_service('//warehouse', 'warehouse', '{ordering}');
 
 
 # Seconds that a worker waits before it tries again; with its own a test would take minutes.
-_KNOBS = {"resend_after": 0.2}
+_KNOBS = {"resend_after": 0.2, "reconnect_after": 0.2, "retry_connect_after": 0.3}
 
 _KEYS: dict[str, dict[str, bytes]] = {}
 

@@ -54,6 +54,24 @@ def worker(
             " the same dialog waits twice as long, up to 16 times this.",
         ),
     ] = 4.0,
+    reconnect_after: Annotated[
+        float,
+        typer.Option(
+            envvar="PYBROKER_RECONNECT_AFTER",
+            metavar="SECONDS",
+            min=0.05,
+            help="How long a far broker is not called after a connection to it was lost.",
+        ),
+    ] = 15.0,
+    retry_connect_after: Annotated[
+        float,
+        typer.Option(
+            envvar="PYBROKER_RETRY_CONNECT_AFTER",
+            metavar="SECONDS",
+            min=0.05,
+            help="How long a far broker is not called after an attempt to connect to it failed.",
+        ),
+    ] = 60.0,
     log_format: Annotated[
         LogFormat, typer.Option(help="How events are written to standard error.")
     ] = LogFormat.CONSOLE,
@@ -87,9 +105,12 @@ def worker(
 
     journal.set_up(log_format.value)
 
+    pace = Pace(
+        resend_after=resend_after, reconnect_after=reconnect_after, retry_connect_after=retry_connect_after
+    )
+
     async def serve() -> None:
         stop = asyncio.Event()
-        pace = Pace(resend_after=resend_after)
         serving = supervisor.run(database_url, key_directory, stop, grace=grace, pace=pace)
         await until_signalled(serving, stop)
 

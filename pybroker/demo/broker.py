@@ -112,7 +112,9 @@ class Broker:
         with self._log_path.open("ab") as log:
             self._worker = _pybroker(
                 "worker", "--database-url", self.url, "--key-directory", str(self.key_directory),
-                "--grace", str(_WORKER_GRACE), "--log-format", "json", stderr=log,
+                "--grace", str(_WORKER_GRACE), "--log-format", "json",
+                # A person who watches the demo is not to wait for what a network needs.
+                "--reconnect-after", "0.5", "--retry-connect-after", "1", stderr=log,
             )  # fmt: skip
 
     def wait_for_worker(self) -> None:

@@ -83,5 +83,6 @@ class Transport:
     def _outbound_to(self, addresses: tuple[str, ...]) -> Outbound:
         outbound = self._outbounds.get(addresses)
         if outbound is None:
-            outbound = self._outbounds[addresses] = Outbound(addresses, self._endpoint.connect, self._clock)
+            outbound = Outbound(addresses, self._endpoint.connect, self._clock, self._pace)
+            self._outbounds[addresses] = outbound
         return outbound

@@ -10,7 +10,7 @@ import psycopg
 import structlog
 
 from pybroker.workers.transport import faults, link, statements, wire
-from pybroker.workers.transport.faults import TransportError, line_of, trace_of
+from pybroker.workers.transport.faults import OwnSideError, TransportError, line_of, trace_of
 from pybroker.workers.transport.security import Credentials, load_credentials, private_key_path
 from pybroker.workers.transport.tls import READ_BYTES
 
@@ -62,7 +62,7 @@ class HomeEndpoint:
         self._clock = clock
         self._seen: object = None
         self._credentials: Credentials | None = None
-        self._fault = TransportError(faults.NO_ENDPOINT, "The home database can't be read.")
+        self._fault: TransportError = OwnSideError(faults.NO_ENDPOINT, "The home database can't be read.")
         self._was_read = asyncio.Event()
         self._server: asyncio.Server | None = None
         self._listening: tuple[str, int] | None = None
@@ -112,7 +112,7 @@ class HomeEndpoint:
         opened = await link.connect(address, credentials, self._hello(credentials))
         # The rows may have changed during the handshake, when this link was not yet in the set.
         if credentials is not self._credentials:
-            fault = TransportError(faults.NOT_VERIFIED, "The endpoint changed; connecting again.")
+            fault = OwnSideError(faults.NOT_VERIFIED, "The endpoint changed; connecting again.")
             await opened.close(fault)
             raise fault
         self._links.add(opened)
@@ -125,13 +125,13 @@ class HomeEndpoint:
                 load_credentials, endpoint, certificates, self._key_directory
             )
         except TransportError as fault:
-            self._credentials, self._fault = None, fault
+            self._credentials, self._fault = None, OwnSideError(fault.number, fault.text)
             # No endpoint, or a stopped one, is somebody's wish and no failure.
             level = logger.info if endpoint is None or endpoint.state == "STOPPED" else logger.error
             level("endpoint_unavailable", number=fault.number, reason=fault.text)
         except Exception as error:  # whatever it is, nobody may go on by what was allowed before
             self._credentials = None
-            self._fault = TransportError(
+            self._fault = OwnSideError(
                 faults.NO_ENDPOINT, "The endpoint's certificates can't be used; see the log."
             )
             logger.error("endpoint_unusable", trace=trace_of(error))  # noqa: TRY400 - its trace has locals

@@ -49,7 +49,11 @@ class TransportError(Exception):
 
         An exception that is raised again and again gathers the frames of each time, and what they hold.
         """
-        return TransportError(self.number, self.text)
+        return type(self)(self.number, self.text)
+
+
+class OwnSideError(TransportError):
+    """What is wrong at this side, before anything was asked of a far one."""
 
 
 def line_of(error: Exception) -> str:

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from pybroker.workers.clock import Backoff
 from pybroker.workers.transport import faults, wire
-from pybroker.workers.transport.faults import TransportError
+from pybroker.workers.transport.faults import OwnSideError, TransportError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -21,14 +20,13 @@ if TYPE_CHECKING:
 
     from pybroker.workers.clock import Clock
     from pybroker.workers.transport.link import Link
+    from pybroker.workers.transport.pace import Pace
 
 FIRST_PAUSE = 0.2
 LONGEST_PAUSE = 15.0
-# After this many seconds without a frame the far side is asked whether it is there.
-PING_SECONDS = 15.0
 _UNANSWERED_PINGS = 3
-# Service Broker closes a connection that was idle for 90 s.
-_IDLE_PINGS = 6
+# What is wrong at this side is looked at again this soon: nobody is called in vain by that.
+_OWN_FAULT_SECONDS = 1.0
 # The far side answers, but not this batch: it is taken and sent again.
 _ACK_SECONDS = 120.0
 
@@ -39,19 +37,24 @@ class Outbound:
     """Opens, uses and closes the connection to a far endpoint at one address, or at its mirror."""
 
     def __init__(
-        self, addresses: tuple[str, ...], connect: Callable[[str], Awaitable[Link]], clock: Clock
+        self,
+        addresses: tuple[str, ...],
+        connect: Callable[[str], Awaitable[Link]],
+        clock: Clock,
+        pace: Pace,
     ) -> None:
         """Prepare, without connecting.
 
         Args:
             addresses: `tcp://host:port`, the mirror's last; the one that answered last is tried first.
             connect: opens a link to one of them, or raises TransportError.
-            clock: says when the next attempt is due.
+            clock: says when the next attempt is due, and when a connection was idle for long.
+            pace: how long the pauses are.
         """
         self._addresses = list(addresses)
         self._connect = connect
         self._clock = clock
-        self._backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
+        self._pace = pace
         self._due = 0.0
         self._opening = asyncio.Lock()
         self._fault: TransportError | None = None
@@ -59,6 +62,7 @@ class Outbound:
         self._window = asyncio.Semaphore(1)
         self._listening: asyncio.Task[None] | None = None
         self._last_number = 0
+        self._last_batch = 0.0
         self._in_flight: dict[int, asyncio.Future[wire.Ack]] = {}
 
     @property
@@ -95,6 +99,7 @@ class Outbound:
             if link is not self._link:
                 raise (self._fault or TransportError(faults.SEND_FAILED, "The connection was lost.")).again()
             self._last_number += 1
+            self._last_batch = self._clock.monotonic()
             number = self._last_number
             answer: asyncio.Future[wire.Ack] = asyncio.get_running_loop().create_future()
             self._in_flight[number] = answer
@@ -132,12 +137,15 @@ class Outbound:
             self._addresses.insert(0, address)
             self._link = link
             self._fault = None
+            self._last_batch = self._clock.monotonic()
             self._window = asyncio.Semaphore(link.far.window)
             self._listening = asyncio.create_task(self._listen(link), name=f"outbound {address}")
             logger.info("connection_opened", address=address, user=link.peer.user_name)
             return link
         self._fault = fault or TransportError(faults.CONNECT_FAILED, "There is no address.")
-        pause = self._backoff.failed()
+        pause = self._pace.retry_connect_after
+        if isinstance(self._fault, OwnSideError):
+            pause = min(pause, _OWN_FAULT_SECONDS)
         self._due = self._clock.monotonic() + pause
         logger.warning(
             "connection_failed",
@@ -150,14 +158,15 @@ class Outbound:
 
     async def _listen(self, link: Link) -> None:
         fault = TransportError(faults.RECEIVE_FAILED, f"The connection was closed by {link.address}.")
+        was_idle = False
         try:
-            await self._answer(link)
+            was_idle = await self._answer(link)
         except TransportError as error:
             fault = error
         finally:
-            # A far side that greets and then closes would otherwise be called without a pause.
-            if self._in_flight:
-                self._due = self._clock.monotonic() + self._backoff.failed()
+            # After an idle connection that this side closed there is nothing to wait for.
+            if not was_idle:
+                self._due = self._clock.monotonic() + self._pace.reconnect_after
             self._link = None
             self._fault = fault
             for answer in self._in_flight.values():
@@ -166,42 +175,44 @@ class Outbound:
             logger.info("connection_closed", address=link.address, number=fault.number, reason=fault.text)
             await link.close()
 
-    async def _answer(self, link: Link) -> None:
-        """Hand each answer to who waits for it, until the connection ends or was idle for long."""
-        silent = idle = 0
+    async def _answer(self, link: Link) -> bool:
+        """Hand each answer to who waits for it, until the connection ends; return whether it was idle."""
+        silent = 0
         while True:
             before = link.sent + link.received
             try:
-                async with asyncio.timeout(PING_SECONDS):
+                async with asyncio.timeout(self._pace.ping_after):
                     frame = await link.receive()
             except TimeoutError:
                 silent = silent + 1 if link.sent + link.received == before else 0
                 if silent > _UNANSWERED_PINGS:
                     raise TransportError(
                         faults.RECEIVE_FAILED,
-                        f"{link.address} did not answer for {silent * PING_SECONDS:g} s.",
+                        f"{link.address} did not answer for {silent * self._pace.ping_after:g} s.",
                     ) from None
+                if self._is_idle():
+                    return True
                 await self._ping(link)
                 continue
             silent = 0
             match frame:
                 case None:
-                    return
+                    return False
                 case wire.Ack():
-                    idle = 0
-                    self._backoff.reset()
                     self._settle(frame.number, frame)
                 case wire.Refusal(number=int() as number):
-                    idle = 0
                     self._settle(number, TransportError(frame.error_number, frame.text))
                 case wire.Refusal():
                     raise TransportError(frame.error_number, f"Closed by {link.address}: {frame.text}")
                 case wire.Ping(is_answer=True):
-                    idle = 0 if self._in_flight else idle + 1
-                    if idle >= _IDLE_PINGS:
-                        return
+                    if self._is_idle():
+                        return True
                 case _:
                     raise TransportError(faults.CORRUPTED, f"{link.address} sent a frame that is not for us.")
+
+    def _is_idle(self) -> bool:
+        idle = self._clock.monotonic() - self._last_batch
+        return not self._in_flight and idle >= self._pace.close_idle_after
 
     def _settle(self, number: int, result: wire.Ack | TransportError) -> None:
         answer = self._in_flight.get(number)
@@ -215,7 +226,7 @@ class Outbound:
 
     async def _ping(self, link: Link) -> None:
         try:
-            async with asyncio.timeout(PING_SECONDS):
+            async with asyncio.timeout(self._pace.ping_after):
                 await link.send(wire.Ping(is_answer=False))
         except TimeoutError:
             # The far side reads nothing; the count of unanswered pings decides.

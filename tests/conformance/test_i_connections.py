@@ -1,0 +1,180 @@
+"""Connections between endpoints: when they are opened again, and when they end."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from pybroker.workers.clock import Clock
+from pybroker.workers.transport import faults, wire
+from pybroker.workers.transport.faults import OwnSideError, TransportError
+from pybroker.workers.transport.outbound import Outbound
+from pybroker.workers.transport.pace import Pace
+from tests.transport import NO_DIALOGS, FarLink
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from pybroker.workers.transport.link import Link
+
+
+class TestClock(Clock):
+    """Time that passes only when a test says so."""
+
+    __test__ = False
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+class Network:
+    """What answers the calls of one Outbound: a fault, or a new connection to a far side that the test plays."""
+
+    def __init__(self) -> None:
+        self.fault: TransportError | None = None
+        self.links: list[FarLink] = []
+        self.attempts = 0
+
+    async def connect(self, address: str) -> Link:
+        self.attempts += 1
+        if self.fault is not None:
+            raise self.fault.again()
+        self.links.append(FarLink(address))
+        return cast("Link", self.links[-1])
+
+
+@asynccontextmanager
+async def outbound(pace: Pace) -> AsyncIterator[tuple[Outbound, Network, TestClock]]:
+    network, clock = Network(), TestClock()
+    made = Outbound(("tcp://far:4022",), network.connect, clock, pace)
+    try:
+        yield made, network, clock
+    finally:
+        await made.close()
+
+
+async def fails(outbound: Outbound) -> int:
+    with pytest.raises(TransportError) as refused:
+        await outbound.open()
+    return refused.value.number
+
+
+async def settled(condition: object) -> None:
+    """Let the tasks of the connection run until `condition()`."""
+    async with asyncio.timeout(20):
+        while not condition():  # type: ignore[operator]  # noqa: ASYNC110 - nothing sets an event
+            await asyncio.sleep(0.001)
+
+
+def test_row_138_nobody_is_called_for_60_s_after_a_failed_attempt() -> None:
+    async def play() -> None:
+        async with outbound(Pace()) as (made, network, clock):
+            network.fault = TransportError(faults.CONNECT_FAILED, "Nobody there.")
+            assert await fails(made) == 9754
+            clock.seconds += 59.9
+            assert not made.is_due
+            assert await fails(made) == 9754
+            assert network.attempts == 1
+            clock.seconds += 0.1
+            assert made.is_due
+            assert await fails(made) == 9754
+            assert network.attempts == 2
+            network.fault = None
+            clock.seconds += 60
+            await made.open()
+            assert made.fault is None
+
+    asyncio.run(play())
+
+
+def test_row_138_nobody_is_called_for_15_s_after_a_disconnect() -> None:
+    async def play() -> None:
+        async with outbound(Pace()) as (made, network, clock):
+            await made.open()
+            network.links[0].arrive(None)
+            await settled(lambda: made.fault is not None)
+            clock.seconds += 14.9
+            assert not made.is_due
+            assert await fails(made) == 9755
+            clock.seconds += 0.1
+            assert made.is_due
+            await made.open()
+            assert network.attempts == 2
+
+    asyncio.run(play())
+
+
+def test_row_138_what_is_wrong_at_this_side_suppresses_nobody() -> None:
+    async def play() -> None:
+        async with outbound(Pace()) as (made, network, clock):
+            network.fault = OwnSideError(faults.NO_PRIVATE_KEY, "There is no key.")
+            assert await fails(made) == 28037
+            network.fault = None
+            clock.seconds += 1
+            await made.open()
+
+    asyncio.run(play())
+
+
+def test_row_138_an_operator_may_have_other_pauses() -> None:
+    async def play() -> None:
+        async with outbound(Pace(reconnect_after=2, retry_connect_after=3)) as (made, network, clock):
+            network.fault = TransportError(faults.CONNECT_FAILED, "Nobody there.")
+            assert await fails(made) == 9754
+            clock.seconds += 3
+            network.fault = None
+            await made.open()
+            network.links[0].arrive(None)
+            await settled(lambda: made.fault is not None)
+            clock.seconds += 1.9
+            assert not made.is_due
+            clock.seconds += 0.1
+            assert made.is_due
+
+    asyncio.run(play())
+
+
+def test_row_139_a_connection_without_a_batch_for_90_s_is_closed_and_opened_when_needed() -> None:
+    async def play() -> None:
+        async with outbound(Pace(ping_after=0.005)) as (made, network, clock):
+            await made.open()
+            link = network.links[0]
+            clock.seconds += 89
+            await settled(lambda: len(link.sent_frames) > 3)
+            assert not link.is_closed
+            answer = asyncio.create_task(made.exchange(NO_DIALOGS))
+            await settled(lambda: any(isinstance(frame, wire.Batch) for frame in link.sent_frames))
+            # What is on its way keeps it open, however long the far side takes.
+            clock.seconds += 100
+            pings = len(link.sent_frames)
+            await settled(lambda: len(link.sent_frames) > pings + 2)
+            assert not link.is_closed
+            link.arrive(wire.Ack(1, bytes(16), b"", b"", b"", b""))
+            await answer
+            await settled(lambda: link.is_closed)
+            # It was nobody's failure: the next message does not wait.
+            assert made.is_due
+            await made.open()
+            assert network.attempts == 2
+
+    asyncio.run(play())
+
+
+def test_a_far_side_that_falls_silent_is_given_up() -> None:
+    async def play() -> None:
+        async with outbound(Pace(ping_after=0.005)) as (made, network, _):
+            await made.open()
+            network.links[0].answers_pings = False
+            await settled(lambda: network.links[0].is_closed)
+            assert made.fault is not None
+            assert made.fault.number == 9755
+            assert "did not answer" in made.fault.text
+            assert not made.is_due
+
+    asyncio.run(play())

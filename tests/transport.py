@@ -1,0 +1,43 @@
+"""A far side of one connection that a test plays: no socket, no certificate."""
+
+from __future__ import annotations
+
+import asyncio
+
+from pybroker.workers.transport import wire
+from pybroker.workers.transport.security import Peer
+
+
+def NO_DIALOGS(number: int) -> wire.Batch:  # noqa: N802
+    """Return a batch without anything in it."""
+    return wire.Batch(number, bytes(16), "//far", None, *[b""] * 12, "", b"")
+
+
+class FarLink:
+    """What stands for a Link: remembers what was sent, and answers pings while it is to."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.peer = Peer("far_user", "far", True)
+        self.far = wire.Hello(1, 1, [bytes(16)], "REQUIRED", 16, 2**20)
+        self.sent = self.received = 0
+        self.sent_frames: list[wire.Frame] = []
+        self.answers_pings = True
+        self.is_closed = False
+        self._arrived: asyncio.Queue[wire.Frame | None] = asyncio.Queue()
+
+    def arrive(self, frame: wire.Frame | None) -> None:
+        """Let the near side read this next; None is a farewell."""
+        self.received += 1
+        self._arrived.put_nowait(frame)
+
+    async def send(self, frame: wire.Frame) -> None:
+        self.sent_frames.append(frame)
+        if isinstance(frame, wire.Ping) and self.answers_pings:
+            self.arrive(wire.Ping(is_answer=True))
+
+    async def receive(self) -> wire.Frame | None:
+        return await self._arrived.get()
+
+    async def close(self, because: object = None) -> None:  # noqa: ARG002 - as a Link
+        self.is_closed = True
