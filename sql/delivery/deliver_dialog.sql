@@ -33,7 +33,12 @@ begin
   if broker_private.broker_problem() is not null
     or exists (select from broker_private.far_events v where v.endpoint_no = endpoint and v.event in ('B', 'S'))
     or f.endpoint_no is null
-      and (select r.address from broker_private.route_of(e.far_service, e.far_broker_instance) r) is distinct from 'LOCAL' then
+      and (
+        select r.address
+        from broker_private.destinations d
+        cross join lateral broker_private.route_of(d.service_name, d.broker_instance) r
+        where d.destination_no = e.destination_no
+      ) is distinct from 'LOCAL' then
     return 0;
   end if;
   for waiting in

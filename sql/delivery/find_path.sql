@@ -1,6 +1,6 @@
 -- broker_private.find_path(endpoint): decides how the messages of an endpoint travel, and returns the endpoint with the decision.
 -- At the first message: to a service of this database straight into its queue (the target's endpoint is made here), to any
--- other by the transmission queue. A local dialog whose messages had to wait goes straight again once nothing of it waits, and behind what is
+-- other by the transmission queue; if several brokers have the service, one of them is chosen for the dialog. A local dialog whose messages had to wait goes straight again once nothing of it waits, and behind what is
 -- incomplete on the far side until a worker has looked at that.
 -- Locks: none but the endpoint's own row; the caller holds its group.
 create or replace function broker_private.find_path(e broker_private.endpoints)
@@ -11,6 +11,8 @@ as $$
 declare
   address text;
   problem text;
+  instances uuid[];
+  chosen uuid;
   disabled text;
   service broker_private.services%rowtype;
   queue broker_private.queues%rowtype;
@@ -37,7 +39,21 @@ begin
     end if;
     delete from broker_private.transmission_status s where s.endpoint_no = e.endpoint_no;
   end if;
-  select r.address, r.problem into address, problem from broker_private.route_of(e.far_service, e.far_broker_instance) r;
+  if e.path = 'B' and exists (
+    select from broker_private.far_events v where v.endpoint_no = e.endpoint_no and v.event in ('B', 'S')
+  ) then
+    update broker_private.endpoints x set path = 'R' where x.endpoint_no = e.endpoint_no returning * into e;
+    return e;
+  end if;
+  select r.address, r.problem, r.broker_instances into address, problem, instances
+  from broker_private.route_of(e.far_service, e.far_broker_instance) r;
+  if instances is not null then
+    chosen := instances[1 + floor(random() * cardinality(instances))::integer];
+    update broker_private.endpoints x set destination_no = broker_private.destination_of(e.far_service, chosen)
+    where x.endpoint_no = e.endpoint_no
+    returning * into e;
+    select r.address, r.problem into address, problem from broker_private.route_of(e.far_service, chosen) r;
+  end if;
   disabled := broker_private.broker_problem();
   if disabled is not null then
     new_path := 'B';

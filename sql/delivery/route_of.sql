@@ -1,56 +1,90 @@
--- broker_private.route_of(service, broker instance): where the messages for a service go, by the routes of this database.
--- Returns the address, LOCAL or tcp://host:port, or null and the reason as a transmission status.
+-- broker_private.route_of(service, broker instance, scope): where the messages for a service go, by the routes of this database (DATABASE),
+-- or by those of the worker whose home it is (WORKER: what comes from outside, where LOCAL is said whoever of its databases has the service).
+-- Returns address, LOCAL or tcp://host:port, and the mirror's; or null and the reason as a transmission status. is_local: a route says LOCAL, or,
+-- without one, the dialog names its broker: a database of the same worker that has the service comes before the address. broker_instances: the
+-- brokers that a dialog which names none may be given to, one of them for good; the address is that of the first.
 --
--- Matching stops at the first step that finds a route: the exact service and instance; the service without an instance; the
--- service with any instance, where the dialog names none; any service. Among matches LOCAL comes first if the service is
--- here, then a network address. A route whose lifetime is over is ignored.
+-- Matching stops at the first step that finds a route, also if nothing can be sent by it: the exact service and instance; the service without an instance; the
+-- service with any instance, where the dialog names none; any service. Among matches one with a mirror comes first, then LOCAL if the
+-- service is here, then a network address, then TRANSPORT, where the service's name says the address. A route whose lifetime is over is ignored.
 create or replace function broker_private.route_of(
-  far_service text, far_instance uuid, out address text, out mirror_address text, out problem text
+  far_service text, far_instance uuid, route_scope text default 'DATABASE', out address text, out mirror_address text,
+  out is_local boolean, out broker_instances uuid[], out problem text
 )
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
 declare
   step integer;
-  is_here boolean := exists (select from broker_private.services s where s.name = far_service)
-    and (far_instance is null or far_instance = (select b.service_broker_guid from broker_private.broker_instance b where b.is_the_only_row));
-  has_route boolean := false;
+  named_local boolean;
+  is_here boolean;
 begin
-  if is_here and far_instance is not null then
-    address := 'LOCAL';
-    return;
-  end if;
-  for step in 1..4 loop
-    select m.address, m.mirror_address into address, mirror_address
-    from (
-      select r.address, r.mirror_address, r.route_id
-      from broker_private.routes r
-      where r.scope = 'DATABASE'
-        and (r.expires_at is null or r.expires_at > broker_private.clock())
-        and case step
-          when 1 then r.remote_service_name = far_service and r.broker_instance = far_instance
-          when 2 then r.remote_service_name = far_service and r.broker_instance is null
-          when 3 then far_instance is null and r.remote_service_name = far_service and r.broker_instance is not null
-          else r.remote_service_name is null and (r.broker_instance is null or r.broker_instance = far_instance)
-        end
-    ) m
-    where m.address like 'tcp://%' or is_here
-    order by m.address <> 'LOCAL', m.route_id
-    limit 1;
-    if found then
+  with matching as (
+    select
+      r.route_id, r.broker_instance, r.mirror_address, r.remote_service_name, r.address,
+      case
+        when r.remote_service_name is null then 5
+        when r.broker_instance is null then 2
+        when r.broker_instance = far_instance then 1
+        else 3
+      end as step
+    from broker_private.routes r
+    where r.scope = route_scope
+      and (r.expires_at is null or r.expires_at > broker_private.clock())
+      and (
+        r.remote_service_name is null
+        or r.remote_service_name = far_service and (r.broker_instance is null or far_instance is null or r.broker_instance = far_instance)
+      )
+  ),
+  best as (
+    select
+      m.step, m.broker_instance, m.mirror_address, m.route_id, m.remote_service_name,
+      case m.address
+        when 'TRANSPORT' then 'tcp://' || substring(far_service from '^(?:[tT][cC][pP])://((?:\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):[0-9]{1,5})(?:/|$)')
+        else m.address
+      end as address,
+      m.address = 'TRANSPORT' as is_transport
+    from matching m
+    where m.step = (select min(x.step) from matching x)
+  ),
+  usable as (
+    select b.* from best b
+    where b.step <> 3 or b.broker_instance = (select min(x.broker_instance::text)::uuid from best x)
+  )
+  select
+    min(u.step), bool_or(u.address = 'LOCAL'), bool_or(u.address = 'LOCAL' and u.remote_service_name is not null),
+    (array_agg(u.address order by u.mirror_address is null, u.is_transport, u.route_id) filter (where u.address <> 'LOCAL'))[1],
+    (array_agg(u.mirror_address order by u.mirror_address is null, u.is_transport, u.route_id) filter (where u.address <> 'LOCAL'))[1],
+    (select array_agg(distinct x.broker_instance) from best x where x.step = 3)
+  into step, is_local, named_local, address, mirror_address, broker_instances
+  from usable u;
+
+  is_local := coalesce(is_local, step is null and far_instance is not null);
+  if is_local and mirror_address is null then
+    if route_scope = 'WORKER' then
+      address := 'LOCAL';
       return;
     end if;
-    has_route := has_route or exists (
-      select from broker_private.routes r
-      where r.scope = 'DATABASE' and r.address = 'LOCAL' and r.remote_service_name is not distinct from far_service
-    );
-  end loop;
+    is_here := (far_instance is null or far_instance = (select b.service_broker_guid from broker_private.broker_instance b where b.is_the_only_row))
+      and exists (select from broker_private.services s where s.name = far_service);
+    if is_here then
+      address := 'LOCAL';
+      return;
+    end if;
+  end if;
+  if address is not null then
+    return;
+  end if;
   problem := case
-    when has_route
-    then format('9796: The route for service "%s" is LOCAL, and this database has no such service.', far_service)
+    when named_local then format('9796: The route for service "%s" is LOCAL, and this database has no such service.', far_service)
+    when is_local then format(
+      '9793: The target service "%s" was not found, and no route names it. Create the service here, or a route to where it is.', far_service
+    )
+    when step is not null then format(
+      '9750: The route for service "%s" is TRANSPORT, and the name has no address: it should begin with tcp://host:port/.', far_service
+    )
     else format(
-      '9793: The target service "%s" was not found, and no route names it. Create the service here, or a route to where it is.',
-      far_service
+      '9750: No route matches the service "%s". Create one to where it is: the message waits for it.', far_service
     )
   end;
 end

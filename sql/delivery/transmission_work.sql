@@ -1,7 +1,9 @@
--- broker_private.transmission_work(): the destinations that messages wait for, and where the routes say they are.
+-- broker_private.transmission_work(): the destinations that messages wait for, and where the routes say they are. is_reply: who waits longest there is
+-- a target's side, whose messages go straight to a database of the same worker, whatever the routes say.
 create or replace function broker_private.transmission_work()
 returns table (
-  destination_no integer, service_name text, broker_instance uuid, address text, mirror_address text, problem text, has_status boolean
+  destination_no integer, service_name text, broker_instance uuid, address text, mirror_address text, is_local boolean, broker_instances uuid[],
+  is_reply boolean, problem text, has_status boolean
 )
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -10,9 +12,17 @@ set jit = off
 as $$
 begin
   return query
-  select d.destination_no, d.service_name, d.broker_instance, case when d.destination_no = 0 then 'LOCAL' else r.address end, r.mirror_address, case when d.destination_no <> 0 then r.problem end, d.transmission_status is not null
+  select d.destination_no, d.service_name, d.broker_instance, case when d.destination_no = 0 then 'LOCAL' else r.address end, r.mirror_address,
+    r.is_local, r.broker_instances, not e.is_initiator, case when d.destination_no <> 0 then r.problem end, d.transmission_status is not null
   from broker_private.destinations d
-  cross join lateral broker_private.route_of(d.service_name, d.broker_instance) r
-  where exists (select from broker_private.transmission_messages t where t.destination_no = d.destination_no);
+  cross join lateral (
+    select t.endpoint_no
+    from broker_private.transmission_messages t
+    where t.destination_no = d.destination_no
+    order by t.precedence, t.id
+    limit 1
+  ) w
+  join broker_private.endpoints e on e.endpoint_no = w.endpoint_no
+  cross join lateral broker_private.route_of(d.service_name, d.broker_instance) r;
 end
 $$;

@@ -1,6 +1,7 @@
 """Transport: carries messages between databases.
 
-Outgoing: router → sender → outbound → link → wire. Incoming: endpoint → link → receiver. Each module can be
+Outgoing: router → sender → outbound → link → wire. Incoming: endpoint → link → receiver. Within
+the worker: router → sender → siblings → receiver. Each module can be
 read alone; `statements` holds the SQL that they share, and `security` decides who may talk to whom.
 """
 
@@ -15,6 +16,7 @@ from pybroker.workers.transport.outbound import Outbound
 from pybroker.workers.transport.pace import Pace
 from pybroker.workers.transport.receiver import Receiver
 from pybroker.workers.transport.router import Router
+from pybroker.workers.transport.siblings import Siblings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,8 +52,10 @@ class Transport:
         self._outbounds: dict[tuple[str, ...], Outbound] = {}
         receiver = Receiver(databases)
         self._endpoint = HomeEndpoint(home, databases, key_directory, receiver.serve, self._clock)
+        siblings = Siblings(databases, receiver, self._clock)
         self._routers = {
-            database: Router(database, self._outbound_to, self._clock, self._pace) for database in databases
+            database: Router(database, siblings, self._outbound_to, self._clock, self._pace)
+            for database in databases
         }
 
     def arrived(self, database: Database) -> asyncio.Event:

@@ -103,15 +103,22 @@ class Receiver:
     async def _take_in(self, batch: wire.Batch) -> wire.Ack:
         try:
             database = await self._database_for(batch)
+        except psycopg.Error as error:
+            raise _not_taken(error) from error
+        return await self.deliver(database, batch)
+
+    async def deliver(self, database: Database, batch: wire.Batch) -> wire.Ack:
+        """Store a batch in a database of this worker, and return what became of it.
+
+        Raises:
+            TransportError: Nothing of it was stored.
+        """
+        try:
             async with self._deliveries[database], database.connection() as connection:
                 delivered = await statements.deliver(connection, batch)
                 broker = await statements.broker_instance(connection)
         except psycopg.Error as error:
-            raise TransportError(
-                number_of(error.sqlstate),
-                f"The far database did not take the batch: {line_of(error)}"
-                + (f" (SQLSTATE {error.sqlstate})" if error.sqlstate else ""),
-            ) from error
+            raise _not_taken(error) from error
         except arrays.ArrayError as error:
             raise TransportError(faults.CORRUPTED, f"A corrupted batch was received: {error}.") from error
         return wire.Ack(
@@ -146,6 +153,14 @@ class Receiver:
 
 def _log_accident(address: str, error: Exception) -> None:
     logger.error("batch_failed", address=address, trace=trace_of(error))
+
+
+def _not_taken(error: psycopg.Error) -> TransportError:
+    return TransportError(
+        number_of(error.sqlstate),
+        f"The far database did not take the batch: {line_of(error)}"
+        + (f" (SQLSTATE {error.sqlstate})" if error.sqlstate else ""),
+    )
 
 
 def _enabled(database: Database) -> Database:

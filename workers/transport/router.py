@@ -18,18 +18,24 @@ from pybroker.workers.transport.sender import Sender
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
+    from uuid import UUID
 
     from structlog.typing import FilteringBoundLogger
 
     from pybroker.workers.clock import Clock
     from pybroker.workers.database import Database
+    from pybroker.workers.transport.carrier import Carrier
     from pybroker.workers.transport.outbound import Outbound
+    from pybroker.workers.transport.siblings import Sibling, Siblings
     from pybroker.workers.transport.statements import Destination
 
 BUSY_SECONDS = 0.02
 IDLE_SECONDS = 0.1
 _GROWTH = 1.25
 _LOCAL = "LOCAL"
+_SEVERAL = 2
+# Until it is tried again to give the dialogs of a destination to brokers, after none could be given.
+_SPREAD_SECONDS = 0.5
 
 logger: FilteringBoundLogger = structlog.get_logger()
 
@@ -40,6 +46,7 @@ class Router:
     def __init__(
         self,
         database: Database,
+        siblings: Siblings,
         outbound_to: Callable[[tuple[str, ...]], Outbound],
         clock: Clock,
         pace: Pace | None = None,
@@ -48,16 +55,19 @@ class Router:
 
         Args:
             database: the database to look at.
+            siblings: the worker's databases.
             outbound_to: returns the shared connection to an address (and its mirror).
             clock: paces the looks.
             pace: what an operator has set.
         """
         self._database = database
+        self._siblings = siblings
         self._outbound_to = outbound_to
         self._clock = clock
         self._pace = pace or Pace()
         self.arrived = asyncio.Event()
         self._local = LocalDelivery(database, clock)
+        self._spread_after: dict[int, float] = {}
         self._senders: dict[int, Sender] = {}
         self._running: dict[int | str, asyncio.Task[None]] = {}
 
@@ -92,35 +102,107 @@ class Router:
         async with self._database.connection() as connection:
             work = await statements.transmission_work(connection)
         for destination in work:
-            self._dispatch(destination)
+            await self._dispatch(destination)
         for number in self._senders.keys() - {destination.destination_no for destination in work}:
             # What it remembers is of no more use, and destinations may be many over time.
             if number not in self._running:
                 del self._senders[number]
+                self._spread_after.pop(number, None)
         return bool(self._running)
 
-    def _dispatch(self, destination: Destination) -> None:
+    async def _dispatch(self, destination: Destination) -> None:
         if destination.address == _LOCAL:
             if self._local.is_due:
                 self._start(_LOCAL, self._local.deliver)
             return
         number = destination.destination_no
+        if number in self._running:
+            return
         sender = self._senders.get(number)
         if sender is None:
             sender = self._senders[number] = Sender(self._database, number, self._clock, self._pace)
         if not self._database.greeting.is_broker_enabled:
             # The views say why by themselves.
             return
-        if destination.address is None:
-            problem = destination.problem or "9750: No route matches the service."
-            self._say(sender, number, problem)
-        elif sender.is_due:
-            mirror = (destination.mirror_address,) if destination.mirror_address else ()
-            outbound = self._outbound_to((destination.address, *mirror))
-            if outbound.is_due:
-                self._start(number, lambda: sender.send(destination, outbound))
-            elif (fault := outbound.fault) is not None:
-                self._say(sender, number, fault)
+        siblings = await self._siblings_for(destination)
+        brokers = destination.broker_instances
+        if brokers is None and len(siblings) >= _SEVERAL:
+            brokers = [sibling.broker_instance for sibling in siblings]
+        if brokers is not None:
+            if self._spread_after.get(number, 0.0) <= self._clock.monotonic():
+                self._start(number, lambda: self._spread(sender, destination, brokers))
+        elif siblings:
+            self._send(sender, destination, siblings[0])
+        elif destination.address is not None:
+            self._send(sender, destination, self._far(destination, destination.address))
+        elif destination.broker_instance is not None and not sender.has_said(str(destination.problem)):
+            self._start(number, lambda: self._give_back(sender, destination))
+        else:
+            self._say(sender, number, str(destination.problem))
+
+    async def _siblings_for(self, destination: Destination) -> list[Sibling]:
+        """Return the databases of this worker that may have the messages, before any on the network.
+
+        A route with a mirror ranks before them; the way back to a broker of this worker before all routes.
+        """
+        broker = destination.broker_instance
+        if destination.is_reply and broker is not None:
+            sibling = self._siblings.with_broker(self._database, broker)
+            if sibling is not None:
+                return [sibling]
+        if not destination.is_local or destination.mirror_address is not None:
+            return []
+        return await self._siblings.having_service(self._database, destination)
+
+    def _far(self, destination: Destination, address: str) -> Outbound:
+        mirror = (destination.mirror_address,) if destination.mirror_address else ()
+        return self._outbound_to((address, *mirror))
+
+    def _send(self, sender: Sender, destination: Destination, carrier: Carrier) -> None:
+        if not sender.is_due:
+            return
+        if carrier.is_due:
+            self._start(destination.destination_no, lambda: sender.send(destination, carrier))
+        elif (fault := carrier.fault) is not None:
+            self._say(sender, destination.destination_no, fault)
+
+    async def _spread(self, sender: Sender, destination: Destination, brokers: list[UUID]) -> None:
+        """Give each dialog that waits without a broker to one of them.
+
+        What went somewhere before there were several, and was never answered, is sent to the first.
+        """
+        number = destination.destination_no
+        try:
+            async with self._database.connection() as connection:
+                moved, stays = await statements.spread_dialogs(connection, number, brokers)
+        except psycopg.Error as error:
+            logger.warning(
+                "dialogs_not_spread", database=self._database.name, destination=number, error=line_of(error)
+            )
+            moved, stays = 0, 0
+        if moved:
+            self.arrived.set()
+            return
+        self._spread_after[number] = self._clock.monotonic() + _SPREAD_SECONDS
+        sibling = self._siblings.with_broker(self._database, brokers[0])
+        if stays and sibling is not None:
+            await sender.send(destination, sibling)
+        elif stays and destination.address is not None:
+            await sender.send(destination, self._far(destination, destination.address))
+
+    async def _give_back(self, sender: Sender, destination: Destination) -> None:
+        """Let dialogs that were given to a broker which no route leads to any more be given to another."""
+        try:
+            async with self._database.connection() as connection:
+                await statements.spread_dialogs(connection, destination.destination_no, None)
+        except psycopg.Error as error:
+            logger.warning(
+                "dialogs_not_given_back",
+                database=self._database.name,
+                destination=destination.destination_no,
+                error=line_of(error),
+            )
+        await sender.wait_because(str(destination.problem))
 
     def _say(self, sender: Sender, number: int, problem: TransportError | str) -> None:
         # What was said already is no work: a look with nothing else to do is followed by a longer pause.

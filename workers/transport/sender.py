@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from pybroker.workers.clock import Clock
     from pybroker.workers.database import Database
-    from pybroker.workers.transport.outbound import Outbound
+    from pybroker.workers.transport.carrier import Carrier
     from pybroker.workers.transport.statements import Destination, Taken
 
 LANES = 4
@@ -88,11 +88,11 @@ class Sender:
         """Whether the problem is the destination's transmission status already."""
         return str(problem) == self._status
 
-    async def send(self, destination: Destination, outbound: Outbound) -> None:
+    async def send(self, destination: Destination, carrier: Carrier) -> None:
         """Send until nothing waits, or until something is wrong; that becomes the transmission status."""
         self._has_status = self._has_status or destination.has_status
         try:
-            await outbound.open()
+            await carrier.open()
         except TransportError as fault:
             # The connection paces its own attempts, for all who want to use it.
             await self.wait_because(fault)
@@ -100,7 +100,7 @@ class Sender:
         is_through = False
         until = self._clock.monotonic() + TURN_SECONDS
         try:
-            is_through = await self._send_all(destination, outbound, until)
+            is_through = await self._send_all(destination, carrier, until)
         except TransportError as fault:
             await self.wait_because(fault)
         except psycopg.Error as error:
@@ -133,7 +133,7 @@ class Sender:
         else:
             self._status, self._has_status = text, True
 
-    async def _send_all(self, destination: Destination, outbound: Outbound, until: float) -> bool:
+    async def _send_all(self, destination: Destination, carrier: Carrier, until: float) -> bool:
         """Send in one lane, and in all of them while one is not enough; return False if something is wrong.
 
         Most of the time little waits, and looking into one lane costs a quarter of looking into four. A turn
@@ -141,9 +141,9 @@ class Sender:
         """
         has_sent = False
         while self._may_go_on(until):
-            outcome = await self._send_batch(destination, outbound, 0, 1)
+            outcome = await self._send_batch(destination, carrier, 0, 1)
             if outcome is _Outcome.FULL:
-                await self._send_in_lanes(destination, outbound, until)
+                await self._send_in_lanes(destination, carrier, until)
             elif outcome is _Outcome.STUCK:
                 return False
             elif outcome is _Outcome.EMPTY:
@@ -158,7 +158,7 @@ class Sender:
     def _may_go_on(self, until: float) -> bool:
         return self._database.greeting.is_broker_enabled and self._clock.monotonic() < until
 
-    async def _send_in_lanes(self, destination: Destination, outbound: Outbound, until: float) -> None:
+    async def _send_in_lanes(self, destination: Destination, carrier: Carrier, until: float) -> None:
         """Send in all lanes until one of them has room left.
 
         A lane that runs dry ends the others after their next batch: one lane may be enough from then
@@ -170,7 +170,7 @@ class Sender:
             nonlocal is_deep
             try:
                 while is_deep and self._may_go_on(until):
-                    outcome = await self._send_batch(destination, outbound, lane, self._lanes)
+                    outcome = await self._send_batch(destination, carrier, lane, self._lanes)
                     is_deep = is_deep and outcome is _Outcome.FULL
             finally:
                 is_deep = False
@@ -182,7 +182,7 @@ class Sender:
                 raise result
 
     async def _send_batch(
-        self, destination: Destination, outbound: Outbound, lane: int, lanes: int
+        self, destination: Destination, carrier: Carrier, lane: int, lanes: int
     ) -> _Outcome:
         async with self._database.connection() as connection:
             taken = await statements.take(
@@ -202,7 +202,7 @@ class Sender:
             self._resends.sent(endpoint_nos)
             return _batch(number, from_broker, destination, taken)
 
-        ack = await outbound.exchange(batch)
+        ack = await carrier.exchange(batch)
         if not await self._settle(taken, ack):
             # None of them is due: what lies behind them may go.
             return _Outcome.PART if self._resends.waiting() else _Outcome.STUCK

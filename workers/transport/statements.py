@@ -62,6 +62,9 @@ class Destination:
     broker_instance: UUID | None
     address: str | None
     mirror_address: str | None
+    is_local: bool
+    broker_instances: list[UUID] | None
+    is_reply: bool
     problem: str | None
     has_status: bool
 
@@ -121,8 +124,8 @@ async def transmission_work(connection: AsyncConnection[Any]) -> list[Destinatio
     """Return the destinations that messages wait for."""
     async with connection.cursor(row_factory=class_row(Destination)) as cursor:
         await cursor.execute(
-            "select destination_no, service_name, broker_instance, address, mirror_address, problem,"
-            " has_status from broker_private.transmission_work()"
+            "select destination_no, service_name, broker_instance, address, mirror_address, is_local,"
+            " broker_instances, is_reply, problem, has_status from broker_private.transmission_work()"
         )
         return await cursor.fetchall()
 
@@ -240,6 +243,21 @@ async def set_destination_status(
     await connection.execute(
         "select broker_private.set_destination_status(%s::integer, %s::text)", (destination, text)
     )
+
+
+async def spread_dialogs(
+    connection: AsyncConnection[Any], destination: int, brokers: Sequence[UUID] | None
+) -> tuple[int, int]:
+    """Give the dialogs that wait for a destination to one broker each.
+
+    Returns how many were given, and how many can't be, as they went somewhere already.
+    """
+    cursor = await connection.execute(
+        "select moved, stays from broker_private.spread_dialogs(%s::integer, %s::uuid[])",
+        (destination, None if brokers is None else list(brokers)),
+    )
+    moved, stays = await anext(cursor)
+    return moved, stays
 
 
 async def has_service(connection: AsyncConnection[Any], service_name: str) -> bool:

@@ -1,0 +1,56 @@
+-- broker_private.spread_dialogs(destination, broker instances): gives dialogs that wait for a service without a broker to one broker each, at random and for good;
+-- with null, gives back to the service alone what was given to a broker that no route leads to. moved: the dialogs that were given; stays: those that
+-- went somewhere already and were never answered, which no other broker may get.
+-- A dialog that a broker has acknowledged goes to that one. What somebody else holds is left for the next time, so this waits for nobody.
+-- Locks: as SEND and take do: the group, then the endpoint's own row and the counter that take holds while it notes where a dialog goes.
+create or replace function broker_private.spread_dialogs(
+  destination integer, broker_instances uuid[], out moved integer, out stays integer
+)
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
+as $$
+declare
+  most constant integer := 1000;
+  place broker_private.destinations%rowtype;
+  e broker_private.endpoints%rowtype;
+  endpoint bigint;
+  chosen uuid;
+  new_place integer;
+begin
+  moved := 0;
+  stays := 0;
+  select d.* into place from broker_private.destinations d where d.destination_no = destination;
+  for endpoint in
+    select t.endpoint_no from broker_private.transmission_messages t
+    where t.destination_no = destination
+    group by t.endpoint_no
+    order by min(t.id)
+    limit most
+  loop
+    perform
+    from broker_private.groups g
+    join broker_private.endpoints x on x.group_no = g.group_no
+    where x.endpoint_no = endpoint
+    for update of g skip locked;
+    continue when not found;
+    perform from broker_private.sequence_counters n where n.endpoint_no = endpoint and n.kind = 'A' for update skip locked;
+    continue when not found;
+    select x.* into e from broker_private.endpoints x where x.endpoint_no = endpoint;
+    select f.far_broker_instance into chosen from broker_private.far_events f where f.endpoint_no = endpoint and f.event = 'B';
+    if chosen is null then
+      if exists (select from broker_private.far_events f where f.endpoint_no = endpoint and f.event = 'S') then
+        stays := stays + 1;
+        continue;
+      end if;
+      chosen := coalesce(e.far_broker_instance, broker_instances[1 + floor(random() * cardinality(broker_instances))::integer]);
+    end if;
+    continue when e.destination_no <> destination or chosen is not distinct from place.broker_instance;
+    new_place := broker_private.destination_of(e.far_service, chosen);
+    update broker_private.endpoints x set destination_no = new_place where x.endpoint_no = endpoint;
+    update broker_private.transmission_messages t set destination_no = new_place where t.endpoint_no = endpoint;
+    moved := moved + 1;
+  end loop;
+end
+$$;
