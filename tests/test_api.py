@@ -74,6 +74,7 @@ OWN_COLUMNS = {
     " message_id message_enqueue_time",
     "queue_depths": "queue_name ready retained incomplete oldest_enqueue_time is_estimate",
     "databases": "name service_broker_guid is_broker_enabled is_broker_priority_honored",
+    "routes": "scope",
     "service_queues": "poison_action scaling watchdog",
     "depths": "name depth oldest_enqueue_time is_estimate",
     "quarantine": "conversation_handle conversation_group_id queue_name service_name far_service message_type_name"

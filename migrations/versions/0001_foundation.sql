@@ -285,6 +285,8 @@ create table broker_private.routes (
   scope text not null default 'DATABASE' check (scope in ('DATABASE', 'WORKER'))
 );
 insert into broker_private.routes (name, address) values ('AutoCreatedLocal', 'LOCAL');
+-- Of what comes from outside, to a worker whose home this database is: as AutoCreatedLocal of msdb, everything that the worker serves can be reached.
+insert into broker_private.routes (name, address, scope) values ('AutoCreatedWorker', 'LOCAL', 'WORKER');
 
 -- Which level a dialog gets; null is ANY. Of several that match the one with the contract comes first, then the one with the
 -- local service, then the one with the remote service.

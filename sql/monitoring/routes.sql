@@ -1,4 +1,5 @@
--- broker.routes: the routes, as sys.routes. lifetime is when the route expires.
+-- broker.routes: the routes, as sys.routes. lifetime is when the route expires. scope: whether it is for what
+-- this database sends (DATABASE), or for what comes from outside to the worker whose home it is (WORKER).
 create or replace view broker.routes as
 select
   r.name,
@@ -8,5 +9,6 @@ select
   r.broker_instance,
   r.expires_at as lifetime,
   r.address,
-  r.mirror_address
+  r.mirror_address,
+  r.scope
 from broker_private.routes r;

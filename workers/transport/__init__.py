@@ -50,7 +50,7 @@ class Transport:
         self._clock = clock or Clock()
         self._pace = pace or Pace()
         self._outbounds: dict[tuple[str, ...], Outbound] = {}
-        receiver = Receiver(databases)
+        receiver = Receiver(databases, self._clock)
         self._endpoint = HomeEndpoint(home, databases, key_directory, receiver.serve, self._clock)
         siblings = Siblings(databases, receiver, self._clock)
         self._routers = {

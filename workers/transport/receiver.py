@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from structlog.typing import FilteringBoundLogger
 
+    from pybroker.workers.clock import Clock
     from pybroker.workers.database import Database
     from pybroker.workers.transport.link import Link
 
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 _SILENCE_SECONDS = 60.0
 # Deliveries at once for each database: enough to keep it busy, while senders still find connections.
 _DELIVERIES = 6
+# Seconds for which a route is remembered, and how many are.
+_REMEMBERED = 1.0
+_MOST_REMEMBERED = 10_000
+_LOCAL = "LOCAL"
 
 logger: FilteringBoundLogger = structlog.get_logger()
 
@@ -32,8 +37,16 @@ logger: FilteringBoundLogger = structlog.get_logger()
 class Receiver:
     """Takes batches from accepted links and delivers them into the databases of this worker."""
 
-    def __init__(self, databases: Sequence[Database]) -> None:
+    def __init__(self, databases: Sequence[Database], clock: Clock) -> None:
+        """Prepare.
+
+        Args:
+            databases: all that the worker serves; the first is its home, which has its routes.
+            clock: says how long a route is remembered.
+        """
         self._databases = databases
+        self._clock = clock
+        self._routes: dict[tuple[str, bytes | None], tuple[float, str | None]] = {}
         self._deliveries = {database: asyncio.Semaphore(_DELIVERIES) for database in databases}
 
     async def serve(self, link: Link) -> None:
@@ -130,8 +143,36 @@ class Receiver:
             delivered.fault_is_final,
         )
 
+    async def _route_of(self, batch: wire.Batch) -> str | None:
+        """Return the address that the worker's own routes give to what comes from outside."""
+        now = self._clock.monotonic()
+        key = (batch.to_service, batch.to_broker)
+        until, address = self._routes.get(key, (now, None))
+        if until > now:
+            return address
+        broker = None if batch.to_broker is None else UUID(bytes=batch.to_broker)
+        async with self._databases[0].connection() as connection:
+            address = await statements.route_from_outside(connection, batch.to_service, broker)
+        if len(self._routes) >= _MOST_REMEMBERED:
+            self._routes.clear()
+        self._routes[key] = (now + _REMEMBERED, address)
+        return address
+
     async def _database_for(self, batch: wire.Batch) -> Database:
         """Return the served database that a batch is for: by broker instance, or by service name."""
+        address = await self._route_of(batch)
+        if address is None:
+            raise TransportError(
+                faults.NO_ROUTE,
+                f'No route of this worker leads to the service "{batch.to_service}".'
+                " One of scope WORKER in its home database would.",
+            )
+        if address != _LOCAL:
+            raise TransportError(
+                faults.FORWARDING_DISABLED,
+                f'The service "{batch.to_service}" is at {address} by a route of this worker,'
+                " and message forwarding is disabled.",
+            )
         if batch.to_broker is not None:
             broker = UUID(bytes=batch.to_broker)
             for database in self._databases:

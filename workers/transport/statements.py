@@ -260,6 +260,17 @@ async def spread_dialogs(
     return moved, stays
 
 
+async def route_from_outside(
+    connection: AsyncConnection[Any], service_name: str, broker: UUID | None
+) -> str | None:
+    """Return where a worker takes what comes from outside, by the routes of this home database."""
+    cursor = await connection.execute(
+        "select broker_private.route_from_outside(%s::text, %s::uuid)", (service_name, broker)
+    )
+    (address,) = await anext(cursor)
+    return None if address is None else str(address)
+
+
 async def has_service(connection: AsyncConnection[Any], service_name: str) -> bool:
     """Return whether the database has a service of that name."""
     cursor = await connection.execute("select from broker.services where name = %s", (service_name,))

@@ -1,0 +1,60 @@
+"""Section G at the side that messages come to: the worker's own routes say what it takes from outside."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.brokers import Site, two_sites
+from tests.shop import until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pybroker.embedded import EmbeddedServer
+
+
+@pytest.fixture(scope="module")
+def sites(
+    tmp_path_factory: pytest.TempPathFactory, server_for: Callable[[str, int], EmbeddedServer]
+) -> Iterator[tuple[Site, Site]]:
+    with two_sites(tmp_path_factory.mktemp("sites"), server_for=server_for) as (shop, warehouse):
+        shop.start_worker()
+        warehouse.start_worker()
+        yield shop, warehouse
+
+
+def test_row_109_edge_055_what_comes_from_outside_goes_by_the_routes_of_the_worker(
+    sites: tuple[Site, Site],
+) -> None:
+    shop, warehouse = sites
+    warehouse.psql.rows("select broker.drop_route('AutoCreatedWorker')")
+    dialog = shop.psql.value("select broker.begin_dialog('//shop', '//warehouse', 'ordering')")
+    shop.psql.send(dialog, "order", b"hello")
+
+    def status() -> str:
+        text: str = shop.psql.value("select broker.get_transmission_status(%s)", dialog)
+        return text[:4]
+
+    until(lambda: status() == "9750")
+    warehouse.psql.rows(
+        "select broker.create_route('far', 'tcp://127.0.0.1:1', service_name => '//warehouse', scope => 'WORKER')"
+    )
+    until(lambda: status() == "9792")
+    warehouse.psql.rows("select broker.alter_route('far', address => 'LOCAL')")
+    assert warehouse.psql.bodies(timeout="30 s") == [b"hello"]
+    warehouse.psql.rows(
+        "select broker.drop_route('far'), broker.create_route('AutoCreatedWorker', 'LOCAL', scope => 'WORKER')"
+    )
+
+
+def test_row_111_the_name_of_a_service_may_say_where_it_is(sites: tuple[Site, Site]) -> None:
+    shop, warehouse = sites
+    name = f"tcp://127.0.0.1:{warehouse.port}/stock"
+    warehouse.psql.rows("select broker.create_queue('stock')")
+    warehouse.psql.rows("select broker.create_service(%s, 'stock', '{ordering}')", name)
+    shop.psql.rows("select broker.create_route('by name', 'TRANSPORT')")
+    dialog = shop.psql.value("select broker.begin_dialog('//shop', %s, 'ordering')", name)
+    shop.psql.send(dialog, "order", b"hello")
+    assert warehouse.psql.bodies("stock", timeout="30 s") == [b"hello"]
