@@ -58,3 +58,18 @@ def test_row_111_the_name_of_a_service_may_say_where_it_is(sites: tuple[Site, Si
     dialog = shop.psql.value("select broker.begin_dialog('//shop', %s, 'ordering')", name)
     shop.psql.send(dialog, "order", b"hello")
     assert warehouse.psql.bodies("stock", timeout="30 s") == [b"hello"]
+
+
+def test_row_117_acknowledgements_need_no_route_back(sites: tuple[Site, Site]) -> None:
+    shop, warehouse = sites
+    warehouse.psql.rows("select broker.drop_route('//shop')")
+    dialog = shop.psql.value("select broker.begin_dialog('//shop', '//warehouse', 'ordering')")
+    shop.psql.send(dialog, "order", b"hello")
+    ((handle,),) = warehouse.psql.rows(
+        "select conversation_handle from broker.receive('warehouse', timeout => '30 s')"
+    )
+    until(lambda: shop.psql.rows("select * from broker.transmission_queue") == [])
+    warehouse.psql.send(handle, "ack", b"answer")
+    until(lambda: "9793" in warehouse.psql.value("select broker.get_transmission_status(%s)", handle))
+    warehouse.route("//shop", shop)
+    assert shop.psql.bodies("shop", timeout="30 s") == [b"answer"]

@@ -164,6 +164,14 @@ def test_row_106_edge_061_a_disabled_database_is_waited_for_if_it_is_named(sibli
     assert one.bodies("//sleeping", timeout="30 s") == [b"hello"]
 
 
+def test_edge_087_no_key_is_asked_for_between_databases_of_a_worker(siblings: Siblings) -> None:
+    home, one, _ = siblings
+    service(home, "//keyless")
+    service(one, "//open")
+    begun(home, "//keyless", "//open", encryption=True)
+    assert one.bodies("//open", timeout="30 s") == [b"hello"]
+
+
 def test_rows_106_115_edge_047_the_service_may_come_later(siblings: Siblings) -> None:
     home, _, other = siblings
     service(home, "//early")
