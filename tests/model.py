@@ -263,11 +263,11 @@ class View:
         self._lock_group_of(endpoint)
         if self.state(endpoint) in {"DO", "CD"}:
             raise Refusal("S8458")
-        self.put("timer", endpoint, endpoint)
+        self.put("timer", endpoint, (next(self.model._order), endpoint))
 
     def fire_timers(self) -> None:
-        """What a worker does: all timers are over, and those that another session has in hand are left out."""
-        for endpoint in self.all("timer"):
+        """What a worker does: all timers are over, the first one first, and those that another session has in hand are left out."""
+        for _, endpoint in sorted(self.all("timer")):
             e: Endpoint = self.get("endpoint", endpoint)
             is_held = self.model.is_written_by_another(self.session, ("timer", endpoint))
             if is_held or not self.get("queue", e.side):

@@ -62,7 +62,7 @@ ON_DIALOGS = {
     "receive_from_group": 3,
     "end_conversation": 3,
     "move_conversation": 2,
-    "begin_conversation_timer": 2,
+    "begin_conversation_timer": 5,
 }
 ON_TRANSACTIONS = {
     "commit": 8,
@@ -79,7 +79,7 @@ OTHERS = {
     "get_conversation_group": 2,
     "alter_queue": 3,
     "retry": 1,
-    "fire_timers": 2,
+    "fire_timers": 5,
 }
 WEIGHTS = ON_DIALOGS | ON_TRANSACTIONS | OTHERS
 
