@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pybroker.embedded import EmbeddedServer
-from tests.shop import DIALOG_TIMER, Session, until
+from tests.shop import DIALOG_TIMER, ERROR, Session, until
 
 if TYPE_CHECKING:
     from tests.conftest import Database
@@ -180,6 +180,35 @@ def test_the_page_on_conversations(database: Database) -> None:
     assert printed[11][0].startswith(waiting)
     assert printed[11][0] == waiting + printed[11][1]
     assert printed[12] == ["8"]
+
+
+def test_the_statements_of_the_page_on_poison_messages(database: Database) -> None:
+    """The page's order: a queue that five rollbacks turned off, the culprit found and ended, then quarantine."""
+    text = (ROOT / "docs/poison-messages.md").read_text(encoding="utf-8")
+    end_culprit, quarantine = re.findall(r"```sql\n(.*?)```", text, re.DOTALL)
+    (script,) = blocks("README.md", "psql")
+    with database.connect() as connection, database.connect(autocommit=False) as reader:
+        session = Session(connection)
+        session.rows(script[: script.index("-- The shop begins")])
+        dialog = session.value(
+            "select broker.begin_dialog('//shop/orders', '//warehouse/fulfilment', '//shop/ordering')"
+        )
+        session.send(dialog, "//shop/order", b"culprit")
+        for _ in range(5):
+            reader.execute("select broker.receive('fulfilment')")
+            reader.rollback()
+        assert session.refused("select broker.receive('fulfilment')") == "S9617"
+        psql = Psql(database)
+        found, *_ = psql.type(end_culprit[: end_culprit.index("rollback;")] + "rollback;")
+        handle, _, body = found.split("|")
+        assert (handle, body) == (str(session.handle_of(dialog)), "culprit")
+        psql.type(end_culprit[end_culprit.index("rollback;\n") + len("rollback;\n") :].replace("…", handle))
+        psql.type(quarantine)
+        psql.close()
+        assert [kind for kind, _, _ in session.receive("orders")] == [ERROR]
+        assert session.value("select poison_action from broker.service_queues where name = 'fulfilment'") == (
+            "QUARANTINE"
+        )
 
 
 def test_two_databases_typed_by_hand(tmp_path: Path) -> None:
