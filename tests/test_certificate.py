@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
@@ -59,11 +59,14 @@ class Identity:
         begins: timedelta = -DAY,
         ends: timedelta = DAY,
         subject: str | None = None,
+        *,
+        key: Any = None,
     ) -> None:
         self.directory = directory
         self.name = name
         directory.mkdir(exist_ok=True)
-        self.key = ec.generate_private_key(ec.SECP256R1())
+        self.key = key or ec.generate_private_key(ec.SECP256R1())
+        digest = None if isinstance(self.key, ed25519.Ed25519PrivateKey) else hashes.SHA256()
         title = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject or name)])
         now = datetime.now(UTC)
         made = (
@@ -74,7 +77,7 @@ class Identity:
             .serial_number(x509.random_serial_number())
             .not_valid_before(now + begins)
             .not_valid_after(now + ends)
-            .sign(self.key, hashes.SHA256())
+            .sign(self.key, digest)
         )
         self.pem = made.public_bytes(Encoding.PEM).decode()
         self.path = private_key_path(directory, name)

@@ -19,10 +19,9 @@ begin
     perform broker_private.refuse(
       153, format('"%s" is not a listener_ip.', coalesce(ip, 'NULL')), 'Use ALL, or an IPv4 or IPv6 address of the worker''s machine.'
     );
-  elsif encryption_mode is distinct from 'REQUIRED' then
+  elsif encryption_mode is null or encryption_mode not in ('DISABLED', 'SUPPORTED', 'REQUIRED') then
     perform broker_private.refuse(
-      153, format('The encryption "%s" of the endpoint is not available.', coalesce(encryption_mode, 'NULL')),
-      'Use REQUIRED: workers talk by TLS only. DISABLED and SUPPORTED are not built yet.'
+      153, format('"%s" is not an encryption of an endpoint.', coalesce(encryption_mode, 'NULL')), 'Use REQUIRED, SUPPORTED or DISABLED.'
     );
   elsif forwarding is distinct from false then
     perform broker_private.refuse(153, 'Message forwarding is not available.', 'Use false: forwarding is not built yet.');

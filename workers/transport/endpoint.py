@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import structlog
 
-from pybroker.workers.transport import faults, link, statements, wire
+from pybroker.workers.transport import faults, handshake, link, statements, wire
 from pybroker.workers.transport.faults import OwnSideError, TransportError, line_of, trace_of
 from pybroker.workers.transport.security import Credentials, load_credentials, private_key_path
 from pybroker.workers.transport.tls import READ_BYTES
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 REFRESH_SECONDS = 2.0
 # Batches that a far side may have unanswered on one connection: it bounds what a peer can make us hold.
 WINDOW = 16
-# Who has not yet proved who he is costs a handshake; more than this many at once are turned away.
+# Who has not yet proved who he is costs memory and a handshake. When one more comes, the one who takes
+# longest goes: a peer proves itself in a few round trips, so however many are silent, they keep nobody out.
 _STRANGERS = 64
 
 logger: FilteringBoundLogger = structlog.get_logger()
@@ -69,7 +70,8 @@ class HomeEndpoint:
         # Weakly: a link that was opened belongs to the sending side, and is forgotten with it.
         self._links: weakref.WeakSet[Link] = weakref.WeakSet()
         self._callers: set[asyncio.Task[None]] = set()
-        self._strangers = 0
+        self._strangers: dict[asyncio.Task[None], None] = {}
+        self._dropped = 0
 
     async def run(self) -> None:
         """Follow the home database until cancelled; then close the listener and every link."""
@@ -96,6 +98,9 @@ class HomeEndpoint:
             self._seen = seen
         self._was_read.set()
         await self._listen()
+        if self._dropped:
+            logger.warning("strangers_dropped", connections=self._dropped, at_once=_STRANGERS)
+            self._dropped = 0
 
     async def connect(self, address: str) -> Link:
         """Open a link to `tcp://host:port`.
@@ -147,6 +152,10 @@ class HomeEndpoint:
                 if self._credentials is None:
                     raise self._fault.again()
                 self._credentials.admit(each.certificate)
+                if each.encryption == "NONE":
+                    handshake.refuse_without_encryption(
+                        self._credentials.endpoint.encryption, each.far.encryption
+                    )
             except TransportError as fault:
                 self._links.discard(each)
                 _log_refusal(each.address, fault)
@@ -192,12 +201,19 @@ class HomeEndpoint:
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         credentials = self._credentials
-        if credentials is None or self._strangers >= _STRANGERS:
+        if credentials is None:
             writer.transport.abort()
             return
+        if len(self._strangers) >= _STRANGERS:
+            slowest = next(iter(self._strangers))
+            del self._strangers[slowest]
+            slowest.cancel()
+            self._dropped += 1
         # A task of our own: asyncio reports one of its own that is cancelled as an accident.
         task = asyncio.create_task(self._greet(reader, writer, credentials))
         self._callers.add(task)
+        self._strangers[task] = None
+        task.add_done_callback(lambda done: self._strangers.pop(done, None))
         task.add_done_callback(self._callers.discard)
         # Also for one that is cancelled before it has begun, and so never came to close anything.
         task.add_done_callback(lambda _: writer.transport.abort())
@@ -205,14 +221,13 @@ class HomeEndpoint:
     async def _greet(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, credentials: Credentials
     ) -> None:
-        self._strangers += 1
         try:
             caller = await link.accept(reader, writer, credentials, self._hello(credentials))
         except TransportError as fault:
             _log_refusal(link.caller_address(writer), fault)
             return
-        finally:
-            self._strangers -= 1
+        if (task := asyncio.current_task()) is not None:
+            self._strangers.pop(task, None)
         # The rows may have changed during the handshake, when this link was not yet in the set.
         if credentials is not self._credentials:
             await caller.close(TransportError(faults.NOT_VERIFIED, "The endpoint changed; connect again."))

@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 import socket
 import ssl
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
-from pybroker.workers.transport import faults, wire
+from pybroker.workers.transport import faults, handshake, wire
 from pybroker.workers.transport.faults import TransportError
+from pybroker.workers.transport.plain import PlainStream
 from pybroker.workers.transport.security import alert_fault, verification_fault
 from pybroker.workers.transport.tls import READ_BYTES, TlsStream
 
@@ -18,10 +19,21 @@ if TYPE_CHECKING:
     from pybroker.workers.transport.security import Credentials, Peer
     from pybroker.workers.transport.wire import Frame, Hello
 
+    Stream = TlsStream | PlainStream
+
+_Expected = TypeVar("_Expected", wire.Hello, wire.Challenge, wire.Proof)
+
 _CONNECT_SECONDS = 10.0
 _GREETING_SECONDS = 10.0
 # Seconds, and milliseconds for what the far host does not confirm: about 45 s until a dead host is noticed.
 _KEEPALIVE = {"TCP_KEEPIDLE": 20, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 45_000}
+
+
+class _EncryptionIsDisabledError(TransportError):
+    """The accepting side has encryption disabled, and the connecting side has begun with TLS."""
+
+    def __init__(self, number: int = faults.NOTHING_IN_COMMON, text: str = "") -> None:
+        super().__init__(number, text or "One endpoint asks for encryption, and the other has it disabled.")
 
 
 class Link:
@@ -31,12 +43,13 @@ class Link:
         address: The far side's address, for people.
         peer: Whom the far side's certificate stands for.
         certificate: The far side's certificate as DER.
+        encryption: The cipher of the connection, or NONE.
         far: The far side's Hello.
     """
 
     def __init__(
         self,
-        stream: TlsStream,
+        stream: Stream,
         decoder: wire.FrameDecoder,
         address: str,
         peer: Peer,
@@ -48,6 +61,7 @@ class Link:
         self.address = address
         self.peer = peer
         self.certificate = stream.peer_certificate
+        self.encryption = stream.encryption
         self.far = far
 
     @property
@@ -103,8 +117,23 @@ async def connect(address: str, credentials: Credentials, hello: Hello) -> Link:
             others, one of the two sides refused the other.
     """
     credentials.check_own_validity()
+    mode = credentials.endpoint.encryption
+    try:
+        return await _connect(address, credentials, hello, is_encrypted=mode != "DISABLED")
+    except _EncryptionIsDisabledError:
+        if mode == "REQUIRED":
+            raise
+        # Nobody on the line gains by saying so falsely: the proofs in the clear say what each side could do.
+        return await _connect(address, credentials, hello, is_encrypted=False)
+
+
+async def _connect(address: str, credentials: Credentials, hello: Hello, *, is_encrypted: bool) -> Link:
     reader, writer = await _open(address)
-    stream = TlsStream(reader, writer, credentials.client_context, server_side=False)
+    stream: Stream
+    if is_encrypted:
+        stream = TlsStream(reader, writer, credentials.client_context, server_side=False)
+    else:
+        stream = PlainStream(reader, writer)
     try:
         async with asyncio.timeout(_GREETING_SECONDS):
             return await _greet(stream, address, credentials, hello, speaks_first=False)
@@ -130,9 +159,19 @@ async def accept(
     """
     address = caller_address(writer)
     _keep_alive(writer)
-    stream = TlsStream(reader, writer, credentials.server_context, server_side=True)
+    stream: Stream = PlainStream(reader, writer)
     try:
         async with asyncio.timeout(_GREETING_SECONDS):
+            first = await reader.read(1)
+            if first == handshake.CLEAR_FIRST_BYTE:
+                stream = PlainStream(reader, writer, first)
+            elif credentials.endpoint.encryption == "DISABLED":
+                # Read first: closed with unread bytes, the connection would be reset, and the alert lost.
+                await reader.read(READ_BYTES)
+                await stream.write(handshake.ENCRYPTION_IS_DISABLED)
+                raise _EncryptionIsDisabledError  # noqa: TRY301 - closed and told as any other refusal
+            else:
+                stream = TlsStream(reader, writer, credentials.server_context, server_side=True, first=first)
             return await _greet(stream, address, credentials, hello, speaks_first=True)
     except TransportError:
         await stream.close()
@@ -190,29 +229,29 @@ async def _open(address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWrite
 
 
 async def _greet(
-    stream: TlsStream, address: str, credentials: Credentials, hello: Hello, *, speaks_first: bool
+    stream: Stream, address: str, credentials: Credentials, hello: Hello, *, speaks_first: bool
 ) -> Link:
     """Shake hands and exchange Hellos.
 
     The accepting side speaks first: a connecting side that has sent nothing when it is refused can read the
     reason, while unread bytes of its own would make the far kernel answer with a reset.
     """
-    await stream.handshake()
+    decoder = wire.FrameDecoder()
+    claimed = None
     try:
+        if isinstance(stream, PlainStream):
+            claimed = await _prove(stream, decoder, address, credentials, accepts=speaks_first)
+        else:
+            await stream.handshake()
         peer = credentials.admit(stream.peer_certificate)
     except TransportError as fault:
         await _refuse(stream, fault)
         raise
-    decoder = wire.FrameDecoder()
     if speaks_first:
         await _send(stream, hello, wire.HELLO_FRAME_BYTES)
-    far = await _receive(stream, decoder)
-    if isinstance(far, wire.Refusal):
-        raise TransportError(far.error_number, f"Refused by {address}: {far.text}")
-    if not isinstance(far, wire.Hello):
-        raise TransportError(faults.RECEIVE_FAILED, f"{address} did not say Hello.")
+    far = await _expect(stream, decoder, wire.Hello, address)
     try:
-        _check_common_ground(hello, far)
+        _check_common_ground(hello, far, claimed)
     except TransportError as fault:
         await _refuse(stream, fault)
         raise
@@ -222,7 +261,49 @@ async def _greet(
     return Link(stream, decoder, address, peer, far)
 
 
-def _check_common_ground(own: Hello, far: Hello) -> None:
+async def _prove(
+    stream: PlainStream,
+    decoder: wire.FrameDecoder,
+    address: str,
+    credentials: Credentials,
+    *,
+    accepts: bool,
+) -> wire.Challenge:
+    """Exchange challenges and proofs; return the far side's challenge, whose certificate is then proven."""
+    own = handshake.challenge(credentials)
+    if not accepts:
+        await _send(stream, own, wire.HELLO_FRAME_BYTES)
+    far = await _expect(stream, decoder, wire.Challenge, address)
+    handshake.refuse_without_encryption(own.encryption, far.encryption)
+    # Strangers are refused before their keys are used for anything.
+    credentials.admit(far.certificate)
+    connecting, accepting = (far, own) if accepts else (own, far)
+    proof = wire.Proof(handshake.sign(credentials, connecting, accepting, accepts=accepts))
+    if accepts:
+        await _send(stream, own, wire.HELLO_FRAME_BYTES)
+        await _send(stream, proof, wire.HELLO_FRAME_BYTES)
+    shown = await _expect(stream, decoder, wire.Proof, address)
+    handshake.verify(connecting, accepting, shown.signature, accepts=not accepts)
+    if not accepts:
+        await _send(stream, proof, wire.HELLO_FRAME_BYTES)
+    stream.peer_certificate = far.certificate
+    return far
+
+
+async def _expect(
+    stream: Stream, decoder: wire.FrameDecoder, kind: type[_Expected], address: str
+) -> _Expected:
+    frame = await _receive(stream, decoder)
+    if isinstance(frame, wire.Refusal):
+        raise TransportError(frame.error_number, f"Refused by {address}: {frame.text}")
+    if not isinstance(frame, kind):
+        raise TransportError(faults.RECEIVE_FAILED, f"{address} did not say {kind.__name__}.")
+    return frame
+
+
+def _check_common_ground(own: Hello, far: Hello, claimed: wire.Challenge | None) -> None:
+    if claimed is not None and claimed.encryption != far.encryption:
+        raise TransportError(faults.CORRUPTED, "The far endpoint said two things about encryption.")
     version = min(own.version, far.version)
     if version < max(own.oldest_version, far.oldest_version):
         raise TransportError(
@@ -236,7 +317,7 @@ def _check_common_ground(own: Hello, far: Hello) -> None:
         )
 
 
-async def _send(stream: TlsStream, frame: Frame, maximum_bytes: int) -> None:
+async def _send(stream: Stream, frame: Frame, maximum_bytes: int) -> None:
     try:
         encoded = wire.encode(frame, maximum_bytes)
         await stream.write(encoded)
@@ -246,7 +327,7 @@ async def _send(stream: TlsStream, frame: Frame, maximum_bytes: int) -> None:
         raise TransportError(faults.SEND_FAILED, f"The connection was lost: {_reason(error)}.") from error
 
 
-async def _receive(stream: TlsStream, decoder: wire.FrameDecoder) -> Frame | None:
+async def _receive(stream: Stream, decoder: wire.FrameDecoder) -> Frame | None:
     try:
         while (frame := decoder.next_frame()) is None:
             data = await stream.read()
@@ -259,7 +340,7 @@ async def _receive(stream: TlsStream, decoder: wire.FrameDecoder) -> Frame | Non
     return frame
 
 
-async def _refuse(stream: TlsStream, fault: TransportError) -> None:
+async def _refuse(stream: Stream, fault: TransportError) -> None:
     # Who is refused may be gone; the refusal stands all the same.
     with contextlib.suppress(TransportError, TimeoutError):
         async with asyncio.timeout(1):
@@ -277,6 +358,8 @@ def _handshake_fault(error: Exception, address: str, credentials: Credentials) -
         return verification_fault(error)
     # A connection that was cut off is an SSLEOFError, and not TLS's own fault.
     if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
+        if (error.reason or "").endswith(handshake.ENCRYPTION_IS_DISABLED_REASON):
+            return _EncryptionIsDisabledError()
         return alert_fault(error, credentials)
     return TransportError(
         faults.RECEIVE_FAILED,

@@ -11,7 +11,7 @@ import os
 import ssl
 import stat
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
     from structlog.typing import FilteringBoundLogger
 
     from pybroker.workers.transport.wire import Encryption
@@ -82,6 +83,7 @@ class Credentials:
         endpoint: The endpoint that it was made for.
         certificate: The endpoint's own certificate.
         peers: Who is known, by the SHA-256 of his certificate as DER.
+        key: The private key of the certificate.
     """
 
     endpoint: Endpoint
@@ -89,6 +91,8 @@ class Credentials:
     client_context: ssl.SSLContext
     server_context: ssl.SSLContext
     peers: Mapping[bytes, Peer]
+    # No log may print it.
+    key: PrivateKeyTypes = field(repr=False)
 
     def admit(self, certificate: bytes) -> Peer:
         """Return whose certificate (as DER) this is.
@@ -170,7 +174,7 @@ def load_credentials(
     if endpoint.state == "STOPPED":
         raise TransportError(faults.ENDPOINT_STOPPED, f'The endpoint "{endpoint.name}" is stopped.')
     certificate = _own_certificate(endpoint)
-    key_path = _checked_key(endpoint, certificate, key_directory)
+    key_path, key = _checked_key(endpoint, certificate, key_directory)
     peers, anchors = _known(certificates)
     contexts = []
     for side in (ssl.PROTOCOL_TLS_CLIENT, ssl.PROTOCOL_TLS_SERVER):
@@ -187,7 +191,7 @@ def load_credentials(
         _load_own(context, certificate, key_path)
         contexts.append(context)
     contexts[1].num_tickets = 0
-    return Credentials(endpoint, certificate, contexts[0], contexts[1], peers)
+    return Credentials(endpoint, certificate, contexts[0], contexts[1], peers, key)
 
 
 def verification_fault(error: ssl.SSLCertVerificationError) -> TransportError:
@@ -236,7 +240,9 @@ def _own_certificate(endpoint: Endpoint) -> x509.Certificate:
         ) from error
 
 
-def _checked_key(endpoint: Endpoint, certificate: x509.Certificate, key_directory: Path | None) -> Path:
+def _checked_key(
+    endpoint: Endpoint, certificate: x509.Certificate, key_directory: Path | None
+) -> tuple[Path, PrivateKeyTypes]:
     name = endpoint.certificate_name
     if key_directory is None or name is None:
         raise TransportError(
@@ -273,7 +279,7 @@ def _checked_key(endpoint: Endpoint, certificate: x509.Certificate, key_director
         raise TransportError(
             faults.NO_PRIVATE_KEY, f'The key file {path} is not that of the certificate "{name}".'
         )
-    return path
+    return path, key
 
 
 def _known(certificates: Sequence[KnownCertificate]) -> tuple[dict[bytes, Peer], bytes]:

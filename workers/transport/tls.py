@@ -26,16 +26,19 @@ class TlsStream:
         context: ssl.SSLContext,
         *,
         server_side: bool,
+        first: bytes = b"",
     ) -> None:
         self._reader = reader
         self._writer = writer
         self._incoming = ssl.MemoryBIO()
+        # What was read already, to see that it is TLS.
+        self._incoming.write(first)
         self._outgoing = ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=server_side)
         # Two frames must not mix, and a large one is written in parts.
         self._writing = asyncio.Lock()
         # Bytes, by which a slow connection is told from a dead one.
-        self.received = 0
+        self.received = len(first)
         self.sent = 0
 
     async def handshake(self) -> None:
@@ -59,6 +62,12 @@ class TlsStream:
             else:
                 await self._flush()
                 return
+
+    @property
+    def encryption(self) -> str:
+        """The cipher, as TLS calls it."""
+        cipher = self._tls.cipher()
+        return cipher[0] if cipher else "NONE"
 
     @property
     def peer_certificate(self) -> bytes:

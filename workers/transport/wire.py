@@ -46,6 +46,20 @@ class Hello(msgspec.Struct, tag="hello", tag_field="frame", frozen=True):
     software: Annotated[str, msgspec.Meta(max_length=100)] = ""
 
 
+class Challenge(msgspec.Struct, tag="challenge", tag_field="frame", frozen=True):
+    """The first frame of each side without TLS, the connecting side's first: who it claims to be."""
+
+    encryption: Encryption
+    certificate: Annotated[bytes, msgspec.Meta(min_length=1, max_length=HELLO_FRAME_BYTES // 2)]
+    nonce: Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
+
+
+class Proof(msgspec.Struct, tag="proof", tag_field="frame", frozen=True):
+    """That who has sent a Challenge has its certificate's key."""
+
+    signature: Annotated[bytes, msgspec.Meta(min_length=1, max_length=4096)]
+
+
 class Batch(msgspec.Struct, tag="batch", tag_field="frame", frozen=True):
     """Messages of some dialogs for one destination; the arrays are PostgreSQL's binary arrays."""
 
@@ -94,7 +108,7 @@ class Ping(msgspec.Struct, tag="ping", tag_field="frame", frozen=True):
     is_answer: bool
 
 
-Frame = Hello | Batch | Ack | Refusal | Ping
+Frame = Hello | Challenge | Proof | Batch | Ack | Refusal | Ping
 
 _DIALOG_COLUMNS = {
     "conversation_ids": arrays.UUID,
