@@ -20,7 +20,9 @@ class Proxy:
         port: Where it listens.
         cuts_answers_after: When this many bytes went there on a connection, the next bytes that come back end it: a batch
             of that size arrives, and its acknowledgement does not. None: nothing is cut.
-        cuts: How often that happened.
+        cuts_once_after: When this many bytes went there on a connection, it is ended in their midst, once.
+        cuts: How often one of both happened.
+        carried: How many bytes went there.
     """
 
     def __init__(self, port: int) -> None:
@@ -28,7 +30,9 @@ class Proxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self.cuts_answers_after: int | None = None
+        self.cuts_once_after: int | None = None
         self.cuts = 0
+        self.carried = 0
         self._lines: set[_Line] = set()
         self._lock = threading.Lock()
         self._is_open = True
@@ -93,6 +97,12 @@ class _Line:
         with contextlib.suppress(OSError):
             while data := self._near.recv(_BYTES):
                 self._asked += len(data)
+                self._proxy.carried += len(data)
+                limit = self._proxy.cuts_once_after
+                if limit is not None and self._asked > limit:
+                    self._proxy.cuts_once_after = None
+                    self._proxy.cuts += 1
+                    break
                 self._far.sendall(data)
         self.close()
 

@@ -541,7 +541,8 @@ create index incomplete_messages_endpoint on broker_private.incomplete_messages 
 create index incomplete_messages_unchecked on broker_private.incomplete_messages (id) where not is_checked;
 create index incomplete_messages_queue on broker_private.incomplete_messages (queue_id);
 
--- Messages that came before what precedes them on their dialog, as another broker sent them: deliver handles them once that is here. Kind: M, E.
+-- Messages of another broker that came before what precedes them on their dialog: deliver handles them once that is here. Kind: M, E. And
+-- (is_whole is false) the message of a dialog of which only some pieces have come: it has no body here, they are in message_pieces.
 -- A table of its own, nearly always empty, so that an arrival finds out by one look that nothing is to be done.
 create table broker_private.early_messages (
   endpoint_no bigint not null,
@@ -553,11 +554,22 @@ create table broker_private.early_messages (
   message_type_id integer not null,
   kind "char" not null,
   size bigint not null,
+  is_whole boolean not null default true,
+  stored_bytes bigint,
   body bytea,
   primary key (endpoint_no, sequence_number)
 );
 alter table broker_private.early_messages alter column body set storage external;
 create index early_messages_queue on broker_private.early_messages (queue_id);
+
+-- The pieces that have come of the next message of a dialog, without a gap, by where in its body they begin.
+create table broker_private.message_pieces (
+  endpoint_no bigint not null,
+  piece_at bigint not null,
+  piece bytea not null,
+  primary key (endpoint_no, piece_at)
+);
+alter table broker_private.message_pieces alter column piece set storage external;
 
 -- Messages on their way. Kind: M message, E EndDialog, X Error. A row has no number: the sender's next unacknowledged
 -- number and the row's place among its endpoint's rows say it. So all rows of an endpoint have one precedence, 10 less its level, and

@@ -50,6 +50,7 @@ begin
     when 'NEW_BROKER' then
       truncate
         broker_private.endpoints, broker_private.groups, broker_private.messages, broker_private.incomplete_messages, broker_private.transmission_messages, broker_private.early_messages,
+        broker_private.message_pieces,
         broker_private.transmission_status, broker_private.sequence_counters, broker_private.far_events,
         broker_private.conversation_timers, broker_private.retained_messages, broker_private.shared_bodies,
         broker_private.quarantine, broker_private.quarantined_messages, broker_private.noted_failures,

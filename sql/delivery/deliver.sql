@@ -77,7 +77,7 @@ begin
     for update
   ) c;
 
-  if exists (select from broker_private.early_messages h where h.endpoint_no = any (endpoint_nos)) then
+  if exists (select from broker_private.early_messages h where h.endpoint_no = any (endpoint_nos) and h.is_whole) then
     early := broker_private.take_early(endpoint_nos, deliver.dialog_index, deliver.sequence_numbers, deliver.kinds);
     dialog_index := dialog_index || early.early_dialogs;
     type_index := type_index || array(select cardinality(type_names) + n from generate_series(1, cardinality(early.early_types)) n);

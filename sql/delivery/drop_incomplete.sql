@@ -9,6 +9,7 @@ set jit = off
 as $$
 begin
   delete from broker_private.early_messages h where h.endpoint_no = endpoint;
+  delete from broker_private.message_pieces p where p.endpoint_no = endpoint;
   with held as (
     select i.ctid as location from broker_private.incomplete_messages i where i.endpoint_no = endpoint for update skip locked
   ),

@@ -34,7 +34,7 @@ begin
   ) c
   where a.has_gap and a.number > c.next_number and a.number < c.next_number + 1000
     and (a.kind = 'E' and a.body is null or a.kind = 'M' and k.message_type_id is not null)
-    and (select coalesce(sum(h.size), 0) from broker_private.early_messages h where h.endpoint_no = e.endpoint_no) < 67108864
+    and (select coalesce(sum(h.size), 0) from broker_private.early_messages h where h.endpoint_no = e.endpoint_no and h.is_whole) < 67108864
   on conflict do nothing;
 end
 $$;

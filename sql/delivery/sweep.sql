@@ -60,6 +60,7 @@ begin
   delete from broker_private.noted_failures n where n.endpoint_no = any (gone);
   delete from broker_private.incomplete_messages i where i.endpoint_no = any (gone);
   delete from broker_private.early_messages h where h.endpoint_no = any (gone);
+  delete from broker_private.message_pieces p where p.endpoint_no = any (gone);
   delete from broker_private.transmission_messages t where t.endpoint_no = any (gone);
   delete from broker_private.transmission_status s where s.endpoint_no = any (gone);
   delete from broker_private.conversation_timers t where t.endpoint_no = any (gone);

@@ -1,6 +1,7 @@
 -- hot path
--- broker_private.take(destination, lane, lanes, max messages, max bytes, paused): the next batch for a destination, as arrays in one row,
--- without the endpoints in paused.
+-- broker_private.take(destination, lane, lanes, max messages, max bytes, paused, largest body): the next batch for a destination, as arrays in one row,
+-- without the endpoints in paused. With a largest body, a message with a larger one and what follows on its dialog are left out too, and those dialogs
+-- are named in large_endpoint_nos, which may be all that the row has: take_piece is for them.
 --
 -- It reads, and notes once that a dialog's messages go to another broker: from then on they never go anywhere else. A message's number is the next one that the far broker has to acknowledge on its dialog, plus the message's
 -- place among the dialog's rows: that can be worked out again as often as a batch has to be sent again. The order of rows of one dialog is
@@ -9,10 +10,12 @@
 -- Plan: next_to_leave's; counters, endpoints, services, contracts by key.
 create or replace function broker_private.take(
   destination integer, lane integer, lanes integer, max_messages integer, max_bytes bigint, paused bigint[],
+  largest_body bigint default null,
   out endpoint_nos bigint[], out conversation_ids uuid[], out from_initiator boolean[], out from_services text[],
   out to_services text[], out to_brokers uuid[], out contracts text[], out expirations timestamp with time zone[],
   out encrypted boolean[], out type_names text[], out dialog_index integer[], out type_index integer[],
-  out sequence_numbers bigint[], out kinds text, out bodies bytea[], out row_ids bigint[]
+  out sequence_numbers bigint[], out kinds text, out bodies bytea[], out row_ids bigint[],
+  out large_endpoint_nos bigint[]
 )
 returns setof record
 language plpgsql security definer
@@ -25,6 +28,7 @@ as $$
 declare
   left_out bigint[] := take.paused;
   over bigint[];
+  large_ids bigint[];
 begin
   -- A worker may have asked before this database was replaced by a copy.
   if broker_private.broker_problem() is not null then
@@ -35,7 +39,8 @@ begin
   -- So is one that the far side has ended and this side has not: its messages are held until it does, and go then. An Error is not held.
   loop
     with next as materialized (
-      select t.endpoint_no, bool_or(t.kind = 'X') as has_error
+      select t.endpoint_no, bool_or(t.kind = 'X') as has_error,
+        min(t.id) filter (where coalesce(octet_length(t.body), t.shared_size) > take.largest_body) as large_id
       from broker_private.next_to_leave(take.destination, take.lane, take.lanes, take.max_messages, left_out) t
       group by t.endpoint_no
     ),
@@ -59,8 +64,10 @@ begin
       left_out
         || array(select f.endpoint_no from fresh f where f.endpoint_no not in (select h.endpoint_no from held h))
         || array(select e.endpoint_no from ended e),
-      array(select e.endpoint_no from ended e)
-    into left_out, over;
+      array(select e.endpoint_no from ended e),
+      array(select n.endpoint_no from next n where n.large_id is not null order by n.endpoint_no),
+      array(select n.large_id from next n where n.large_id is not null order by n.endpoint_no)
+    into left_out, over, large_endpoint_nos, large_ids;
     exit when over = '{}';
   end loop;
 
@@ -70,6 +77,9 @@ begin
       sum(coalesce(octet_length(t.body), t.shared_size, 0) + 64) over (order by t.turn, t.id) as total,
       row_number() over (order by t.turn, t.id) as place
     from broker_private.next_to_leave(take.destination, take.lane, take.lanes, take.max_messages, left_out) t
+    where large_ids = '{}' or not exists (
+      select from unnest(take.large_endpoint_nos, large_ids) as l (endpoint_no, id) where l.endpoint_no = t.endpoint_no and t.id >= l.id
+    )
   ),
   batch as materialized (
     select r.id, r.endpoint_no, r.message_type_id, r.kind, r.place,
@@ -129,10 +139,11 @@ begin
   )
   select
     h.endpoint_nos, h.conversation_ids, h.from_initiator, h.from_services, h.to_services, h.to_brokers, h.contracts, h.expirations,
-    h.encrypted, t.type_names, l.dialog_index, l.type_index, l.sequence_numbers, l.kinds, l.bodies, l.row_ids
+    h.encrypted, t.type_names, l.dialog_index, l.type_index, l.sequence_numbers, l.kinds, l.bodies, l.row_ids,
+    array(select u.endpoint_no from unnest(take.large_endpoint_nos) as u (endpoint_no) where u.endpoint_no <> all (left_out))
   from headers h
   cross join types t
   cross join lines l
-  where l.row_ids is not null;
+  where l.row_ids is not null or take.large_endpoint_nos <> '{}';
 end
 $$;

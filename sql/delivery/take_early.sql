@@ -19,7 +19,7 @@ begin
   ),
   taken as (
     delete from broker_private.early_messages h
-    where h.endpoint_no = any (take_early.endpoint_nos)
+    where h.endpoint_no = any (take_early.endpoint_nos) and h.is_whole
     returning h.endpoint_no, h.sequence_number, h.kind, h.message_type_id, h.body
   )
   select

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import uuid
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -155,6 +157,21 @@ class FarBroker:
         )
         return int(answer[0])
 
+    def bring_piece(self, number: int, at: int, piece: bytes, total: int) -> tuple[int, int]:
+        """Bring a piece of a message; return the number that the target expects next, and how many bytes it has."""
+        ((answer, stored),) = self.psql.rows(
+            "select next_numbers, stored_bytes from broker_private.deliver_piece(%s, array[%s], array[true], array['//far'],"
+            " array['//warehouse'], array[null::uuid], array['ordering'], array[now() + interval '1 day'], array[true],"
+            " array['order'], '{1}', '{1}', array[%s]::bigint[], 'M', array[%s]::bytea[], %s, %s)",
+            uuid.UUID(int=1),
+            self.conversation,
+            number,
+            piece,
+            at,
+            total,
+        )
+        return int(answer[0]), stored
+
     def state(self) -> str | None:
         found = self.psql.rows(
             "select state from broker.conversation_endpoints where conversation_id = %s", self.conversation
@@ -241,3 +258,109 @@ def test_row_134_an_end_alone_opens_no_dialog(shop: Shop) -> None:
     far = FarBroker(shop)
     assert far.bring([3], "E") == 0
     assert far.state() is None
+
+
+def test_row_135_edge_026_a_message_of_which_a_part_has_come_is_seen_and_not_received(shop: Shop) -> None:
+    far = FarBroker(shop)
+    assert far.bring_piece(0, 0, b"abc", 8) == (0, 3)
+    assert far.state() == "SI"
+    assert far.rows() == [(2, 0, None)]
+    assert shop.psql.receive("warehouse") == []
+    # The line brings it again, loses one, and what follows on the dialog comes first.
+    assert far.bring_piece(0, 0, b"abc", 8) == (0, 3)
+    assert far.bring_piece(0, 6, b"gh", 8) == (0, 3)
+    assert far.bring([1]) == 0
+    assert far.bring_piece(0, 3, b"def", 8) == (0, 6)
+    assert far.bring_piece(0, 6, b"gh", 8)[0] == 2
+    assert far.state() == "CO"
+    assert shop.psql.receive("warehouse") == [("order", 0, b"abcdefgh"), ("order", 1, b"1")]
+    assert far.bring_piece(0, 0, b"abc", 8)[0] == 2
+
+
+def test_row_135_pieces_wait_for_a_queue_that_is_off_and_go_with_the_end_of_this_side(shop: Shop) -> None:
+    waiting, ended = FarBroker(shop), FarBroker(shop)
+    assert waiting.bring_piece(0, 0, b"ab", 4) == (0, 2)
+    shop.psql.rows("select broker.alter_queue('warehouse', status => false)")
+    assert waiting.bring_piece(0, 2, b"cd", 4) == (0, 4)
+    shop.psql.rows("select broker.alter_queue('warehouse', status => true)")
+    assert waiting.bring_piece(0, 4, b"", 4)[0] == 1
+    assert shop.psql.receive("warehouse") == [("order", 0, b"abcd")]
+    assert ended.bring([0]) == 1
+    assert ended.bring_piece(1, 0, b"a", 2) == (1, 1)
+    ((handle, _),) = shop.psql.rows(
+        "select conversation_handle, status from broker.queue_messages where status = 2"
+    )
+    shop.psql.end(handle)
+    assert shop.psql.rows("select from broker.queue_messages where status = 2") == []
+    assert ended.bring_piece(1, 1, b"b", 2)[0] == 2
+
+
+def test_row_135_what_is_refused_without_its_body_is_refused_with_the_first_piece(shop: Shop) -> None:
+    far = FarBroker(shop)
+    shop.psql.rows("select broker.alter_message_type('order', 'EMPTY')")
+    assert far.bring_piece(0, 0, b"a", 1000) == (0, 0)
+    assert far.state() is None
+    assert (
+        far.psql.refused(
+            "select broker_private.deliver_piece(%s, array[%s], '{true}', '{a}', '{b}', array[null::uuid], '{c}', array[now()], '{true}',"
+            " '{d}', '{1}', '{1}', '{0}', 'M', array['abc'::bytea], 0, 2)",
+            uuid.UUID(int=1),
+            far.conversation,
+        )
+        == "T8040"
+    )
+
+
+def test_row_135_only_what_is_missing_is_sent_again_and_others_go_between(
+    sites: tuple[Site, Site], line: Proxy
+) -> None:
+    shop, warehouse = sites
+    megabytes = 8
+    large = os.urandom(2**20) * megabytes
+    dialog, other = begin(shop), begin(shop)
+    line.cuts_once_after = 5 * 2**20
+    shop.psql.send(dialog, "order", b"before")
+    shop.psql.send(dialog, "order", large)
+    shop.psql.send(dialog, "order", b"after")
+    shop.psql.send(other, "order", b"between")
+    shop.start_worker()
+    until(lambda: shop.psql.value("select count(*) from broker.transmission_queue") == 0)
+    assert line.cuts == 1
+    assert line.carried < (megabytes + 2) * 2**20
+    received = warehouse.psql.receive() + warehouse.psql.receive()
+    assert sorted(received, key=lambda message: (message[1], message[2] != b"before")) == [
+        ("order", 0, b"before"),
+        ("order", 0, b"between"),
+        ("order", 1, large),
+        ("order", 2, b"after"),
+    ]
+
+
+def test_row_135_a_large_body_crosses_with_little_memory_in_both_workers(
+    sites: tuple[Site, Site], line: Proxy
+) -> None:
+    """With PYBROKER_TEST_BODY_MEGABYTES=200 a body of 200 MB crosses."""
+    shop, warehouse = sites
+    megabytes = int(os.environ.get("PYBROKER_TEST_BODY_MEGABYTES", "32"))
+    dialog = begin(shop)
+    shop.psql.send(dialog, "order", b"small")
+    shop.start_worker()
+    assert warehouse.psql.bodies(timeout="30 s") == [b"small"]
+    before = [_most_memory(site) for site in sites]
+    length = megabytes * 2**20
+    shop.psql.rows("select broker.send(%s, 'order', convert_to(repeat('x', %s), 'UTF8'))", dialog, length)
+    until(lambda: shop.psql.value(WAITING, dialog) == 0)
+    grown = [_most_memory(site) - earlier for site, earlier in zip(sites, before, strict=True)]
+    assert max(grown) < 16 * 2**20
+    received = "select octet_length(message_body) from broker.receive('warehouse')"
+    assert warehouse.psql.value(received) == length
+
+
+def _most_memory(site: Site) -> int:
+    """Return the most bytes that the site's worker has had in memory."""
+    assert site.worker is not None
+    status = Path(f"/proc/{site.worker.pid}/status")
+    if not status.exists():
+        pytest.skip("the memory of a process is read from /proc")
+    (kilobytes,) = [text.split()[1] for text in status.read_text().splitlines() if text.startswith("VmHWM")]
+    return int(kilobytes) * 1024

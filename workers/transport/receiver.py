@@ -128,7 +128,10 @@ class Receiver:
         """
         try:
             async with self._deliveries[database], database.connection() as connection:
-                delivered = await statements.deliver(connection, batch)
+                if isinstance(batch, wire.Fragment):
+                    delivered = await statements.deliver_piece(connection, batch)
+                else:
+                    delivered = await statements.deliver(connection, batch)
                 broker = await statements.broker_instance(connection)
         except psycopg.Error as error:
             raise _not_taken(error) from error
@@ -141,6 +144,7 @@ class Receiver:
             delivered.fault_codes,
             delivered.fault_texts,
             delivered.fault_is_final,
+            delivered.stored_bytes,
         )
 
     async def _route_of(self, batch: wire.Batch) -> str | None:

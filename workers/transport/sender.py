@@ -12,6 +12,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+import msgspec
 import psycopg
 import structlog
 
@@ -30,6 +31,12 @@ if TYPE_CHECKING:
     from pybroker.workers.transport.statements import Destination, Taken
 
 LANES = 4
+# A larger body crosses in pieces of this size, one of a dialog at a time: a worker holds no more of it.
+PIECE_BYTES = 2**19
+# Dialogs whose large messages cross at once.
+_TRANSFERS = 4
+# While pieces cross, how long nothing else to send is waited for.
+_GLANCE_SECONDS = 0.02
 MAXIMUM_MESSAGES = 1000
 MAXIMUM_BYTES = 2**20
 # How long one destination may send before routes and broker are looked at again.
@@ -78,6 +85,11 @@ class Sender:
         self._has_status = False
         # By endpoint; a dialog that is not due is left out.
         self._resends = Resends(clock, pace or Pace())
+        # Dialogs that have a large message to send, and those of them that are sending it now.
+        self._large: set[int] = set()
+        self._crossing: dict[int, asyncio.Task[None]] = {}
+        # By dialog: of which message the far broker has how many bytes.
+        self._stored: dict[int, tuple[int, int]] = {}
 
     @property
     def is_due(self) -> bool:
@@ -100,7 +112,14 @@ class Sender:
         is_through = False
         until = self._clock.monotonic() + TURN_SECONDS
         try:
-            is_through = await self._send_all(destination, carrier, until)
+            try:
+                is_through = await self._send_all(destination, carrier, until)
+            except asyncio.CancelledError:
+                for crossing in self._crossing.values():
+                    crossing.cancel()
+                raise
+            finally:
+                await self._end_transfers()
         except TransportError as fault:
             await self.wait_because(fault)
         except psycopg.Error as error:
@@ -141,12 +160,16 @@ class Sender:
         """
         has_sent = False
         while self._may_go_on(until):
+            self._start_transfers(destination, carrier, until)
             outcome = await self._send_batch(destination, carrier, 0, 1)
             if outcome is _Outcome.FULL:
                 await self._send_in_lanes(destination, carrier, until)
             elif outcome is _Outcome.STUCK:
                 return False
             elif outcome is _Outcome.EMPTY:
+                if self._large or self._crossing:
+                    await self._clock.sleep(_GLANCE_SECONDS)
+                    continue
                 if self._resends.waiting() or not has_sent:
                     # Only dialogs wait that are not due, or that the far side has ended; what comes for
                     # others waits a moment at most.
@@ -185,13 +208,14 @@ class Sender:
         self, destination: Destination, carrier: Carrier, lane: int, lanes: int
     ) -> _Outcome:
         async with self._database.connection() as connection:
-            taken = await statements.take(
+            taken, large = await statements.take_small(
                 connection,
                 self._destination_no,
                 (lane, lanes),
-                (MAXIMUM_MESSAGES, MAXIMUM_BYTES),
-                self._resends.waiting(),
+                (MAXIMUM_MESSAGES, MAXIMUM_BYTES, PIECE_BYTES),
+                [*self._resends.waiting(), *self._crossing],
             )
+            self._large.update(large)
             if taken is None:
                 return _Outcome.EMPTY
             from_broker = await statements.broker_instance(connection)
@@ -209,6 +233,80 @@ class Sender:
         self._backoff.reset()
         is_full = len(taken.kinds) * 2 >= MAXIMUM_MESSAGES or len(taken.bodies) * 2 >= MAXIMUM_BYTES
         return _Outcome.FULL if is_full else _Outcome.PART
+
+    def _start_transfers(self, destination: Destination, carrier: Carrier, until: float) -> None:
+        """Begin to send large messages, while there are few on their way.
+
+        Raises:
+            TransportError, psycopg.Error: What went wrong with one that has ended.
+        """
+        for endpoint, crossing in tuple(self._crossing.items()):
+            if crossing.done():
+                del self._crossing[endpoint]
+                crossing.result()
+        while self._large and len(self._crossing) < _TRANSFERS:
+            endpoint = self._large.pop()
+            if endpoint not in self._crossing:
+                sending = self._send_large(destination, carrier, until, endpoint)
+                self._crossing[endpoint] = asyncio.create_task(sending, name=f"large {endpoint}")
+
+    async def _end_transfers(self) -> None:
+        """Wait until the pieces on their way are answered; the next turn goes on after them.
+
+        Raises:
+            TransportError, psycopg.Error: What went wrong with the first that failed.
+        """
+        self._large.clear()
+        transfers = list(self._crossing.values())
+        if not transfers:
+            return
+        try:
+            # None may be left in flight: the next turn would take the same message again.
+            await asyncio.wait(transfers)
+        finally:
+            for transfer in transfers:
+                transfer.cancel()
+            self._crossing.clear()
+        for transfer in transfers:
+            if not transfer.cancelled() and (error := transfer.exception()) is not None:
+                raise error
+
+    async def _send_large(
+        self, destination: Destination, carrier: Carrier, until: float, endpoint: int
+    ) -> None:
+        """Send the oldest message of a dialog in pieces, from where the far broker has it on."""
+        while self._may_go_on(until):
+            if not await self._send_piece(destination, carrier, endpoint):
+                return
+
+    async def _send_piece(self, destination: Destination, carrier: Carrier, endpoint: int) -> bool:
+        """Send one piece; return whether more of the message is to be sent now."""
+        async with self._database.connection() as connection:
+            piece = await statements.take_piece(
+                connection, self._destination_no, endpoint, self._stored.get(endpoint, (0, 0)), PIECE_BYTES
+            )
+            if piece is None:
+                return False
+            from_broker = await statements.broker_instance(connection)
+
+        def fragment(number: int) -> wire.Fragment:
+            self._resends.sent([endpoint])
+            batch = msgspec.structs.asdict(_batch(number, from_broker, destination, piece.taken))
+            return wire.Fragment(**batch, piece_at=piece.piece_at, total_bytes=piece.total_bytes)
+
+        ack = await carrier.exchange(fragment)
+        self._stored.pop(endpoint, None)
+        if await self._settle(piece.taken, ack):
+            self._backoff.reset()
+            return False
+        stored = min(ack.stored_bytes, piece.total_bytes)
+        (number,) = arrays.to_integers(piece.taken.sequence_numbers, arrays.BIGINT)
+        self._stored[endpoint] = number, stored
+        if stored <= piece.piece_at:
+            return False
+        self._resends.acknowledged([endpoint])
+        self._backoff.reset()
+        return True
 
     async def _settle(self, taken: Taken, ack: wire.Ack) -> bool:
         """Note what became of a batch, in one transaction; return whether anything moved."""

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from psycopg.adapt import Buffer, Dumper, Loader
 from psycopg.pq import Format
-from psycopg.rows import args_row, class_row, scalar_row
+from psycopg.rows import args_row, class_row, scalar_row, tuple_row
 
 from pybroker.workers.transport import arrays
 from pybroker.workers.transport.security import Endpoint, KnownCertificate
@@ -23,12 +23,21 @@ if TYPE_CHECKING:
     from psycopg import AsyncConnection, AsyncCursor
     from psycopg.rows import AsyncRowFactory
 
-    from pybroker.workers.transport.wire import Batch
+    from pybroker.workers.transport.wire import Batch, Fragment
 
 Row = TypeVar("Row")
 
 # The array types of the columns of a batch: boolean, bytea, integer, text, bigint, timestamptz, uuid.
 _ARRAY_TYPES = (1000, 1001, 1007, 1009, 1016, 1185, 2951)
+
+_TAKEN = (
+    "endpoint_nos, conversation_ids, from_initiator, from_services, to_services, to_brokers, contracts,"
+    " expirations, encrypted, type_names, dialog_index, type_index, sequence_numbers, kinds, bodies, row_ids"
+)
+_DELIVERED = (
+    "%b::uuid, %b::uuid[], %b::boolean[], %b::text[], %b::text[], %b::uuid[], %b::text[], %b::timestamptz[],"
+    " %b::boolean[], %b::text[], %b::integer[], %b::integer[], %b::bigint[], %b::text, %b::bytea[]"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +101,15 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
+class TakenPiece:
+    """The row of `take_piece()`: one message with a piece of its body, and where in it that begins."""
+
+    taken: Taken
+    piece_at: int
+    total_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Delivered:
     """The row of `deliver()`: binary arrays, one element for each dialog."""
 
@@ -99,6 +117,7 @@ class Delivered:
     fault_codes: bytes
     fault_texts: bytes
     fault_is_final: bytes
+    stored_bytes: int = 0
 
 
 async def endpoint(connection: AsyncConnection[Any]) -> Endpoint | None:
@@ -154,18 +173,91 @@ async def take(
     """
     async with await _array_cursor(connection, args_row(Taken)) as cursor:
         await cursor.execute(
-            "select endpoint_nos, conversation_ids, from_initiator, from_services, to_services, to_brokers,"
-            " contracts, expirations, encrypted, type_names, dialog_index, type_index, sequence_numbers,"
-            " kinds, bodies, row_ids"
-            " from broker_private.take(%b::integer, %b::integer, %b::integer, %b::integer, %b::bigint, %b)",
+            f"select {_TAKEN} from broker_private.take("  # noqa: S608
+            "%b::integer, %b::integer, %b::integer, %b::integer, %b::bigint, %b)",
             (destination, *lane, *limits, BinaryArray(arrays.from_integers(paused, arrays.BIGINT))),
         )
         return await cursor.fetchone()
 
 
+async def take_small(
+    connection: AsyncConnection[Any],
+    destination: int,
+    lane: tuple[int, int],
+    limits: tuple[int, int, int],
+    paused: list[int],
+) -> tuple[Taken | None, list[int]]:
+    """Return what `take` does without bodies larger than the last limit, and the dialogs that have one.
+
+    Those are for `take_piece`; what precedes a large message on its dialog is in the batch.
+    """
+    async with await _array_cursor(connection, tuple_row) as cursor:
+        await cursor.execute(
+            f"select {_TAKEN}, large_endpoint_nos from broker_private.take("  # noqa: S608
+            "%b::integer, %b::integer, %b::integer, %b::integer, %b::bigint, %b, %b::bigint)",
+            (
+                destination,
+                *lane,
+                *limits[:2],
+                BinaryArray(arrays.from_integers(paused, arrays.BIGINT)),
+                limits[2],
+            ),
+        )
+        row = await cursor.fetchone()
+    if row is None:
+        return None, []
+    *columns, large = row
+    return None if columns[-1] is None else Taken(*columns), arrays.to_integers(large, arrays.BIGINT)
+
+
+async def take_piece(
+    connection: AsyncConnection[Any],
+    destination: int,
+    endpoint: int,
+    stored: tuple[int, int],
+    piece_bytes: int,
+) -> TakenPiece | None:
+    """Return the oldest message of a dialog with a piece of its body, or None if it can't be sent now.
+
+    `stored` is a message's number, and how many bytes of it the far broker has.
+    """
+    async with await _array_cursor(connection, tuple_row) as cursor:
+        await cursor.execute(
+            f"select {_TAKEN}, piece_at, total_bytes from broker_private.take_piece("  # noqa: S608
+            "%b::integer, %b::bigint, %b::bigint, %b::bigint, %b::integer)",
+            (destination, endpoint, *stored, piece_bytes),
+        )
+        row = await cursor.fetchone()
+    if row is None:
+        return None
+    *columns, piece_at, total_bytes = row
+    return TakenPiece(Taken(*columns), piece_at, total_bytes)
+
+
+async def deliver_piece(connection: AsyncConnection[Any], fragment: Fragment) -> Delivered:
+    """Store a piece of a message, and the message with its last piece."""
+    async with await _array_cursor(connection, args_row(Delivered)) as cursor:
+        await cursor.execute(
+            "select next_numbers, fault_codes, fault_texts, fault_is_final, stored_bytes"  # noqa: S608
+            f" from broker_private.deliver_piece({_DELIVERED}, %b::bigint, %b::bigint)",
+            (*_delivery(fragment), fragment.piece_at, fragment.total_bytes),
+        )
+        return await anext(cursor)
+
+
 async def deliver(connection: AsyncConnection[Any], batch: Batch) -> Delivered:
     """Store a batch."""
-    parameters = (
+    async with await _array_cursor(connection, args_row(Delivered)) as cursor:
+        await cursor.execute(
+            "select next_numbers, fault_codes, fault_texts, fault_is_final"  # noqa: S608
+            f" from broker_private.deliver({_DELIVERED})",
+            _delivery(batch),
+        )
+        return await anext(cursor)
+
+
+def _delivery(batch: Batch) -> tuple[object, ...]:
+    return (
         UUID(bytes=batch.from_broker),
         *map(
             BinaryArray,
@@ -187,15 +279,6 @@ async def deliver(connection: AsyncConnection[Any], batch: Batch) -> Delivered:
         batch.kinds,
         BinaryArray(batch.bodies),
     )
-    async with await _array_cursor(connection, args_row(Delivered)) as cursor:
-        await cursor.execute(
-            "select next_numbers, fault_codes, fault_texts, fault_is_final from broker_private.deliver("
-            "%b::uuid, %b::uuid[], %b::boolean[], %b::text[], %b::text[], %b::uuid[], %b::text[],"
-            " %b::timestamptz[], %b::boolean[], %b::text[], %b::integer[], %b::integer[], %b::bigint[],"
-            " %b::text, %b::bytea[])",
-            parameters,
-        )
-        return await anext(cursor)
 
 
 async def acknowledge(

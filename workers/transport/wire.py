@@ -12,8 +12,8 @@ from pybroker.workers.transport import arrays
 PROTOCOL_VERSION = 1
 OLDEST_PROTOCOL_VERSION = 1
 
-# PostgreSQL allocates at most 1 GiB for an array, so no batch that a database could read is too large.
-MAXIMUM_FRAME_BYTES = 2**30 + 2**20
+# A batch has 1 MiB of bodies and 1,000 dialogs at most, and what is larger crosses in pieces.
+MAXIMUM_FRAME_BYTES = 2**24
 # All that may come from a peer before it has said who it is.
 HELLO_FRAME_BYTES = 64 * 1024
 
@@ -83,8 +83,18 @@ class Batch(msgspec.Struct, tag="batch", tag_field="frame", frozen=True):
     bodies: bytes
 
 
+class Fragment(Batch, tag="fragment", tag_field="frame", frozen=True):
+    """A batch of one message, of whose body it has a piece."""
+
+    piece_at: Annotated[int, msgspec.Meta(ge=0, le=2**30)]
+    total_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**30)]
+
+
 class Ack(msgspec.Struct, tag="ack", tag_field="frame", frozen=True):
-    """What became of a batch, one array element for each of its dialogs."""
+    """What became of a batch, one array element for each of its dialogs.
+
+    `stored_bytes` answers a fragment: so much of the message is there, without a gap.
+    """
 
     number: Positive
     broker_instance: Guid
@@ -92,6 +102,7 @@ class Ack(msgspec.Struct, tag="ack", tag_field="frame", frozen=True):
     fault_codes: bytes
     fault_texts: bytes
     fault_is_final: bytes
+    stored_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**30)] = 0
 
 
 class Refusal(msgspec.Struct, tag="refusal", tag_field="frame", frozen=True):
@@ -108,7 +119,7 @@ class Ping(msgspec.Struct, tag="ping", tag_field="frame", frozen=True):
     is_answer: bool
 
 
-Frame = Hello | Challenge | Proof | Batch | Ack | Refusal | Ping
+Frame = Hello | Challenge | Proof | Batch | Fragment | Ack | Refusal | Ping
 
 _DIALOG_COLUMNS = {
     "conversation_ids": arrays.UUID,
@@ -224,6 +235,12 @@ def _check_batch(batch: Batch) -> None:
     dialogs = _common_count(batch, _DIALOG_COLUMNS)
     messages = _common_count(batch, _MESSAGE_COLUMNS)
     types = arrays.element_count(batch.type_names, arrays.TEXT)
+    if isinstance(batch, Fragment):
+        if (dialogs, messages, types, batch.kinds) != (1, 1, 1, "M"):
+            raise ValueError("a fragment is not of one message")
+        (piece,) = arrays.to_elements(batch.bodies, arrays.BYTEA)
+        if batch.piece_at + len(piece or b"") > batch.total_bytes:
+            raise ValueError("a piece lies outside of its message")
     if len(batch.kinds) != messages or not _KINDS.issuperset(batch.kinds):
         raise ValueError("kinds is not one of the letters M, E and X for each message")
     # An index that points nowhere would make the message vanish from the joins of `deliver`.

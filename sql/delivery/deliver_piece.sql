@@ -1,0 +1,132 @@
+-- broker_private.deliver_piece(from broker, dialog, message, piece at, total bytes): stores a piece of a message that came from another broker, in deliver's
+-- arguments, each of one element. When the last piece is there, deliver gets the whole message. Answers as deliver, and how many bytes of the
+-- message are here: the sender goes on from there, so only a piece that was lost is sent again. Idempotent.
+-- What deliver would refuse without having seen the body is refused with the first piece.
+-- Locks: the dialog's counter, as deliver.
+create or replace function broker_private.deliver_piece(
+  from_broker uuid, conversation_ids uuid[], from_initiator boolean[], from_services text[], to_services text[], to_brokers uuid[],
+  contracts text[], expirations timestamp with time zone[], encrypted boolean[], type_names text[], dialog_index integer[],
+  type_index integer[], sequence_numbers bigint[], kinds text, bodies bytea[], piece_at bigint, total_bytes bigint,
+  out next_numbers bigint[], out fault_codes integer[], out fault_texts text[], out fault_is_final boolean[], out stored_bytes bigint
+)
+returns record
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
+as $$
+declare
+  problem constant text := broker_private.broker_problem();
+  number constant bigint := sequence_numbers[1];
+  piece_bytes constant integer := coalesce(octet_length(bodies[1]), 0);
+  e broker_private.endpoints%rowtype;
+  opened record;
+  type_row broker_private.contract_messages%rowtype;
+  is_new boolean := false;
+  is_open boolean;
+  next_number bigint;
+  whole bytea;
+begin
+  if problem is not null then
+    perform broker_private.refuse(28012, 'The broker of the target database is disabled.', problem);
+  end if;
+  if cardinality(conversation_ids) <> 1 or cardinality(sequence_numbers) <> 1 or kinds <> 'M' or total_bytes > broker_private.largest_body()
+    or piece_at < 0 or piece_at + piece_bytes > total_bytes
+  then
+    perform broker_private.refuse(
+      28040, 'A piece of a message is not one.',
+      'It is one message of kind M, and lies within its total_bytes, which are at most 1,000,000,000. See docs/wire-format.md.'
+    );
+  end if;
+  stored_bytes := 0;
+  select x.* into e
+  from broker_private.endpoints x
+  where x.conversation_id = conversation_ids[1] and x.is_initiator <> from_initiator[1] and x.local_end is distinct from 'C';
+  if not found then
+    opened := broker_private.open_dialog(
+      from_broker, conversation_ids[1], from_initiator[1], from_services[1], to_services[1], to_brokers[1], contracts[1], expirations[1],
+      encrypted[1], number
+    );
+    if opened.endpoint_no is null then
+      next_numbers := array[0];
+      fault_codes := array[opened.fault_code];
+      fault_texts := array[opened.fault_text];
+      fault_is_final := array[coalesce(opened.is_final, false)];
+      return;
+    end if;
+    select x.* into e from broker_private.endpoints x where x.endpoint_no = opened.endpoint_no;
+    is_new := true;
+  end if;
+  select n.next_number into next_number
+  from broker_private.sequence_counters n
+  where n.endpoint_no = e.endpoint_no and n.kind = 'I'
+  order by n.epoch desc
+  limit 1
+  for update;
+  next_numbers := array[next_number];
+  fault_codes := array[null::integer];
+  fault_texts := array[null::text];
+  fault_is_final := array[false];
+
+  is_open := e.local_end is null and not exists (
+    select from broker_private.far_events f where f.endpoint_no = e.endpoint_no and f.event in ('E', 'X', 'F')
+  );
+  select k.* into type_row
+  from broker_private.contract_messages k
+  where k.contract_id = e.contract_id and k.message_type_name = type_names[1]
+    and case when e.is_initiator then k.is_sent_by_target else k.is_sent_by_initiator end;
+  if is_open and number > next_number then
+    return;
+  end if;
+  if not is_open or number < next_number or type_row.message_type_id is null or type_row.validation = 'E' then
+    -- It is dropped, or refused whatever its body is.
+    if is_new then
+      delete from broker_private.groups g where g.group_no = e.group_no;
+      delete from broker_private.sequence_counters n where n.endpoint_no = e.endpoint_no;
+      delete from broker_private.endpoints x where x.endpoint_no = e.endpoint_no;
+    end if;
+    select d.next_numbers, d.fault_codes, d.fault_texts, d.fault_is_final
+    into next_numbers, fault_codes, fault_texts, fault_is_final
+    from broker_private.deliver(
+      from_broker, conversation_ids, from_initiator, from_services, to_services, to_brokers, contracts, expirations, encrypted, type_names,
+      dialog_index, type_index, sequence_numbers, kinds, bodies
+    ) d;
+    return;
+  end if;
+
+  select h.stored_bytes into stored_bytes
+  from broker_private.early_messages h
+  where h.endpoint_no = e.endpoint_no and h.sequence_number = number and not h.is_whole and h.size = deliver_piece.total_bytes;
+  if not found then
+    stored_bytes := 0;
+    delete from broker_private.early_messages h where h.endpoint_no = e.endpoint_no and h.sequence_number <= number;
+    delete from broker_private.message_pieces p where p.endpoint_no = e.endpoint_no;
+    insert into broker_private.early_messages (
+      endpoint_no, sequence_number, enqueue_time, queue_id, message_type_id, kind, size, is_whole, stored_bytes
+    )
+    values (e.endpoint_no, number, broker_private.clock(), e.queue_id, type_row.message_type_id, 'M', total_bytes, false, 0);
+  end if;
+  if piece_at = stored_bytes and piece_bytes > 0 then
+    insert into broker_private.message_pieces (endpoint_no, piece_at, piece) values (e.endpoint_no, deliver_piece.piece_at, bodies[1]);
+    stored_bytes := stored_bytes + piece_bytes;
+    update broker_private.early_messages h set stored_bytes = deliver_piece.stored_bytes
+    where h.endpoint_no = e.endpoint_no and h.sequence_number = number;
+  end if;
+  if stored_bytes < total_bytes then
+    return;
+  end if;
+
+  select string_agg(p.piece, '' order by p.piece_at) into whole from broker_private.message_pieces p where p.endpoint_no = e.endpoint_no;
+  select d.next_numbers, d.fault_codes, d.fault_texts, d.fault_is_final
+  into next_numbers, fault_codes, fault_texts, fault_is_final
+  from broker_private.deliver(
+    from_broker, conversation_ids, from_initiator, from_services, to_services, to_brokers, contracts, expirations, encrypted, type_names,
+    dialog_index, type_index, sequence_numbers, kinds, array[whole]
+  ) d;
+  -- A queue that is off takes it later, without another piece.
+  if next_numbers[1] > number or fault_is_final[1] then
+    delete from broker_private.early_messages h where h.endpoint_no = e.endpoint_no and h.sequence_number = number;
+    delete from broker_private.message_pieces p where p.endpoint_no = e.endpoint_no;
+  end if;
+end
+$$;
