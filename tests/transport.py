@@ -23,7 +23,7 @@ class FarLink:
         self.sent = self.received = 0
         self.sent_frames: list[wire.Frame] = []
         self.answers_pings = True
-        self.is_closed = False
+        self.is_closed = self.is_outdated = self.was_closed_here = False
         self._arrived: asyncio.Queue[wire.Frame | None] = asyncio.Queue()
 
     def arrive(self, frame: wire.Frame | None) -> None:

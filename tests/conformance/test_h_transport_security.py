@@ -242,3 +242,28 @@ def test_a_thousand_strangers_who_say_nothing_keep_no_peer_out_and_cost_little(
             if each.laddr and each.laddr.port == warehouse.port and each.status == psutil.CONN_ESTABLISHED
         ]
         assert len(connected) <= 80
+
+
+def test_row_127_a_certificate_is_replaced_while_messages_flow(sites: tuple[Site, Site]) -> None:
+    shop, warehouse = sites
+
+    def renewals() -> int:
+        return warehouse.log.read_text().count("endpoint_renewed")
+
+    shop.kill_worker()
+    until(lambda: "listener_opened" in warehouse.log.read_text())
+    # Were the connection lost, or one refused, nothing would arrive in the time of this test.
+    shop.start_worker(reconnect_after=600, retry_connect_after=600)
+    arrives(shop, warehouse, b"by the old one")
+    new = Identity(shop.keys, "shop_new", subject="shop", ends=20 * DAY)
+    before = renewals()
+    warehouse.psql.rows("select broker.create_certificate('shop_new', %s, 'shop_user')", new.pem)
+    until(lambda: renewals() > before)
+    shop.psql.rows("select broker.create_certificate('shop_new', %s, current_user)", new.pem)
+    shop.psql.rows("select broker.alter_endpoint('endpoint', certificate => 'shop_new')")
+    until(lambda: "certificate_expires_soon" in shop.log.read_text())
+    arrives(shop, warehouse, b"by the new one")
+    before = renewals()
+    warehouse.psql.rows("select broker.drop_certificate('shop')")
+    until(lambda: renewals() > before)
+    arrives(shop, warehouse, b"without the old one")

@@ -178,3 +178,27 @@ def test_a_far_side_that_falls_silent_is_given_up() -> None:
             assert not made.is_due
 
     asyncio.run(play())
+
+
+def test_row_127_a_new_certificate_is_used_after_what_is_on_its_way() -> None:
+    async def play() -> None:
+        async with outbound(Pace(ping_after=0.005)) as (made, network, _):
+            first = asyncio.create_task(made.exchange(NO_DIALOGS))
+            await settled(lambda: network.links and is_sent(network.links[0]))
+            network.links[0].is_outdated = True
+            second = asyncio.create_task(made.exchange(NO_DIALOGS))
+            pings = len(network.links[0].sent_frames)
+            await settled(lambda: len(network.links[0].sent_frames) > pings + 2)
+            assert network.attempts == 1
+            network.links[0].arrive(wire.Ack(1, bytes(16), b"", b"", b"", b""))
+            await first
+            await settled(lambda: len(network.links) == 2 and is_sent(network.links[1]))
+            assert network.links[0].is_closed
+            network.links[1].arrive(wire.Ack(2, bytes(16), b"", b"", b"", b""))
+            await second
+
+    asyncio.run(play())
+
+
+def is_sent(link: FarLink) -> bool:
+    return any(isinstance(frame, wire.Batch) for frame in link.sent_frames)

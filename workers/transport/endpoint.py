@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 # How soon a new certificate, grant or port is seen.
 REFRESH_SECONDS = 2.0
+_EXPIRES_SOON = timedelta(days=30)
 # Batches that a far side may have unanswered on one connection: it bounds what a peer can make us hold.
 WINDOW = 16
 # Who has not yet proved who he is costs memory and a handshake. When one more comes, the one who takes
@@ -71,6 +73,7 @@ class HomeEndpoint:
         self._links: weakref.WeakSet[Link] = weakref.WeakSet()
         self._callers: set[asyncio.Task[None]] = set()
         self._strangers: dict[asyncio.Task[None], None] = {}
+        self._warned: object = None
         self._dropped = 0
 
     async def run(self) -> None:
@@ -98,6 +101,7 @@ class HomeEndpoint:
             self._seen = seen
         self._was_read.set()
         await self._listen()
+        self._warn_of_expiry()
         if self._dropped:
             logger.warning("strangers_dropped", connections=self._dropped, at_once=_STRANGERS)
             self._dropped = 0
@@ -124,6 +128,7 @@ class HomeEndpoint:
         return opened
 
     async def _renew(self, endpoint: Endpoint | None, certificates: Sequence[KnownCertificate]) -> None:
+        before = self._credentials
         try:
             # In a thread: OpenSSL tests a private key for as long as many batches take.
             self._credentials = await asyncio.to_thread(
@@ -146,6 +151,11 @@ class HomeEndpoint:
                 endpoint=self._credentials.endpoint.name,
                 known=len(self._credentials.peers),
             )
+        if before is not None and self._credentials is not None:
+            has_changed = before.certificate != self._credentials.certificate
+            for each in self._links:
+                # What is on its way is finished; then the sending side opens another one.
+                each.is_outdated = each.is_outdated or has_changed
         refused = []
         for each in tuple(self._links):
             try:
@@ -162,6 +172,21 @@ class HomeEndpoint:
                 refused.append(each.close(fault))
         # All at once: one that reads nothing must not give the others time.
         await asyncio.gather(*refused)
+
+    def _warn_of_expiry(self) -> None:
+        """Say once a day, and for each new certificate, that it expires within a month."""
+        if self._credentials is None:
+            return
+        now, certificate = self._clock.now(), self._credentials.certificate
+        if self._warned == (now.date(), certificate.serial_number):
+            return
+        self._warned = now.date(), certificate.serial_number
+        if certificate.not_valid_after_utc - now < _EXPIRES_SOON:
+            logger.warning(
+                "certificate_expires_soon",
+                certificate=self._credentials.endpoint.certificate_name,
+                not_valid_after=certificate.not_valid_after_utc.isoformat(),
+            )
 
     def _key_state(self, endpoint: Endpoint | None) -> tuple[int, ...] | None:
         if endpoint is None or endpoint.certificate_name is None or self._key_directory is None:

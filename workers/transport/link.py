@@ -44,6 +44,7 @@ class Link:
         peer: Whom the far side's certificate stands for.
         certificate: The far side's certificate as DER.
         encryption: The cipher of the connection, or NONE.
+        is_outdated: This side's endpoint has another certificate by now.
         far: The far side's Hello.
     """
 
@@ -62,7 +63,13 @@ class Link:
         self.peer = peer
         self.certificate = stream.peer_certificate
         self.encryption = stream.encryption
+        self.is_outdated = False
         self.far = far
+
+    @property
+    def was_closed_here(self) -> bool:
+        """Whether this side has closed it for a reason of its own."""
+        return self._closed_because is not None
 
     @property
     def received(self) -> int:

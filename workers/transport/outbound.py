@@ -61,6 +61,7 @@ class Outbound:
         self._link: Link | None = None
         self._window = asyncio.Semaphore(1)
         self._listening: asyncio.Task[None] | None = None
+        self._answered = asyncio.Event()
         self._last_number = 0
         self._last_batch = 0.0
         self._in_flight: dict[int, asyncio.Future[wire.Ack]] = {}
@@ -82,6 +83,8 @@ class Outbound:
             TransportError: It can't be opened, or failed so recently that the next attempt is not due.
         """
         async with self._opening:
+            if self._link is not None and self._link.is_outdated:
+                await self._retire()
             if self._link is not None:
                 return self._link
             if self._fault is not None and not self.is_due:
@@ -96,6 +99,8 @@ class Outbound:
         """
         link = await self.open()
         async with self._window:
+            if link is not self._link and link.is_outdated:
+                return await self.exchange(batch)
             if link is not self._link:
                 raise (self._fault or TransportError(faults.SEND_FAILED, "The connection was lost.")).again()
             self._last_number += 1
@@ -115,9 +120,17 @@ class Outbound:
                 ) from None
             finally:
                 del self._in_flight[number]
+                self._answered.set()
                 # An exception that nobody waits for any more would be reported as forgotten.
                 if not answer.cancel() and not answer.cancelled():
                     answer.exception()
+
+    async def _retire(self) -> None:
+        """Close the connection once nothing is on its way; the next one shows another certificate."""
+        while self._in_flight:
+            self._answered.clear()
+            await self._answered.wait()
+        await self.close()
 
     async def close(self) -> None:
         """Close the connection; batches in flight fail and are sent again."""
@@ -164,8 +177,10 @@ class Outbound:
         except TransportError as error:
             fault = error
         finally:
-            # After an idle connection that this side closed there is nothing to wait for.
-            if not was_idle:
+            # After a connection that this side was done with there is nothing to wait for.
+            if link.was_closed_here:
+                self._due = self._clock.monotonic() + min(_OWN_FAULT_SECONDS, self._pace.reconnect_after)
+            elif not was_idle and not link.is_outdated:
                 self._due = self._clock.monotonic() + self._pace.reconnect_after
             self._link = None
             self._fault = fault
