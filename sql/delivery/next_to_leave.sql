@@ -1,10 +1,11 @@
--- broker_private.next_to_leave(destination, lane, lanes, max messages, left out): the messages of a destination that leave next, without
--- those of the endpoints in the last list. While the broker honours priorities those of higher levels come first, else the oldest.
+-- broker_private.next_to_leave(destination, lane, lanes, max messages, left out, by age): the messages of a destination that leave next, without
+-- those of the endpoints in the last list. While the broker honours priorities those of higher levels come first, else, and
+-- by age, the oldest.
 --
 -- All messages of a dialog have one level, so either order keeps theirs, also when honor_broker_priority changes while they wait.
 -- Plan: inlined into take; for each of the ten levels the head of transmission_messages_destination, then a sort of what that gave.
 create or replace function broker_private.next_to_leave(
-  destination integer, lane integer, lanes integer, max_messages integer, left_out bigint[]
+  destination integer, lane integer, lanes integer, max_messages integer, left_out bigint[], by_age boolean
 )
 returns table (
   id bigint, endpoint_no bigint, message_type_id integer, kind "char", body bytea, shared_body_no bigint, shared_size integer, turn integer
@@ -15,7 +16,7 @@ begin atomic
   from (
     select
       m.id, m.endpoint_no, m.message_type_id, m.kind, m.body, m.shared_body_no, m.shared_size,
-      case when (select b.is_broker_priority_honored from broker_private.broker_instance b where b.is_the_only_row) then l.precedence else 0 end as turn
+      case when not by_age and (select b.is_broker_priority_honored from broker_private.broker_instance b where b.is_the_only_row) then l.precedence else 0 end as turn
     from pg_catalog.generate_series(0, 9) as l (precedence)
     cross join lateral (
       select w.id, w.endpoint_no, w.message_type_id, w.kind, w.body, w.shared_body_no, w.shared_size

@@ -1,7 +1,7 @@
 -- hot path
--- broker_private.take(destination, lane, lanes, max messages, max bytes, paused, largest body): the next batch for a destination, as arrays in one row,
+-- broker_private.take(destination, lane, lanes, max messages, max bytes, paused, largest body, by age): the next batch for a destination, as arrays in one row,
 -- without the endpoints in paused. With a largest body, a message with a larger one and what follows on its dialog are left out too, and those dialogs
--- are named in large_endpoint_nos, which may be all that the row has: take_piece is for them.
+-- are named in large_endpoint_nos, which may be all that the row has: take_piece is for them. By age: the oldest leave first, whatever their level.
 --
 -- It reads, and notes once that a dialog's messages go to another broker: from then on they never go anywhere else. A message's number is the next one that the far broker has to acknowledge on its dialog, plus the message's
 -- place among the dialog's rows: that can be worked out again as often as a batch has to be sent again. The order of rows of one dialog is
@@ -10,7 +10,7 @@
 -- Plan: next_to_leave's; counters, endpoints, services, contracts by key.
 create or replace function broker_private.take(
   destination integer, lane integer, lanes integer, max_messages integer, max_bytes bigint, paused bigint[],
-  largest_body bigint default null,
+  largest_body bigint default null, by_age boolean default false,
   out endpoint_nos bigint[], out conversation_ids uuid[], out from_initiator boolean[], out from_services text[],
   out to_services text[], out to_brokers uuid[], out contracts text[], out expirations timestamp with time zone[],
   out encrypted boolean[], out type_names text[], out dialog_index integer[], out type_index integer[],
@@ -41,7 +41,7 @@ begin
     with next as materialized (
       select t.endpoint_no, bool_or(t.kind = 'X') as has_error,
         min(t.id) filter (where coalesce(octet_length(t.body), t.shared_size) > take.largest_body) as large_id
-      from broker_private.next_to_leave(take.destination, take.lane, take.lanes, take.max_messages, left_out) t
+      from broker_private.next_to_leave(take.destination, take.lane, take.lanes, take.max_messages, left_out, take.by_age) t
       group by t.endpoint_no
     ),
     fresh as (
@@ -76,7 +76,7 @@ begin
     select t.id, t.endpoint_no, t.message_type_id, t.kind, t.body, t.shared_body_no,
       sum(coalesce(octet_length(t.body), t.shared_size, 0) + 64) over (order by t.turn, t.id) as total,
       row_number() over (order by t.turn, t.id) as place
-    from broker_private.next_to_leave(take.destination, take.lane, take.lanes, take.max_messages, left_out) t
+    from broker_private.next_to_leave(take.destination, take.lane, take.lanes, take.max_messages, left_out, take.by_age) t
     where large_ids = '{}' or not exists (
       select from unnest(take.large_endpoint_nos, large_ids) as l (endpoint_no, id) where l.endpoint_no = t.endpoint_no and t.id >= l.id
     )

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
+from pybroker.workers.clock import Clock
+from pybroker.workers.database import Database
+from pybroker.workers.transport import arrays, sender, statements, wire
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pytest
+
     from tests.shop import Session, Shop
 
 TAKE = "select bodies from broker_private.take(%s, 0, 1, %s, 1000000, '{}')"
@@ -62,3 +71,62 @@ def test_row_097_the_option_is_the_database_owners(shop: Shop) -> None:
     clerk = shop.session(user=shop.database.role())
     assert clerk.refused("select broker.alter_broker(honor_broker_priority => true)") == "S0229"
     assert shop.psql.refused("select broker.alter_broker()") == "S0153"
+
+
+class Recorder:
+    """A line to a far broker that stores everything; what it carried is in `bodies`."""
+
+    is_due = True
+    fault = None
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes | None] = []
+
+    async def open(self) -> None:
+        """Nothing is to be done."""
+
+    async def exchange(self, batch: Callable[[int], wire.Batch]) -> wire.Ack:
+        sent = batch(1)
+        self.bodies += arrays.to_elements(sent.bodies, arrays.BYTEA)
+        (number,) = arrays.to_integers(sent.sequence_numbers, arrays.BIGINT)
+        return wire.Ack(
+            1,
+            bytes(16),
+            arrays.from_integers([number + 1], arrays.BIGINT),
+            arrays.from_integers([None], arrays.INTEGER),
+            arrays.from_texts([None]),
+            arrays.from_elements([b"\0"], arrays.BOOLEAN),
+        )
+
+
+def test_row_098_a_message_of_level_1_leaves_among_those_of_level_10_after_15_batches(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    psql = shop.psql
+    psql.rows("select broker.create_route('far', 'tcp://127.0.0.1:1', service_name => '//far')")
+    psql.rows("select broker.create_service('//urgent', 'shop')")
+    psql.rows(
+        "select broker.create_broker_priority('high', local_service_name => '//urgent', priority_level => 10);"
+        "select broker.create_broker_priority('low', local_service_name => '//shop', priority_level => 1);"
+        "select broker.alter_broker(honor_broker_priority => true)"
+    )
+    low, high = (
+        psql.value("select broker.begin_dialog(%s, '//far', 'ordering')", service)
+        for service in ("//shop", "//urgent")
+    )
+    psql.send(low, "order", b"low")
+    psql.rows("select broker.send_batch(%s, 'order', array_fill('high'::bytea, array[40]))", high)
+    monkeypatch.setattr(sender, "MAXIMUM_MESSAGES", 1)
+    monkeypatch.setattr(sender, "TURN_SECONDS", 600)
+    line = Recorder()
+
+    async def send() -> None:
+        async with Database(shop.database.url) as database:
+            async with database.connection() as connection:
+                (destination,) = await statements.transmission_work(connection)
+            only_lane = sender.Sender(database, destination.destination_no, Clock(), lanes=1)
+            await only_lane.send(destination, line)
+
+    asyncio.run(send())
+    assert line.bodies.index(b"low") == 15
+    assert len(line.bodies) == 41

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from pybroker.workers.transport.statements import Destination, Taken
 
 LANES = 4
+# After so many batches by priority one takes the oldest messages; but a turn in lanes ends first.
+_BATCHES_BY_PRIORITY = 15
 # A larger body crosses in pieces of this size, one of a dialog at a time: a worker holds no more of it.
 PIECE_BYTES = 2**19
 # Dialogs whose large messages cross at once.
@@ -85,6 +87,8 @@ class Sender:
         self._has_status = False
         # By endpoint; a dialog that is not due is left out.
         self._resends = Resends(clock, pace or Pace())
+        # Since the last batch by age.
+        self._batches_by_priority = 0
         # Dialogs that have a large message to send, and those of them that are sending it now.
         self._large: set[int] = set()
         self._crossing: dict[int, asyncio.Task[None]] = {}
@@ -207,6 +211,9 @@ class Sender:
     async def _send_batch(
         self, destination: Destination, carrier: Carrier, lane: int, lanes: int
     ) -> _Outcome:
+        # A lane has only some of the dialogs, and the oldest message may be of another.
+        by_age = lanes == 1 and self._batches_by_priority >= _BATCHES_BY_PRIORITY
+        self._batches_by_priority = 0 if by_age else self._batches_by_priority + 1
         async with self._database.connection() as connection:
             taken, large = await statements.take_small(
                 connection,
@@ -214,6 +221,7 @@ class Sender:
                 (lane, lanes),
                 (MAXIMUM_MESSAGES, MAXIMUM_BYTES, PIECE_BYTES),
                 [*self._resends.waiting(), *self._crossing],
+                by_age=by_age,
             )
             self._large.update(large)
             if taken is None:

@@ -186,21 +186,25 @@ async def take_small(
     lane: tuple[int, int],
     limits: tuple[int, int, int],
     paused: list[int],
+    *,
+    by_age: bool = False,
 ) -> tuple[Taken | None, list[int]]:
     """Return what `take` does without bodies larger than the last limit, and the dialogs that have one.
 
     Those are for `take_piece`; what precedes a large message on its dialog is in the batch.
+    `by_age`: the oldest messages, whatever their priority.
     """
     async with await _array_cursor(connection, tuple_row) as cursor:
         await cursor.execute(
             f"select {_TAKEN}, large_endpoint_nos from broker_private.take("  # noqa: S608
-            "%b::integer, %b::integer, %b::integer, %b::integer, %b::bigint, %b, %b::bigint)",
+            "%b::integer, %b::integer, %b::integer, %b::integer, %b::bigint, %b, %b::bigint, %b::boolean)",
             (
                 destination,
                 *lane,
                 *limits[:2],
                 BinaryArray(arrays.from_integers(paused, arrays.BIGINT)),
                 limits[2],
+                by_age,
             ),
         )
         row = await cursor.fetchone()
