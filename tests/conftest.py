@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 import uuid
 from contextlib import ExitStack, contextmanager
@@ -59,6 +60,9 @@ class Database:
 def pytest_configure(config: pytest.Config) -> None:
     """Refuse to pass quietly in CI without the servers that the tests are for; keep the servers in memory if they fit."""
     _use_memory()
+    # A shell starts what it runs in the background with SIGINT ignored, and children inherit that.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if os.environ.get("CI") and not {15, 16, 18} <= set(available_versions()):
         raise pytest.UsageError(f"CI needs PostgreSQL 15, 16 and 18; found {available_versions()}")
 
