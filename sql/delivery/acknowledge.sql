@@ -1,6 +1,6 @@
 -- hot path
 -- broker_private.acknowledge(far broker, endpoints, next numbers, row ids): the far broker has stored what came before these numbers. Removes
--- those rows and moves the counters; the end of a dialog becomes acknowledged, and the far broker becomes known.
+-- those rows and moves the counters, but of dialogs that are with another broker already; the end of a dialog becomes acknowledged, and the far broker becomes known.
 --
 -- A number belongs to a row by its place, so a counter moves only by the rows that go with it, in one transaction. If an
 -- END CONVERSATION WITH ERROR is dropping these rows now, or has dropped them, the count is not right and the dialog is left alone:
@@ -24,6 +24,10 @@ begin
   with acknowledged as materialized (
     select a.endpoint_no, a.next_number, a.row_id
     from unnest(acknowledge.endpoint_nos, acknowledge.next_numbers, acknowledge.row_ids) as a (endpoint_no, next_number, row_id)
+    where not exists (
+      select from broker_private.far_events f
+      where f.endpoint_no = a.endpoint_no and f.event = 'B' and f.far_broker_instance <> acknowledge.far_broker
+    )
   ),
   counters as materialized (
     select a.endpoint_no, a.next_number, a.row_id, c.location, c.next_number as old_number

@@ -5,7 +5,7 @@
 --
 -- Per dialog messages are taken in order up to the first that can't be. One that leaves a gap is kept apart, unacknowledged, until what comes
 -- before it is here (hold_early, take_early). An Error is taken with any number: the sender may have dropped what it sent before, and nothing comes after it.
--- What arrives for a side that has ended, or that has refused a message, is acknowledged and dropped. What a worker must look at, and what
+-- What another broker sends than the one that the dialog is with already is refused (8495). What arrives for a side that has ended, or that has refused a message, is acknowledged and dropped. What a worker must look at, and what
 -- comes after it on its dialog, is stored as incomplete.
 -- Locks: the counter of each dialog, in the order of their endpoints; no endpoint, no group: an arrival waits for no reader.
 -- Plan: endpoints by conversation and side; counters, contract messages by key; no scan.
@@ -28,6 +28,7 @@ declare
   endpoint_nos bigint[];
   missing integer;
   made bigint[];
+  answered bigint[];
   answer record;
   early record;
   has_gap boolean[];
@@ -37,13 +38,30 @@ begin
   if problem is not null then
     perform broker_private.refuse(28012, 'The broker of the target database is disabled.', problem);
   end if;
-  fault_codes := array_fill(null::integer, array[dialogs]);
   fault_texts := array_fill(null::text, array[dialogs]);
-  fault_is_final := array_fill(false, array[dialogs]);
-  select array_agg(e.endpoint_no order by d.place) into endpoint_nos
+  -- What another broker than the known one sends on a dialog finds nothing to lie on, as 0 is no endpoint.
+  select
+    array_agg(case when o.is_other then 0 else e.endpoint_no end order by d.place), array_agg(case when o.is_other then -8495 end order by d.place),
+    array_agg(o.is_other order by d.place), array_agg(e.endpoint_no) filter (where e.is_initiator and f.endpoint_no is null)
+  into endpoint_nos, fault_codes, fault_is_final, answered
   from unnest(deliver.conversation_ids, deliver.from_initiator) with ordinality as d (conversation_id, from_initiator, place)
   left join broker_private.endpoints e
-    on e.conversation_id = d.conversation_id and e.is_initiator <> d.from_initiator and e.local_end is distinct from 'C';
+    on e.conversation_id = d.conversation_id and e.is_initiator <> d.from_initiator and e.local_end is distinct from 'C'
+  left join broker_private.far_events f on f.endpoint_no = e.endpoint_no and f.event = 'B' and e.is_initiator
+  cross join lateral (select coalesce(f.far_broker_instance <> from_broker, false) as is_other) o;
+  if true = any (fault_is_final) then
+    fault_texts := array(
+      select case when x.is_other then broker_private.fault_text(row(8495, null)::broker_private.fault) end
+      from unnest(fault_is_final) with ordinality as x (is_other, place)
+      order by x.place
+    );
+  end if;
+  -- The first to answer has the dialog, also if the acknowledgement of what it got was lost.
+  if answered is not null then
+    insert into broker_private.far_events (endpoint_no, event, far_broker_instance)
+    select u.endpoint_no, 'B', from_broker from unnest(answered) as u (endpoint_no)
+    on conflict do nothing;
+  end if;
 
   missing := array_position(endpoint_nos, null);
   while missing is not null loop

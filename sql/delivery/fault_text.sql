@@ -7,6 +7,7 @@ begin atomic
     when 8430 then pg_catalog.format('The message body failed the validation of message type "%s".', (fault).message_type_name)
     when 8437 then pg_catalog.format('The message type "%s" is sent by the target, and the initiator sent it.', (fault).message_type_name)
     when 8457 then pg_catalog.format('The message type "%s" is sent by the initiator, and the target sent it.', (fault).message_type_name)
+    when 8495 then 'The conversation has already been acknowledged by another instance of this service.'
     when 8498 then pg_catalog.format('The message type "%s" is not part of the contract there.', (fault).message_type_name)
     when 9615 then pg_catalog.format('A message of type "%s" failed XML validation on the target service.', (fault).message_type_name)
     when 9616 then pg_catalog.format('A message of type "%s" does not match the XML schemas that the target service demands.', (fault).message_type_name)

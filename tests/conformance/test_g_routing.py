@@ -274,3 +274,47 @@ def test_row_109_edge_055_what_comes_from_outside_has_a_table_of_its_own(psql: S
     from_outside = "select address from broker_private.route_of(%s, %s, 'WORKER')"
     assert psql.value(from_outside, "//warehouse", None) == HERE
     assert psql.value(from_outside, "//shop", uuid4()) == "LOCAL"
+
+
+def taken(psql: Session, place: int) -> tuple[list[int], list[int]]:
+    """Send what waits for a destination, as a worker does; return the dialogs' endpoints and the rows' ids."""
+    ((endpoints, rows),) = psql.rows(
+        "select endpoint_nos, row_ids from broker_private.take(%s, 0, 1, 10, 10000, '{}')", place
+    )
+    return endpoints, rows
+
+
+def answered(psql: Session, dialog: UUID, broker: UUID, number: int, body: bytes) -> tuple[int | None, bool]:
+    """Let a target's broker send a message; return the code that it is refused with, and whether for good."""
+    ((codes, final),) = psql.rows(
+        "select fault_codes, fault_is_final from broker_private.deliver(%s, array[(select conversation_id from"
+        " broker.conversation_endpoints where conversation_handle = %s)], '{false}', '{//far}', '{//shop}',"
+        " array[null::uuid], '{ordering}', array[now() + interval '1 hour'], '{false}', '{ack}', '{1}', '{1}',"
+        " array[%s::bigint], 'M', array[%s::bytea])",
+        broker,
+        dialog,
+        number,
+        body,
+    )
+    return codes[0], final[0]
+
+
+@pytest.mark.parametrize("is_acknowledged", [True, False])
+def test_row_118_edge_052_the_second_target_that_took_a_dialog_is_refused(
+    psql: Session, *, is_acknowledged: bool
+) -> None:
+    route(psql, "far", HERE, service_name="//far")
+    dialog = begun(psql, "//far")
+    ((place,),) = psql.rows("select destination_no from broker_private.transmission_work()")
+    endpoints, rows = taken(psql, place)
+    acknowledge = "select broker_private.acknowledge(%s, %s::bigint[], array[1::bigint], %s::bigint[])"
+    if is_acknowledged:
+        assert psql.value(acknowledge, ONE, endpoints, rows) == 1
+    assert answered(psql, dialog, ONE, 0, b"first") == (None, False)
+    assert answered(psql, dialog, OTHER, 0, b"second") == (-8495, True)
+    assert answered(psql, dialog, OTHER, 1, b"third") == (-8495, True)
+    assert answered(psql, dialog, ONE, 1, b"fourth") == (None, False)
+    assert psql.bodies("shop") == [b"first", b"fourth"]
+    if not is_acknowledged:
+        assert psql.value(acknowledge, OTHER, endpoints, rows) == 0, "the first has not said that it has it"
+        assert psql.value(acknowledge, ONE, endpoints, rows) == 1
