@@ -288,6 +288,14 @@ insert into broker_private.routes (name, address) values ('AutoCreatedLocal', 'L
 -- Of what comes from outside, to a worker whose home this database is: as AutoCreatedLocal of msdb, everything that the worker serves can be reached.
 insert into broker_private.routes (name, address, scope) values ('AutoCreatedWorker', 'LOCAL', 'WORKER');
 
+-- What the dynamic routing service was asked for. It stays, so that the same is not asked for at once again.
+create table broker_private.route_requests (
+  service_name text collate "C" primary key,
+  conversation_handle uuid not null,
+  -- null while there is no answer
+  answered_at timestamp with time zone
+);
+
 -- Which level a dialog gets; null is ANY. Of several that match the one with the contract comes first, then the one with the
 -- local service, then the one with the remote service.
 create table broker_private.priorities (

@@ -4,12 +4,14 @@
 -- without one, the dialog names its broker: a database of the same worker that has the service comes before the address. broker_instances: the
 -- brokers that a dialog which names none may be given to, one of them for good; the address is that of the first.
 --
+-- is_missing: the dynamic routing service is to be asked (request_route), or its answer to be noted.
+--
 -- Matching stops at the first step that finds a route, also if nothing can be sent by it: the exact service and instance; the service without an instance; the
--- service with any instance, where the dialog names none; any service. Among matches one with a mirror comes first, then LOCAL if the
+-- service with any instance, where the dialog names none; a route that the dynamic routing service is asked for, if this database reaches one and has no such service itself; any service. Among matches one with a mirror comes first, then LOCAL if the
 -- service is here, then a network address, then TRANSPORT, where the service's name says the address. A route whose lifetime is over is ignored.
 create or replace function broker_private.route_of(
   far_service text, far_instance uuid, route_scope text default 'DATABASE', out address text, out mirror_address text,
-  out is_local boolean, out broker_instances uuid[], out problem text
+  out is_local boolean, out broker_instances uuid[], out is_missing boolean, out problem text
 )
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -18,7 +20,11 @@ declare
   step integer;
   named_local boolean;
   is_here boolean;
+  has_service boolean;
+  request broker_private.route_requests%rowtype;
+  dynamic_routing constant text := 'SQL/ServiceBroker/BrokerConfiguration';
 begin
+  is_missing := false;
   with matching as (
     select
       r.route_id, r.broker_instance, r.mirror_address, r.remote_service_name, r.address,
@@ -59,6 +65,22 @@ begin
   into step, is_local, named_local, address, mirror_address, broker_instances
   from usable u;
 
+  has_service := exists (select from broker_private.services s where s.name = far_service);
+  if (step is null or step = 5) and route_scope = 'DATABASE' and not has_service and far_service <> dynamic_routing and (
+    exists (select from broker_private.services s where s.name = dynamic_routing)
+    or exists (select from broker_private.routes r where r.remote_service_name = dynamic_routing and r.scope = 'DATABASE')
+  ) then
+    select q.* into request from broker_private.route_requests q where q.service_name = far_service;
+    if request.service_name is null or request.answered_at is null or request.answered_at <= broker_private.clock() - interval '10 min' then
+      is_local := false;
+      is_missing := request.service_name is null or request.answered_at is not null or broker_private.is_request_over(request);
+      address := null;
+      mirror_address := null;
+      problem := format('9770: The route for service "%s" is asked for at the service "%s".', far_service, dynamic_routing);
+      return;
+    end if;
+  end if;
+
   is_local := coalesce(is_local, step is null and far_instance is not null);
   if is_local and mirror_address is null then
     if route_scope = 'WORKER' then
@@ -66,7 +88,7 @@ begin
       return;
     end if;
     is_here := (far_instance is null or far_instance = (select b.service_broker_guid from broker_private.broker_instance b where b.is_the_only_row))
-      and exists (select from broker_private.services s where s.name = far_service);
+      and has_service;
     if is_here then
       address := 'LOCAL';
       return;

@@ -3,7 +3,7 @@
 create or replace function broker_private.transmission_work()
 returns table (
   destination_no integer, service_name text, broker_instance uuid, address text, mirror_address text, is_local boolean, broker_instances uuid[],
-  is_reply boolean, problem text, has_status boolean
+  is_reply boolean, is_missing boolean, problem text, has_status boolean
 )
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -13,7 +13,7 @@ as $$
 begin
   return query
   select d.destination_no, d.service_name, d.broker_instance, case when d.destination_no = 0 then 'LOCAL' else r.address end, r.mirror_address,
-    r.is_local, r.broker_instances, not e.is_initiator, case when d.destination_no <> 0 then r.problem end, d.transmission_status is not null
+    r.is_local, r.broker_instances, not e.is_initiator, r.is_missing and e.is_initiator, case when d.destination_no <> 0 then r.problem end, d.transmission_status is not null
   from broker_private.destinations d
   cross join lateral (
     select t.endpoint_no

@@ -193,7 +193,7 @@ def test_row_107_of_the_routes_that_match_local_comes_first_and_transport_last(p
     assert goes_to(psql, "tcp://there.example:4022/far") == THERE
 
 
-def test_row_110_edge_053_an_expired_route_is_listed_and_not_taken(psql: Session, shop: Shop) -> None:
+def test_row_110_edge_053_an_expired_route_is_listed_and_not_taken(psql: Session) -> None:
     route(psql, "short", HERE, service_name="//far", lifetime="1 min")
     assert goes_to(psql, "//far") == HERE
     psql.rows("update broker_private.routes set expires_at = broker_private.clock() where name = 'short'")
@@ -318,3 +318,46 @@ def test_row_118_edge_052_the_second_target_that_took_a_dialog_is_refused(
     if not is_acknowledged:
         assert psql.value(acknowledge, OTHER, endpoints, rows) == 0, "the first has not said that it has it"
         assert psql.value(acknowledge, ONE, endpoints, rows) == 1
+
+
+BROKER_CONFIGURATION = "SQL/ServiceBroker/BrokerConfiguration"
+NOTICE = "http://schemas.microsoft.com/SQL/ServiceBroker/BrokerConfigurationNotice"
+
+
+def test_row_116_a_service_is_asked_for_missing_routes_once_at_a_time(psql: Session) -> None:
+    psql.rows("select broker.create_queue('routing')")
+    psql.rows("select broker.create_service(%s, 'routing', array[%s])", BROKER_CONFIGURATION, NOTICE)
+    dialog = begun(psql, "//<far>")
+    begun(psql, "//<far>")
+    assert waits_with(psql, dialog) == "9770"
+    begun(psql, "//warehouse")
+    assert psql.bodies() == [b"hello"], "what is here is not asked for"
+
+    def look() -> None:
+        query = "select broker_private.request_route(service_name) from broker_private.transmission_work() where is_missing"
+        psql.rows(query)
+
+    look()
+    look()
+    ((handle, kind, body),) = psql.rows(
+        "select conversation_handle, message_type_name, message_body from broker.receive('routing')"
+    )
+    assert kind == f"{NOTICE}/MissingRoute"
+    assert body == b"<MissingRoute><SERVICE_NAME>//&lt;far&gt;</SERVICE_NAME></MissingRoute>"
+    assert goes_to(psql, "//<far>") == "9770", "until it is answered"
+    psql.end(handle, 5, "unknown")
+    look()
+    assert goes_to(psql, "//<far>") == "9793", "an error means that nobody knows: the next step is taken"
+    look()
+    assert psql.bodies("routing") == []
+    psql.rows(
+        "create or replace function broker_private.clock() returns timestamptz language sql volatile"
+        " begin atomic select pg_catalog.clock_timestamp() + interval '11 min'; end"
+    )
+    look()
+    ((handle,),) = psql.rows("select conversation_handle from broker.receive('routing')")
+    route(psql, "found", HERE, service_name="//<far>")
+    psql.end(handle)
+    look()
+    assert goes_to(psql, "//<far>") == HERE
+    assert destinations(psql) == {("//<far>", None): 2}

@@ -181,6 +181,29 @@ def test_rows_106_115_edge_047_the_service_may_come_later(siblings: Siblings) ->
     assert other.bodies("//late", timeout="30 s") == [b"hello"]
 
 
+def test_row_116_what_waits_goes_when_the_dynamic_routing_service_has_made_the_route(
+    siblings: Siblings,
+) -> None:
+    home, _, other = siblings
+    service(other, "//wanders")
+    service(home, "//found")
+    other.rows("select broker.create_queue('routing')")
+    other.rows(
+        "select broker.create_service('SQL/ServiceBroker/BrokerConfiguration', 'routing',"
+        " '{http://schemas.microsoft.com/SQL/ServiceBroker/BrokerConfigurationNotice}')"
+    )
+    begun(other, "//wanders", "//found")
+    ((handle, body),) = other.rows(
+        "select conversation_handle, message_body from broker.receive('routing', timeout => '30 s')"
+    )
+    assert b"<SERVICE_NAME>//found</SERVICE_NAME>" in body
+    assert home.bodies("//found") == []
+    other.rows("select broker.create_route('found', 'LOCAL', service_name => '//found')")
+    other.end(handle)
+    assert home.bodies("//found", timeout="30 s") == [b"hello"]
+    other.rows("select broker.drop_service('SQL/ServiceBroker/BrokerConfiguration')")
+
+
 def test_edge_090_a_dialog_with_a_broker_that_is_no_more_ends_in_an_error_or_waits(
     siblings: Siblings,
 ) -> None:

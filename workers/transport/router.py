@@ -124,6 +124,14 @@ class Router:
         if not self._database.greeting.is_broker_enabled:
             # The views say why by themselves.
             return
+        if destination.is_missing:
+            self._start(number, lambda: self._ask_for_route(destination))
+        else:
+            await self._choose(sender, destination)
+
+    async def _choose(self, sender: Sender, destination: Destination) -> None:
+        """Send by what ranks first, or say why nothing can be sent."""
+        number = destination.destination_no
         siblings = await self._siblings_for(destination)
         brokers = destination.broker_instances
         if brokers is None and len(siblings) >= _SEVERAL:
@@ -189,6 +197,19 @@ class Router:
             await sender.send(destination, sibling)
         elif stays and destination.address is not None:
             await sender.send(destination, self._far(destination, destination.address))
+
+    async def _ask_for_route(self, destination: Destination) -> None:
+        """Ask the dynamic routing service, or note that it has answered."""
+        try:
+            async with self._database.connection() as connection:
+                await statements.request_route(connection, destination.service_name)
+        except psycopg.Error as error:
+            logger.warning(
+                "route_not_requested",
+                database=self._database.name,
+                service=destination.service_name,
+                error=line_of(error),
+            )
 
     async def _give_back(self, sender: Sender, destination: Destination) -> None:
         """Let dialogs that were given to a broker which no route leads to any more be given to another."""

@@ -74,6 +74,7 @@ class Destination:
     is_local: bool
     broker_instances: list[UUID] | None
     is_reply: bool
+    is_missing: bool
     problem: str | None
     has_status: bool
 
@@ -144,7 +145,8 @@ async def transmission_work(connection: AsyncConnection[Any]) -> list[Destinatio
     async with connection.cursor(row_factory=class_row(Destination)) as cursor:
         await cursor.execute(
             "select destination_no, service_name, broker_instance, address, mirror_address, is_local,"
-            " broker_instances, is_reply, problem, has_status from broker_private.transmission_work()"
+            " broker_instances, is_reply, is_missing, problem, has_status"
+            " from broker_private.transmission_work()"
         )
         return await cursor.fetchall()
 
@@ -345,6 +347,11 @@ async def spread_dialogs(
     )
     moved, stays = await anext(cursor)
     return moved, stays
+
+
+async def request_route(connection: AsyncConnection[Any], service_name: str) -> None:
+    """Ask the dynamic routing service for a route, or note its answer."""
+    await connection.execute("select broker_private.request_route(%s::text)", (service_name,))
 
 
 async def route_from_outside(
