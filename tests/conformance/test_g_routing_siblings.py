@@ -103,6 +103,20 @@ def test_rows_100_105_a_dialog_between_databases_of_a_worker_needs_no_route(sibl
     assert home.rows("select * from broker.transmission_queue") == []
 
 
+def test_row_100_a_large_body_reaches_another_database_of_the_worker(siblings: Siblings) -> None:
+    home, one, _ = siblings
+    service(home, "//ships")
+    service(one, "//unloads")
+    dialog = home.value("select broker.begin_dialog('//ships', '//unloads', 'ordering')")
+    body = bytes(range(256)) * 8_000
+    home.send(dialog, "order", body)
+    home.send(dialog, "order", b"after")
+    received = one.bodies("//unloads", timeout="30 s")
+    while len(received) < 2:
+        received += one.bodies("//unloads", timeout="30 s")
+    assert received == [body, b"after"]
+
+
 def test_row_105_a_named_broker_of_the_worker_needs_not_even_the_local_route(siblings: Siblings) -> None:
     home, one, other = siblings
     service(home, "//asks")
