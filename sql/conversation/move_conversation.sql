@@ -1,8 +1,8 @@
 -- broker.move_conversation(conversation_handle, conversation_group_id): MOVE CONVERSATION: this side joins another group of its service, and its
 -- messages go along. Both groups are locked until the transaction ends. A group whose last conversation leaves is gone.
 -- What is being sent to the conversation meanwhile lands under the old group: see sql/README.md, "What moves".
--- Locks: both groups' rows, in the order of their numbers, waiting for whoever holds them. (A conversation that is moved by two at once may
--- have left its group while this waited: then its new group is locked out of that order.)
+-- Locks: both groups' rows, in the order of their numbers, waiting for whoever holds them. If the conversation has left its group while this
+-- waited, they are given back and it begins anew.
 -- Errors: 8426 unknown handle, 8420 no group given, 8436 unknown group, 8439 a group of another service, 8438 state, 229 not the owner of
 -- the conversation or of its service.
 create or replace function broker.move_conversation(conversation_handle uuid, conversation_group_id uuid)
@@ -36,51 +36,57 @@ begin
     );
   end if;
   loop
-    select x.* into e from broker_private.endpoints x where x.conversation_handle = handle;
-    select s.state into endpoint_state from broker_private.endpoint_states s where s.endpoint_no = e.endpoint_no;
-    if endpoint_state is null then
-      perform broker_private.refuse(
-        8426, format('The conversation handle "%s" is not found.', handle),
-        'It never existed here, or the conversation is over: broker.conversation_endpoints lists those of this database.'
-      );
-    end if;
-    perform broker_private.require_conversation_ownership(caller, e, 'move');
-    if endpoint_state in ('DO', 'CD') then
-      perform broker_private.refuse(
-        8438, format('The conversation endpoint "%s" is in state %s and cannot be moved.', handle, endpoint_state),
-        'This side has ended the conversation.'
-      );
-    end if;
-    select g.* into target
-    from broker_private.groups g
-    where g.conversation_group_id = group_id
-      and exists (
+    begin
+      select x.* into e from broker_private.endpoints x where x.conversation_handle = handle;
+      select s.state into endpoint_state from broker_private.endpoint_states s where s.endpoint_no = e.endpoint_no;
+      if endpoint_state is null then
+        perform broker_private.refuse(
+          8426, format('The conversation handle "%s" is not found.', handle),
+          'It never existed here, or the conversation is over: broker.conversation_endpoints lists those of this database.'
+        );
+      end if;
+      perform broker_private.require_conversation_ownership(caller, e, 'move');
+      if endpoint_state in ('DO', 'CD') then
+        perform broker_private.refuse(
+          8438, format('The conversation endpoint "%s" is in state %s and cannot be moved.', handle, endpoint_state),
+          'This side has ended the conversation.'
+        );
+      end if;
+      select g.* into target
+      from broker_private.groups g
+      where g.conversation_group_id = group_id
+        and exists (
+          select from broker_private.endpoints x
+          join broker_private.endpoint_states s on s.endpoint_no = x.endpoint_no
+          where x.group_no = g.group_no and s.state is not null
+        );
+      if not found then
+        perform broker_private.refuse(
+          8436, format('The conversation group "%s" is not found.', group_id),
+          'broker.conversation_groups lists the groups; one goes with its last conversation.'
+        );
+      elsif target.service_id <> e.service_id then
+        perform broker_private.refuse(
+          8439, format('The destination conversation group "%s" is invalid for conversation "%s".', group_id, handle),
+          'All conversations of a group belong to one service: move it to a group of its own service.'
+        );
+      end if;
+      perform from broker_private.groups g where g.group_no in (e.group_no, target.group_no) order by g.group_no for update;
+      -- Both may have changed while this waited: the group may be empty, and gone, by now.
+      exit when exists (
         select from broker_private.endpoints x
         join broker_private.endpoint_states s on s.endpoint_no = x.endpoint_no
-        where x.group_no = g.group_no and s.state is not null
+        where x.endpoint_no = e.endpoint_no and x.group_no = e.group_no and s.state = endpoint_state
+      ) and exists (
+        select from broker_private.endpoints x
+        join broker_private.endpoint_states s on s.endpoint_no = x.endpoint_no
+        where x.group_no = target.group_no and s.state is not null
       );
-    if not found then
-      perform broker_private.refuse(
-        8436, format('The conversation group "%s" is not found.', group_id),
-        'broker.conversation_groups lists the groups; one goes with its last conversation.'
-      );
-    elsif target.service_id <> e.service_id then
-      perform broker_private.refuse(
-        8439, format('The destination conversation group "%s" is invalid for conversation "%s".', group_id, handle),
-        'All conversations of a group belong to one service: move it to a group of its own service.'
-      );
-    end if;
-    perform from broker_private.groups g where g.group_no in (e.group_no, target.group_no) order by g.group_no for update;
-    -- Both may have changed while this waited: the group may be empty, and gone, by now.
-    exit when exists (
-      select from broker_private.endpoints x
-      join broker_private.endpoint_states s on s.endpoint_no = x.endpoint_no
-      where x.endpoint_no = e.endpoint_no and x.group_no = e.group_no and s.state = endpoint_state
-    ) and exists (
-      select from broker_private.endpoints x
-      join broker_private.endpoint_states s on s.endpoint_no = x.endpoint_no
-      where x.group_no = target.group_no and s.state is not null
-    );
+      raise exception using errcode = 'PB001', message = 'The groups have changed.';
+    exception when sqlstate 'PB001' then
+      -- The locks go with the block: kept, they would be held out of the order of their numbers.
+      null;
+    end;
   end loop;
   if current_setting('transaction_isolation') <> 'read committed' then
     perform from broker_private.endpoints x where x.endpoint_no = e.endpoint_no for update;
