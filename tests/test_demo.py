@@ -127,7 +127,7 @@ def test_every_order_is_reconciled_and_nothing_is_left(tmp_path: Path) -> None:
         assert demo.output.splitlines()[-1] == "40 of 40 orders reconciled"
         assert len(demo.workers) == 2
         assert len(demo.directories) == 4
-        assert demo.left_behind() == []
+        eventually(lambda: demo.left_behind() == [])
 
 
 def test_json_is_all_that_a_program_reads(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_a_signal_in_the_middle_cleans_up(tmp_path: Path, number: signal.Signals
         assert demo.end() == code, demo.errors
         assert "Traceback" not in demo.errors
         assert len(demo.directories) == 4
-        assert demo.left_behind() == []
+        eventually(lambda: demo.left_behind() == [])
 
 
 def test_a_signal_while_the_servers_start_cleans_up(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_a_signal_while_the_servers_start_cleans_up(tmp_path: Path) -> None:
         demo.process.send_signal(signal.SIGINT)
         assert demo.end() == 130, demo.errors
         assert "Traceback" not in demo.errors
-        assert demo.left_behind() == []
+        eventually(lambda: demo.left_behind() == [])
 
 
 def test_a_killed_demo_leaves_nothing(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_a_worker_that_dies_is_named(tmp_path: Path) -> None:
         assert demo.end() == 1
         assert re.search(r"The worker of (Trader1|DMBrokerage) ended by itself", demo.errors)
         assert "worker_ready" in demo.errors
-        assert demo.left_behind() == []
+        eventually(lambda: demo.left_behind() == [])
 
 
 def test_without_the_wheel_the_extra_is_named(tmp_path: Path) -> None:
