@@ -48,13 +48,7 @@ begin
       -- SEND looks at a dialog's path, not at the broker: so none may be straight.
       update broker_private.endpoints x set path = 'B' where x.path in ('L', 'I') and x.local_end is null;
     when 'NEW_BROKER' then
-      truncate
-        broker_private.endpoints, broker_private.groups, broker_private.messages, broker_private.incomplete_messages, broker_private.transmission_messages, broker_private.early_messages,
-        broker_private.message_pieces,
-        broker_private.transmission_status, broker_private.sequence_counters, broker_private.far_events,
-        broker_private.conversation_timers, broker_private.retained_messages, broker_private.shared_bodies,
-        broker_private.route_requests, broker_private.quarantine, broker_private.quarantined_messages, broker_private.noted_failures,
-        broker_private.moved_conversations, broker_private.moved_services;
+      perform broker_private.forget_conversations();
       delete from broker_private.destinations d where d.destination_no <> 0;
       update broker_private.broker_instance b set service_broker_guid = gen_random_uuid();
       perform broker_private.enable_broker();
