@@ -27,14 +27,14 @@ create table line_item (
   work_order_id integer not null references work_order, number integer not null, task text not null,
   primary key (work_order_id, number)
 );
-select broker.create_message_type('//work/header', 'VALID_JSON');
-select broker.create_message_type('//work/line', 'VALID_JSON');
-select broker.create_message_type('//work/done', 'EMPTY');
-select broker.create_contract('//work/order', '{//work/header,//work/line}', '{//work/done}');
+select broker.create_message_type('//jobs/header', 'VALID_JSON');
+select broker.create_message_type('//jobs/line', 'VALID_JSON');
+select broker.create_message_type('//jobs/done', 'EMPTY');
+select broker.create_contract('//jobs/order', '{//jobs/header,//jobs/line}', '{//jobs/done}');
 select broker.create_queue('work_orders');
 select broker.create_queue('offices');
-select broker.create_service('//work/orders', 'work_orders', '{//work/order}');
-select broker.create_service('//work/office', 'offices');
+select broker.create_service('//jobs/orders', 'work_orders', '{//jobs/order}');
+select broker.create_service('//jobs/office', 'offices');
 """
 INSERT_HEADER = "insert into work_order select (%s::jsonb->>'id')::integer, %s::jsonb->>'location'"
 INSERT_LINE = "insert into line_item select (%s::jsonb->>'id')::integer, (%s::jsonb->>'number')::integer, %s::jsonb->>'task'"
@@ -71,16 +71,16 @@ def test_eight_readers_store_each_work_order_s_header_before_its_lines(shop: Sho
 
     def office(mine: range) -> None:
         session = shop.session(autocommit=False)
-        begin = "select broker.begin_dialog('//work/office', '//work/orders', '//work/order')"
+        begin = "select broker.begin_dialog('//jobs/office', '//jobs/orders', '//jobs/order')"
         handles = {order: session.value(begin) for order in mine}
         for order, handle in handles.items():
             body = f'{{"id": {order}, "location": "street {order}"}}'
-            session.rows("select broker.send(%s, '//work/header', %s::jsonb)", handle, body)
+            session.rows("select broker.send(%s, '//jobs/header', %s::jsonb)", handle, body)
             session.connection.commit()
         for number in range(lines):
             for order, handle in handles.items():
                 body = f'{{"id": {order}, "number": {number}, "task": "task {number}"}}'
-                session.rows("select broker.send(%s, '//work/line', %s::jsonb)", handle, body)
+                session.rows("select broker.send(%s, '//jobs/line', %s::jsonb)", handle, body)
                 session.connection.commit()
         for handle in handles.values():
             session.rows("select broker.end_conversation(%s)", handle)
@@ -101,9 +101,9 @@ def test_eight_readers_store_each_work_order_s_header_before_its_lines(shop: Sho
                 group,
             )
             for kind, handle, body in received:
-                if kind == "//work/header":
+                if kind == "//jobs/header":
                     session.rows(INSERT_HEADER, body.decode(), body.decode())
-                elif kind == "//work/line":
+                elif kind == "//jobs/line":
                     session.rows(INSERT_LINE, *[body.decode()] * 3)
                 elif kind == END_DIALOG:
                     session.rows("select broker.end_conversation(%s)", handle)
