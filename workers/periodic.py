@@ -1,4 +1,7 @@
-"""What is done at fixed periods in each served database. A new task is one line of `PERIODIC_TASKS`."""
+"""What is done at fixed periods in each served database. A new task is one line of `PERIODIC_TASKS`.
+
+What transport does at fixed periods is in `transport.upkeep`.
+"""
 
 from __future__ import annotations
 
@@ -66,11 +69,15 @@ async def settle_poison(database: Database) -> None:
 
 
 class PeriodicTask(NamedTuple):
-    """A name for the log, seconds from one run's end to the next one's start, and what runs."""
+    """A name for the log, seconds from one run's end to the next one's start, and what runs.
+
+    `due_early` makes the next run due at once when somebody sets it; the task clears it.
+    """
 
     name: str
     period: float
     run: Callable[[Database], Awaitable[None]]
+    due_early: asyncio.Event | None = None
 
 
 PERIODIC_TASKS = (
@@ -108,4 +115,7 @@ async def _repeat(task: PeriodicTask, database: Database, clock: Clock, records:
         # A task that was handed a connection of the pool when it was cancelled has forgotten it.
         if (this := asyncio.current_task()) is not None and this.cancelling():
             raise asyncio.CancelledError
-        await clock.sleep(task.period)
+        if task.due_early is None:
+            await clock.sleep(task.period)
+        else:
+            await clock.wait(task.due_early, task.period)

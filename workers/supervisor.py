@@ -91,7 +91,15 @@ class _Parts:
             for database, activation in zip(self._databases, self._activations, strict=True)
         ]
         tasks += [
-            self._start(f"periodic {database.name}", partial(periodic.run, database, self._clock))
+            self._start(
+                f"periodic {database.name}",
+                partial(
+                    periodic.run,
+                    database,
+                    self._clock,
+                    periodic.PERIODIC_TASKS + self._transport.periodic_tasks(database),
+                ),
+            )
             for database in self._databases
         ]
         for database, activation in zip(self._databases, self._activations, strict=True):

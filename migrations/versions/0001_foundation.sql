@@ -233,6 +233,39 @@ create table broker_private.periodic_tasks (
   last_error text
 );
 
+-- The workers whose home database this is, as they say themselves every few seconds; what they hold in memory is beside it, and goes with it.
+create unlogged table broker_private.workers (
+  worker_id uuid primary key,
+  started_at timestamp with time zone not null,
+  last_seen timestamp with time zone not null
+);
+
+create unlogged table broker_private.connections (
+  connection_id uuid primary key,
+  worker_id uuid not null references broker_private.workers on delete cascade,
+  address text not null,
+  is_accept boolean not null,
+  state smallint not null,
+  connect_time timestamp with time zone not null,
+  login_time timestamp with time zone,
+  last_activity_time timestamp with time zone not null,
+  user_name name,
+  certificate_name text collate "C",
+  encryption text,
+  peer_arbitration_id uuid,
+  receives_posted integer not null,
+  is_receive_flow_controlled boolean not null,
+  sends_posted integer not null,
+  is_send_flow_controlled boolean not null,
+  bytes_sent bigint not null,
+  bytes_received bigint not null,
+  messages_sent bigint not null,
+  messages_received bigint not null,
+  frames_sent bigint not null,
+  frames_received bigint not null
+);
+create index connections_worker on broker_private.connections (worker_id);
+
 create table broker_private.services (
   service_id integer primary key default nextval('broker_private.object_id'),
   name text collate "C" unique check (length(name) between 1 and 128),

@@ -19,6 +19,8 @@ begin
   -- The view broker.service_queues asks with its reader's rights whether rollbacks have turned a queue off.
   grant execute on function broker_private.is_poisoned(integer) to public;
   grant execute on function broker_private.held_status("char") to public;
+  -- The views of what workers hold in memory ask it with their reader's rights.
+  grant execute on function broker_private.clock() to public;
   for this in
     select p.oid::pg_catalog.regprocedure as signature, 'public' as grantee
     from pg_catalog.pg_proc p

@@ -11,18 +11,22 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from pybroker.workers.clock import Clock
-from pybroker.workers.transport.endpoint import HomeEndpoint
+from pybroker.workers.presence import Presence
+from pybroker.workers.transport.connections import Connections
+from pybroker.workers.transport.endpoint import WINDOW, HomeEndpoint
 from pybroker.workers.transport.outbound import Outbound
 from pybroker.workers.transport.pace import Pace
 from pybroker.workers.transport.receiver import Receiver
 from pybroker.workers.transport.router import Router
 from pybroker.workers.transport.siblings import Siblings
+from pybroker.workers.transport.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from pybroker.workers.database import Database
+    from pybroker.workers.periodic import PeriodicTask
 
 __all__ = ["Transport"]
 
@@ -51,7 +55,13 @@ class Transport:
         self._pace = pace or Pace()
         self._outbounds: dict[tuple[str, ...], Outbound] = {}
         receiver = Receiver(databases, self._clock)
-        self._endpoint = HomeEndpoint(home, databases, key_directory, receiver.serve, self._clock)
+        self._presence = Presence(home, self._clock)
+        connections = Connections(self._clock, WINDOW, self._presence.changed.set)
+        self._presence.add(connections.tell)
+        self._upkeep = Upkeep(home, self._presence)
+        self._endpoint = HomeEndpoint(
+            home, databases, key_directory, receiver.serve, clock=self._clock, connections=connections
+        )
         siblings = Siblings(databases, receiver, self._clock)
         self._routers = {
             database: Router(database, siblings, self._outbound_to, self._clock, self._pace)
@@ -61,6 +71,10 @@ class Transport:
     def arrived(self, database: Database) -> asyncio.Event:
         """Return what somebody may set when this database has a message to carry: it is looked at then."""
         return self._routers[database].arrived
+
+    def periodic_tasks(self, database: Database) -> tuple[PeriodicTask, ...]:
+        """Return what transport does at fixed periods for a database, beside its own running."""
+        return self._upkeep.tasks(database)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Carry messages until `stop` is set. Cut off at any moment, nothing is lost: it is sent again.
@@ -83,6 +97,7 @@ class Transport:
             for outbound in self._outbounds.values():
                 await outbound.close()
             self._outbounds.clear()
+            await self._presence.leave()
 
     def _outbound_to(self, addresses: tuple[str, ...]) -> Outbound:
         outbound = self._outbounds.get(addresses)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import weakref
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
 
     from pybroker.workers.clock import Clock
     from pybroker.workers.database import Database
+    from pybroker.workers.transport.connections import Connections
     from pybroker.workers.transport.link import Link
     from pybroker.workers.transport.security import Endpoint, KnownCertificate
 
@@ -47,7 +47,9 @@ class HomeEndpoint:
         databases: Sequence[Database],
         key_directory: Path | None,
         serve: Callable[[Link], Awaitable[None]],
+        *,
         clock: Clock,
+        connections: Connections,
     ) -> None:
         """Prepare, without listening.
 
@@ -57,6 +59,7 @@ class HomeEndpoint:
             key_directory: where private keys are.
             serve: takes over an accepted link until it ends.
             clock: paces the look at the home database.
+            connections: where those that are opened and accepted here are noted.
         """
         self._home = home
         self._databases = databases
@@ -69,8 +72,7 @@ class HomeEndpoint:
         self._was_read = asyncio.Event()
         self._server: asyncio.Server | None = None
         self._listening: tuple[str, int] | None = None
-        # Weakly: a link that was opened belongs to the sending side, and is forgotten with it.
-        self._links: weakref.WeakSet[Link] = weakref.WeakSet()
+        self._connections = connections
         self._callers: set[asyncio.Task[None]] = set()
         self._strangers: dict[asyncio.Task[None], None] = {}
         self._warned: object = None
@@ -118,13 +120,18 @@ class HomeEndpoint:
             # Anew: an exception that is raised again and again would keep the frames of each time.
             raise self._fault.again()
         credentials = self._credentials
-        opened = await link.connect(address, credentials, self._hello(credentials))
-        # The rows may have changed during the handshake, when this link was not yet in the set.
+        connection = self._connections.begin(address, is_accept=False)
+        try:
+            opened = await link.connect(address, credentials, self._hello(credentials))
+        except BaseException:
+            self._connections.end(connection)
+            raise
+        self._connections.logged_in(connection, opened)
+        # The rows may have changed during the handshake, when this link was not yet known.
         if credentials is not self._credentials:
             fault = OwnSideError(faults.NOT_VERIFIED, "The endpoint changed; connecting again.")
             await opened.close(fault)
             raise fault
-        self._links.add(opened)
         return opened
 
     async def _renew(self, endpoint: Endpoint | None, certificates: Sequence[KnownCertificate]) -> None:
@@ -153,11 +160,11 @@ class HomeEndpoint:
             )
         if before is not None and self._credentials is not None:
             has_changed = before.certificate != self._credentials.certificate
-            for each in self._links:
+            for each in self._connections.links():
                 # What is on its way is finished; then the sending side opens another one.
                 each.is_outdated = each.is_outdated or has_changed
         refused = []
-        for each in tuple(self._links):
+        for each in self._connections.links():
             try:
                 if self._credentials is None:
                     raise self._fault.again()
@@ -167,7 +174,6 @@ class HomeEndpoint:
                         self._credentials.endpoint.encryption, each.far.encryption
                     )
             except TransportError as fault:
-                self._links.discard(each)
                 _log_refusal(each.address, fault)
                 refused.append(each.close(fault))
         # All at once: one that reads nothing must not give the others time.
@@ -246,21 +252,27 @@ class HomeEndpoint:
     async def _greet(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, credentials: Credentials
     ) -> None:
+        address = link.caller_address(writer)
+        connection = self._connections.begin(address, is_accept=True)
         try:
             caller = await link.accept(reader, writer, credentials, self._hello(credentials))
         except TransportError as fault:
-            _log_refusal(link.caller_address(writer), fault)
+            self._connections.end(connection)
+            _log_refusal(address, fault)
             return
+        except BaseException:
+            self._connections.end(connection)
+            raise
+        self._connections.logged_in(connection, caller)
         if (task := asyncio.current_task()) is not None:
             self._strangers.pop(task, None)
-        # The rows may have changed during the handshake, when this link was not yet in the set.
+        # The rows may have changed during the handshake, when this link was not yet known.
         if credentials is not self._credentials:
             await caller.close(TransportError(faults.NOT_VERIFIED, "The endpoint changed; connect again."))
             return
         await self._serve_caller(caller)
 
     async def _serve_caller(self, caller: Link) -> None:
-        self._links.add(caller)
         logger.info("connection_accepted", address=caller.address, user=caller.peer.user_name)
         try:
             await self._serve(caller)
@@ -269,7 +281,6 @@ class HomeEndpoint:
         else:
             logger.info("connection_closed", address=caller.address)
         finally:
-            self._links.discard(caller)
             await caller.close()
 
     def _hello(self, credentials: Credentials) -> wire.Hello:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 import ssl
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
@@ -16,6 +17,8 @@ from pybroker.workers.transport.security import alert_fault, verification_fault
 from pybroker.workers.transport.tls import READ_BYTES, TlsStream
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pybroker.workers.transport.security import Credentials, Peer
     from pybroker.workers.transport.wire import Frame, Hello
 
@@ -36,6 +39,45 @@ class _EncryptionIsDisabledError(TransportError):
         super().__init__(number, text or "One endpoint asks for encryption, and the other has it disabled.")
 
 
+@dataclass
+class Traffic:
+    """The frames of one connection, counted.
+
+    Attributes:
+        frames_sent: all frames, whatever is in them.
+        frames_received: likewise.
+        messages_sent: messages, and pieces of large ones, as often as they were sent.
+        messages_received: likewise.
+        unanswered: batches of this side that the far one has not answered.
+        to_answer: batches of the far side that this one has not answered.
+    """
+
+    frames_sent: int = 0
+    frames_received: int = 0
+    messages_sent: int = 0
+    messages_received: int = 0
+    unanswered: int = 0
+    to_answer: int = 0
+
+    def sending(self, frame: Frame) -> None:
+        """Count a frame that is handed to the network."""
+        self.frames_sent += 1
+        if isinstance(frame, wire.Batch):
+            self.messages_sent += len(frame.kinds)
+            self.unanswered += 1
+        elif isinstance(frame, (wire.Ack, wire.Refusal)):
+            self.to_answer -= 1
+
+    def received(self, frame: Frame) -> None:
+        """Count a frame that has arrived."""
+        self.frames_received += 1
+        if isinstance(frame, wire.Batch):
+            self.messages_received += len(frame.kinds)
+            self.to_answer += 1
+        elif isinstance(frame, wire.Ack) or (isinstance(frame, wire.Refusal) and frame.number is not None):
+            self.unanswered -= 1
+
+
 class Link:
     """A greeted connection to a peer who has CONNECT.
 
@@ -46,6 +88,7 @@ class Link:
         encryption: The cipher of the connection, or NONE.
         is_outdated: This side's endpoint has another certificate by now.
         far: The far side's Hello.
+        traffic: What has passed.
     """
 
     def __init__(
@@ -65,6 +108,12 @@ class Link:
         self.encryption = stream.encryption
         self.is_outdated = False
         self.far = far
+        self.traffic = Traffic()
+        self._when_closed: Callable[[], None] | None = None
+
+    def when_closed(self, tell: Callable[[], None]) -> None:
+        """Have `tell` called once this side begins to close the connection, whoever has ended it."""
+        self._when_closed = tell
 
     @property
     def was_closed_here(self) -> bool:
@@ -87,6 +136,7 @@ class Link:
         Raises:
             TransportError: 9759, the connection was lost; 9736, the frame is larger than the far side takes.
         """
+        self.traffic.sending(frame)
         await _send(self._stream, frame, self.far.maximum_frame_bytes)
 
     async def receive(self) -> Frame | None:
@@ -98,7 +148,7 @@ class Link:
             TransportError: 9755, the connection was lost; 28040, what arrived is no frame.
         """
         try:
-            return await _receive(self._stream, self._decoder)
+            frame = await _receive(self._stream, self._decoder)
         except (OSError, TransportError) as error:
             if self._closed_because is not None:
                 raise self._closed_because from error
@@ -107,10 +157,16 @@ class Link:
             raise TransportError(
                 faults.RECEIVE_FAILED, f"The connection with {self.address} was lost: {_reason(error)}."
             ) from error
+        if frame is not None:
+            self.traffic.received(frame)
+        return frame
 
     async def close(self, because: TransportError | None = None) -> None:
         """Close; the far side is told why, if there is a reason."""
         self._closed_because = because
+        if self._when_closed is not None:
+            self._when_closed()
+            self._when_closed = None
         if because is not None:
             await _refuse(self._stream, because)
         await self._stream.close()

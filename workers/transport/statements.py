@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from psycopg import AsyncConnection, AsyncCursor
     from psycopg.rows import AsyncRowFactory
+    from psycopg.types.json import Jsonb
 
     from pybroker.workers.transport.wire import Batch, Fragment
 
@@ -138,6 +139,11 @@ async def certificates(connection: AsyncConnection[Any]) -> list[KnownCertificat
             "select name, user_name, certificate_pem, may_connect from broker_private.worker_certificates()"
         )
         return await cursor.fetchall()
+
+
+async def note_connections(connection: AsyncConnection[Any], worker: UUID, connections: Jsonb) -> None:
+    """Say which connections a worker has, with the columns of `broker_private.connections`."""
+    await connection.execute("select broker_private.note_connections(%s, %s)", (worker, connections))
 
 
 async def transmission_work(connection: AsyncConnection[Any]) -> list[Destination]:
