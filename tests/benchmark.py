@@ -290,7 +290,7 @@ class Bench:
         self.shop.psql.rows("create table dialogs (number integer primary key, handle uuid not null)")
         self.shop.psql.rows(
             "insert into dialogs"
-            " select n, broker.begin_dialog('//shop', '//warehouse', 'ordering')"
+            " select n, broker.begin_dialog('//shop', '//warehouse', 'ordering', encryption => false)"
             " from generate_series(1, %s) n",
             HOP_DIALOGS,
         )

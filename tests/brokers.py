@@ -1,4 +1,7 @@
-"""Two databases on two servers, each with a worker process of its own, and mutual TLS between them."""
+"""Two databases on two servers, each with a worker process of its own, and mutual TLS between them.
+
+A dialog between them goes clear: it is begun with `encryption => false`, and public may SEND.
+"""
 
 from __future__ import annotations
 
@@ -36,6 +39,7 @@ select broker.create_message_type('invoice', validation => 'WELL_FORMED_XML');
 select broker.create_contract('ordering', sent_by_initiator => '{order,invoice}', sent_by_target => '{ack}');
 select broker.create_queue('warehouse');
 select broker.create_service('//warehouse', 'warehouse', '{ordering}');
+select broker.grant('SEND', 'SERVICE', '//warehouse', 'public');
 """
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 OPTIONS = "status retention activation_procedure max_queue_readers activation_status execute_as poison_message_handling"
 PRIORITY = "name contract_name=NULL local_service_name=NULL remote_service_name=NULL priority_level"
 PERMISSION = "permission securable_class securable_name role"
-DROPPED = "message_type schema_collection contract queue service route certificate endpoint broker_priority event_notification"
+DROPPED = "message_type schema_collection contract queue service route remote_service_binding certificate endpoint broker_priority event_notification"
 SEND = ["{} message_type='DEFAULT' body='\\x'", *["{} message_type body"] * 3]
 
 # An argument without = must be given.
@@ -36,6 +36,8 @@ FUNCTIONS = {
     "create_route": [
         "name address service_name=NULL broker_instance=NULL lifetime=NULL mirror_address=NULL owner=NULL scope='DATABASE'"
     ],
+    "create_remote_service_binding": ["name to_service user_name anonymous=false owner=NULL"],
+    "alter_remote_service_binding": ["name user_name=NULL anonymous=NULL"],
     "create_certificate": ["name certificate_pem user_name"],
     "alter_authorization": ["securable_class name owner"],
     "create_endpoint": [

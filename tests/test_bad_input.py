@@ -37,6 +37,7 @@ MANY_BYTES = "repeat('ä', 32)"
 NO_HANDLE = ["'00000000-0000-0000-0000-000000000000'"]
 NOT_POSITIVE = ["'0'", "'-1 s'", "'1 s -1 day'"]
 PRINCIPAL = ["''", "repeat('r', 64)"]
+BINDING_USER = [*PRINCIPAL, "'public'", "'Public'", "'pg_database_owner'", "'pg_monitor'"]
 CERTIFICATE = f"-----BEGIN CERTIFICATE-----\n{base64.b64encode(b'0' + bytes(200)).decode()}\n-----END CERTIFICATE-----\n"
 
 
@@ -229,6 +230,12 @@ LINES: dict[str, Line] = {
         nullable=set(QUEUE_OPTIONS),
         anything={"status", "retention", "activation_status", "poison_message_handling", "drop_activation"},
     ),
+    "alter_remote_service_binding(text,text,boolean)": Line(
+        {"name": "'binding'", "user_name": "'somebody'", "anonymous": "true"},
+        {"name": unknown("binding"), "user_name": BINDING_USER},
+        nullable={"user_name", "anonymous"},
+        anything={"anonymous"},
+    ),
     "alter_route(text,text,text,text,interval,text)": Line(
         {"name": "'far'", **ROUTE, "mirror_address": "null"},
         {"name": unknown("far"), **BAD_ROUTE, "mirror_address": ["''", "'far'", "'LOCAL'"]},
@@ -310,6 +317,23 @@ LINES: dict[str, Line] = {
             "owner": PRINCIPAL,
         },
         nullable={"owner"},
+    ),
+    "create_remote_service_binding(text,text,text,boolean,text)": Line(
+        {
+            "name": "'new'",
+            "to_service": "'//new'",
+            "user_name": "'somebody'",
+            "anonymous": "false",
+            "owner": "null",
+        },
+        {
+            "name": [*NEW, "'binding'"],
+            "to_service": [*NEW, "'//far'"],
+            "user_name": BINDING_USER,
+            "owner": PRINCIPAL,
+        },
+        nullable={"owner"},
+        anything={"anonymous"},
     ),
     "create_endpoint(text,integer,text,text,text,text,boolean,integer)": Line(
         {"name": "'new'", **ENDPOINT},
@@ -404,6 +428,7 @@ LINES: dict[str, Line] = {
         {"name": "'spare'"}, {"name": [*unknown("spare"), "'order'", "'DEFAULT'"]}
     ),
     "drop_queue(text)": Line({"name": "'spare'"}, {"name": [*unknown("spare"), "'shop'"]}),
+    "drop_remote_service_binding(text)": Line({"name": "'binding'"}, {"name": unknown("binding")}),
     "drop_route(text)": Line({"name": "'far'"}, {"name": unknown("far")}),
     "drop_schema_collection(text)": Line({"name": "'spare'"}, {"name": [*unknown("spare"), "'used'"]}),
     "drop_service(text)": Line({"name": "'//warehouse'"}, {"name": [*unknown("//warehouse"), "'//shop'"]}),
@@ -516,6 +541,7 @@ class Place:
             self.psql.rows("select broker.create_schema_collection(%s, array[%s])", name, XSD)
         self.psql.rows("select broker.create_message_type('used', 'VALID_XML', 'used')")
         self.psql.rows("select broker.create_route('far', 'tcp://far.example:4022', '//far')")
+        self.psql.rows("select broker.create_remote_service_binding('binding', '//far', 'somebody')")
         self.psql.rows(
             "select broker.create_broker_priority('express', local_service_name => '//shop', priority_level => 9)"
         )

@@ -181,7 +181,7 @@ def test_a_batch_that_comes_twice_is_stored_once_and_a_refused_first_message_lea
     deliver = (
         "select next_numbers, fault_codes from broker_private.deliver(gen_random_uuid(), array[%s::uuid], '{true}',"
         " '{//far}', '{//warehouse}', array[null::uuid], '{ordering}', array[now() + interval '1 day'], '{true}', array[%s],"
-        " '{1,1}', '{1,1}', array[%s, %s]::bigint[], 'MM', array['a', 'b']::bytea[])"
+        " '{1,1}', '{1,1}', array[%s, %s]::bigint[], 'MM', array['a', 'b']::bytea[], '{L}', '{null}', '{null}')"
     )
     dialog = psql.value("select gen_random_uuid()")
     assert psql.rows(deliver, dialog, "order", 0, 1) == [([2], [None])]

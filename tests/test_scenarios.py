@@ -253,13 +253,14 @@ def test_level_3_is_given_on_both_sides_in_initiator_db_and_target_db(
             site.psql.rows(SIMPLE)
             site.psql.rows("select broker.create_queue(%s)", queue)
             site.psql.rows("select broker.create_service(%s, %s, '{SimpleContract,DEFAULT}')", service, queue)
+            site.psql.rows("select broker.grant('SEND', 'SERVICE', %s, 'public')", service)
             site.route("TargetService" if site is initiator else "InitiatorService", far)
             site.psql.rows("select broker.alter_broker(honor_broker_priority => true)")
         wrong = ("InitiatorToTargetPriority", "InitiatorSerivce", "TargetService")
         assert initiator.psql.refused(PRIORITY, *wrong) == "S8423"
         initiator.psql.rows(PRIORITY, "InitiatorToTargetPriority", "InitiatorService", "TargetService")
         target.psql.rows(PRIORITY, "TargetToInitiatorPriority", "TargetService", "InitiatorService")
-        begin = "select broker.begin_dialog('InitiatorService', 'TargetService', %s)"
+        begin = "select broker.begin_dialog('InitiatorService', 'TargetService', %s, encryption => false)"
         request = initiator.psql.value(begin, "SimpleContract")
         initiator.psql.send(request, "RequestMessage", b"level 3")
         other = initiator.psql.value(begin, "DEFAULT")

@@ -34,7 +34,9 @@ def sites(tmp_path: Path, server_for: ServerFor) -> Iterator[tuple[Site, Site]]:
 
 
 def begin(site: Site) -> UUID:
-    handle: UUID = site.psql.value("select broker.begin_dialog('//shop', '//warehouse', 'ordering')")
+    handle: UUID = site.psql.value(
+        "select broker.begin_dialog('//shop', '//warehouse', 'ordering', encryption => false)"
+    )
     return handle
 
 
@@ -95,9 +97,14 @@ def test_row_032_004_what_the_target_refuses_comes_back_as_an_error_message(site
     assert (kind, b"<Code>-9615</Code>" in (body or b"")) == (ERROR, True)
     assert shop.psql.state(broken) == "ER"
     assert warehouse.psql.bodies(timeout="10 s") == [b"<id>1</id>"]
-    warehouse.psql.rows("select broker.create_service('//initiates only', 'warehouse')")
+    warehouse.psql.rows(
+        "select broker.create_service('//initiates only', 'warehouse'),"
+        " broker.grant('SEND', 'SERVICE', '//initiates only', 'public')"
+    )
     shop.route("//initiates only", warehouse)
-    refused = shop.psql.value("select broker.begin_dialog('//shop', '//initiates only', 'ordering')")
+    refused = shop.psql.value(
+        "select broker.begin_dialog('//shop', '//initiates only', 'ordering', encryption => false)"
+    )
     shop.psql.send(refused)
     ((kind, _, body),) = shop.psql.receive("shop", timeout="30 s")
     assert (kind, b"<Code>-8408</Code>" in (body or b"")) == (ERROR, True)

@@ -357,6 +357,16 @@ create table broker_private.certificates (
   certificate_pem text not null
 );
 
+-- The user whose certificate the far service's broker proves itself with; who begins a dialog to that service is secured by it.
+create table broker_private.remote_service_bindings (
+  remote_service_binding_id integer primary key default nextval('broker_private.object_id'),
+  name text collate "C" not null unique check (length(name) between 1 and 128),
+  owner name not null,
+  remote_service_name text collate "C" not null unique check (length(remote_service_name) between 1 and 128),
+  user_name name not null,
+  is_anonymous boolean not null
+);
+
 -- At most one row: the TCP endpoint of the worker whose home database this is.
 create table broker_private.tcp_endpoint (
   is_the_only_row boolean primary key default true check (is_the_only_row),
@@ -460,6 +470,17 @@ create table broker_private.far_events (
   event "char" not null,
   far_broker_instance uuid,
   primary key (endpoint_no, event)
+);
+
+-- How a dialog with another worker is secured: decided when it first goes over the network, and never changed. No row: nothing did yet, or its far side
+-- is in a database of the same worker. Kind: N not at all, A anonymous, F full.
+create table broker_private.dialog_security (
+  endpoint_no bigint primary key,
+  kind "char" not null check (kind in ('N', 'A', 'F')),
+  -- of a target of kind F: who the initiator is here
+  far_user name,
+  -- of kind A, as the worker wants it kept: no secret without the worker's own keys
+  session_key bytea
 );
 
 -- One timer for each endpoint. It goes when it fires.

@@ -104,6 +104,9 @@ select broker.create_service(
   contracts => array['//www.develop.com/DMBrokerage/EnterTrade']
 );
 
+-- Dialogs from another worker come as public.
+select broker.grant('SEND', 'SERVICE', '//www.develop.com/DMBrokerage/TradeEntryService', 'public');
+
 -- What the demo's table shows of this side. A target's endpoint stays CLOSED for half an hour after its conversation is over,
 -- so that a message that is sent again opens no second one: with the open ones it counts the orders delivered.
 create view public.progress as

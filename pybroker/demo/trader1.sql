@@ -91,7 +91,8 @@ begin
   dialog := broker.begin_dialog(
     from_service => 'enterTrade',
     to_service => '//www.develop.com/DMBrokerage/TradeEntryService',
-    contract => '//www.develop.com/DMBrokerage/EnterTrade'
+    contract => '//www.develop.com/DMBrokerage/EnterTrade',
+    encryption => false
   );
   insert into public.orders (order_id, symbol, shares, price, conversation_handle)
   values (order_id, symbol, shares, price, dialog);

@@ -16,7 +16,7 @@ begin
       truncate
           broker_private.endpoints, broker_private.groups, broker_private.messages, broker_private.incomplete_messages, broker_private.transmission_messages, broker_private.early_messages,
           broker_private.message_pieces,
-          broker_private.transmission_status, broker_private.sequence_counters, broker_private.far_events,
+          broker_private.transmission_status, broker_private.sequence_counters, broker_private.far_events, broker_private.dialog_security,
           broker_private.conversation_timers, broker_private.retained_messages, broker_private.shared_bodies,
           broker_private.route_requests, broker_private.quarantine, broker_private.quarantined_messages, broker_private.noted_failures,
           broker_private.moved_conversations, broker_private.moved_services;

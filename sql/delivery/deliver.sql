@@ -1,11 +1,12 @@
 -- hot path
--- broker_private.deliver(from broker, dialogs..., messages...): stores a batch that came from another broker. Idempotent: what it has seen it
+-- broker_private.deliver(from broker, dialogs..., messages..., security...): stores a batch that came from another broker. Idempotent: what it has seen it
 -- drops by its number. Returns, for each dialog of the batch, the number that it expects next, which acknowledges all before it, and
 -- the fault, if a message could not be taken: a final one is answered with an Error, any other is tried again.
 --
 -- Per dialog messages are taken in order up to the first that can't be. One that leaves a gap is kept apart, unacknowledged, until what comes
 -- before it is here (hold_early, take_early). An Error is taken with any number: the sender may have dropped what it sent before, and nothing comes after it.
--- What another broker sends than the one that the dialog is with already is refused (8495). What arrives for a side that has ended, or that has refused a message, is acknowledged and dropped. What a worker must look at, and what
+-- What another broker sends than the one that the dialog is with already is refused (8495), and what comes with another security than the dialog's (9736): of
+-- each dialog L from the same worker, N clear, A anonymous, F full, with the user whose certificate signed; for A the key that is to be kept. What arrives for a side that has ended, or that has refused a message, is acknowledged and dropped. What a worker must look at, and what
 -- comes after it on its dialog, is stored as incomplete.
 -- Locks: the counter of each dialog, in the order of their endpoints; no endpoint, no group: an arrival waits for no reader.
 -- Plan: endpoints by conversation and side; counters, contract messages by key; no scan.
@@ -13,6 +14,7 @@ create or replace function broker_private.deliver(
   from_broker uuid, conversation_ids uuid[], from_initiator boolean[], from_services text[], to_services text[], to_brokers uuid[],
   contracts text[], expirations timestamp with time zone[], encrypted boolean[], type_names text[], dialog_index integer[],
   type_index integer[], sequence_numbers bigint[], kinds text, bodies bytea[],
+  security_kinds text[], far_users text[], session_keys bytea[],
   out next_numbers bigint[], out fault_codes integer[], out fault_texts text[], out fault_is_final boolean[]
 )
 returns record
@@ -28,6 +30,7 @@ declare
   endpoint_nos bigint[];
   missing integer;
   made bigint[];
+  unpinned integer[];
   answered bigint[];
   answer record;
   early record;
@@ -39,27 +42,37 @@ begin
     perform broker_private.refuse(28012, 'The broker of the target database is disabled.', problem);
   end if;
   fault_texts := array_fill(null::text, array[dialogs]);
-  -- What another broker than the known one sends on a dialog finds nothing to lie on, as 0 is no endpoint.
+  -- What is refused finds nothing to lie on, as 0 is no endpoint.
   select
-    array_agg(case when o.is_other then 0 else e.endpoint_no end order by d.place), array_agg(case when o.is_other then -8495 end order by d.place),
-    array_agg(o.is_other order by d.place), array_agg(e.endpoint_no) filter (where e.is_initiator and f.endpoint_no is null)
-  into endpoint_nos, fault_codes, fault_is_final, answered
-  from unnest(deliver.conversation_ids, deliver.from_initiator) with ordinality as d (conversation_id, from_initiator, place)
-  left join broker_private.endpoints e
-    on e.conversation_id = d.conversation_id and e.is_initiator <> d.from_initiator and e.local_end is distinct from 'C'
-  left join broker_private.far_events f on f.endpoint_no = e.endpoint_no and f.event = 'B' and e.is_initiator
-  cross join lateral (select coalesce(f.far_broker_instance <> from_broker, false) as is_other) o;
-  if true = any (fault_is_final) then
+    array_agg(case when d.refusal is null then d.endpoint_no else 0 end order by d.place), array_agg(-d.refusal order by d.place),
+    array_agg(coalesce(d.refusal = 8495, false) order by d.place),
+    array_agg(d.endpoint_no) filter (where d.is_initiator and not d.is_answered and d.refusal is null and not d.is_unpinned),
+    array_agg(d.place) filter (where d.is_unpinned and d.refusal is null)
+  into endpoint_nos, fault_codes, fault_is_final, answered, unpinned
+  from broker_private.sides_of(
+    from_broker, deliver.conversation_ids, deliver.from_initiator, deliver.to_brokers, deliver.security_kinds, deliver.far_users, deliver.session_keys
+  ) d;
+  foreach missing in array coalesce(unpinned, '{}') loop
+    fault_codes[missing] := -broker_private.pin_dialog(
+      endpoint_nos[missing], security_kinds[missing], far_users[missing], session_keys[missing]
+    );
+    if fault_codes[missing] is null then
+      answered := answered || endpoint_nos[missing];
+    else
+      endpoint_nos[missing] := 0;
+    end if;
+  end loop;
+  if array_remove(fault_codes, null) <> '{}' then
     fault_texts := array(
-      select case when x.is_other then broker_private.fault_text(row(8495, null)::broker_private.fault) end
-      from unnest(fault_is_final) with ordinality as x (is_other, place)
+      select broker_private.fault_text(row(-x.code, x.to_broker)::broker_private.fault)
+      from unnest(fault_codes, deliver.to_brokers) with ordinality as x (code, to_broker, place)
       order by x.place
     );
   end if;
   -- The first to answer has the dialog, also if the acknowledgement of what it got was lost.
   if answered is not null then
     insert into broker_private.far_events (endpoint_no, event, far_broker_instance)
-    select u.endpoint_no, 'B', from_broker from unnest(answered) as u (endpoint_no)
+    select e.endpoint_no, 'B', from_broker from broker_private.endpoints e where e.endpoint_no = any (answered) and e.is_initiator
     on conflict do nothing;
   end if;
 
@@ -74,7 +87,8 @@ begin
         select min(m.number)
         from unnest(deliver.dialog_index, deliver.sequence_numbers) with ordinality as m (dialog, number, place)
         where m.dialog = missing and (m.number = 0 or substr(deliver.kinds, m.place::integer, 1) = 'M')
-      )
+      ),
+      security_kinds[missing], far_users[missing], session_keys[missing]
     ) a;
     -- 0 is no endpoint: its messages find nothing to lie on.
     endpoint_nos[missing] := coalesce(answer.endpoint_no, 0);
@@ -251,6 +265,7 @@ begin
       and not exists (select from broker_private.early_messages h where h.endpoint_no = u.endpoint_no);
     delete from broker_private.groups g using broker_private.endpoints e where e.endpoint_no = any (made) and g.group_no = e.group_no;
     delete from broker_private.sequence_counters n where n.endpoint_no = any (made);
+    delete from broker_private.dialog_security d where d.endpoint_no = any (made);
     delete from broker_private.endpoints e where e.endpoint_no = any (made);
   end if;
 end

@@ -1,4 +1,4 @@
--- broker_private.deliver_piece(from broker, dialog, message, piece at, total bytes): stores a piece of a message that came from another broker, in deliver's
+-- broker_private.deliver_piece(from broker, dialog, message, piece at, total bytes, security): stores a piece of a message that came from another broker, in deliver's
 -- arguments, each of one element. When the last piece is there, deliver gets the whole message. Answers as deliver, and how many bytes of the
 -- message are here: the sender goes on from there, so only a piece that was lost is sent again. Idempotent.
 -- What deliver would refuse without having seen the body is refused with the first piece.
@@ -7,6 +7,7 @@ create or replace function broker_private.deliver_piece(
   from_broker uuid, conversation_ids uuid[], from_initiator boolean[], from_services text[], to_services text[], to_brokers uuid[],
   contracts text[], expirations timestamp with time zone[], encrypted boolean[], type_names text[], dialog_index integer[],
   type_index integer[], sequence_numbers bigint[], kinds text, bodies bytea[], piece_at bigint, total_bytes bigint,
+  security_kinds text[], far_users text[], session_keys bytea[],
   out next_numbers bigint[], out fault_codes integer[], out fault_texts text[], out fault_is_final boolean[], out stored_bytes bigint
 )
 returns record
@@ -22,6 +23,7 @@ declare
   e broker_private.endpoints%rowtype;
   opened record;
   type_row broker_private.contract_messages%rowtype;
+  side record;
   is_new boolean := false;
   is_open boolean;
   next_number bigint;
@@ -39,13 +41,23 @@ begin
     );
   end if;
   stored_bytes := 0;
-  select x.* into e
-  from broker_private.endpoints x
-  where x.conversation_id = conversation_ids[1] and x.is_initiator <> from_initiator[1] and x.local_end is distinct from 'C';
+  select d.* into side
+  from broker_private.sides_of(from_broker, conversation_ids, from_initiator, to_brokers, security_kinds, far_users, session_keys) d;
+  if side.is_unpinned and side.refusal is null then
+    side.refusal := broker_private.pin_dialog(side.endpoint_no, security_kinds[1], far_users[1], session_keys[1]);
+  end if;
+  if side.refusal is not null then
+    next_numbers := array[0];
+    fault_codes := array[-side.refusal];
+    fault_texts := array[broker_private.fault_text(row(side.refusal, to_brokers[1])::broker_private.fault)];
+    fault_is_final := array[side.refusal = 8495];
+    return;
+  end if;
+  select x.* into e from broker_private.endpoints x where x.endpoint_no = side.endpoint_no;
   if not found then
     opened := broker_private.open_dialog(
       from_broker, conversation_ids[1], from_initiator[1], from_services[1], to_services[1], to_brokers[1], contracts[1], expirations[1],
-      encrypted[1], number
+      encrypted[1], number, security_kinds[1], far_users[1], session_keys[1]
     );
     if opened.endpoint_no is null then
       next_numbers := array[0];
@@ -83,13 +95,14 @@ begin
     if is_new then
       delete from broker_private.groups g where g.group_no = e.group_no;
       delete from broker_private.sequence_counters n where n.endpoint_no = e.endpoint_no;
+      delete from broker_private.dialog_security d where d.endpoint_no = e.endpoint_no;
       delete from broker_private.endpoints x where x.endpoint_no = e.endpoint_no;
     end if;
     select d.next_numbers, d.fault_codes, d.fault_texts, d.fault_is_final
     into next_numbers, fault_codes, fault_texts, fault_is_final
     from broker_private.deliver(
       from_broker, conversation_ids, from_initiator, from_services, to_services, to_brokers, contracts, expirations, encrypted, type_names,
-      dialog_index, type_index, sequence_numbers, kinds, bodies
+      dialog_index, type_index, sequence_numbers, kinds, bodies, security_kinds, far_users, session_keys
     ) d;
     return;
   end if;
@@ -121,7 +134,7 @@ begin
   into next_numbers, fault_codes, fault_texts, fault_is_final
   from broker_private.deliver(
     from_broker, conversation_ids, from_initiator, from_services, to_services, to_brokers, contracts, expirations, encrypted, type_names,
-    dialog_index, type_index, sequence_numbers, kinds, array[whole]
+    dialog_index, type_index, sequence_numbers, kinds, array[whole], security_kinds, far_users, session_keys
   ) d;
   -- A queue that is off takes it later, without another piece.
   if next_numbers[1] > number or fault_is_final[1] then

@@ -1,8 +1,10 @@
 -- broker_private.open_dialog(...): what to do with a dialog of a batch that has no endpoint here: makes the target's, or names the fault.
+-- One from another worker needs SEND on the service: with full security the user of its certificate, else public.
 -- first number: the lowest that the batch brings; null: nothing that begins a dialog.
 create or replace function broker_private.open_dialog(
   from_broker uuid, conversation uuid, is_from_initiator boolean, from_service text, to_service text, to_broker uuid, contract_name text,
   expiry timestamp with time zone, encryption boolean, first_number bigint,
+  security_kind text, far_user text, session_key bytea,
   out endpoint_no bigint, out fault_code integer, out fault_text text, out is_final boolean
 )
 language plpgsql
@@ -14,7 +16,7 @@ declare
 begin
   if to_broker <> (select b.service_broker_guid from broker_private.broker_instance b where b.is_the_only_row) then
     fault_code := -9795;
-    fault_text := format('9795: The broker instance "%s" is not where the route leads to.', to_broker);
+    fault_text := broker_private.fault_text(row(9795, to_broker)::broker_private.fault);
     is_final := false;
     return;
   elsif not is_from_initiator or exists (
@@ -32,6 +34,12 @@ begin
     is_final := to_broker is not null;
     fault_code := case when is_final then -8490 else -9793 end;
     fault_text := format('9793: The service "%s" does not exist in the database that the route leads to.', to_service);
+  elsif security_kind is distinct from 'L'
+    and not broker_private.is_permitted(broker_private.far_sender(security_kind, far_user), 'SEND', 'S', service.service_id, service.owner)
+  then
+    is_final := true;
+    fault_code := -8494;
+    fault_text := format('You do not have permission to access the service "%s".', to_service);
   elsif contract is null then
     is_final := true;
     fault_code := -8425;
@@ -48,6 +56,9 @@ begin
     endpoint_no := broker_private.accept_dialog(
       conversation, service, contract, from_service, from_broker, 'R', null, expiry, encryption
     );
+    insert into broker_private.dialog_security (endpoint_no, kind, far_user, session_key)
+    select open_dialog.endpoint_no, security_kind::"char", far_user, open_dialog.session_key
+    where security_kind is distinct from 'L';
   end if;
 end
 $$;

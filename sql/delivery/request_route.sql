@@ -45,7 +45,7 @@ begin
   perform broker_private.new_endpoint(
     handle, gen_random_uuid(), true, group_number, source.service_id, source.queue_id, 3, 'SQL/ServiceBroker/BrokerConfiguration', null, 'U', null,
     broker_private.clock() + make_interval(secs => 2147483647), true,
-    (select r.rolname from pg_database d join pg_roles r on r.oid = d.datdba where d.datname = current_database())
+    broker_private.role_of_owner('pg_database_owner')
   );
   perform broker_private.send_system_message(
     handle, 6, convert_to('<MissingRoute><SERVICE_NAME>' || broker_private.xml_text(far_service) || '</SERVICE_NAME></MissingRoute>', 'UTF8')

@@ -2,6 +2,8 @@
 -- broker_private.take(destination, lane, lanes, max messages, max bytes, paused, largest body, by age): the next batch for a destination, as arrays in one row,
 -- without the endpoints in paused. With a largest body, a message with a larger one and what follows on its dialog are left out too, and those dialogs
 -- are named in large_endpoint_nos, which may be all that the row has: take_piece is for them. By age: the oldest leave first, whatever their level.
+-- For the security of each dialog: who owns its service here, who the far side is, the kind that its binding asks for now (F, A, null without one), the
+-- kind that it was given when it first went over the network, and the key that was kept then.
 --
 -- It reads, and notes once that a dialog's messages go to another broker: from then on they never go anywhere else. A message's number is the next one that the far broker has to acknowledge on its dialog, plus the message's
 -- place among the dialog's rows: that can be worked out again as often as a batch has to be sent again. The order of rows of one dialog is
@@ -15,7 +17,7 @@ create or replace function broker_private.take(
   out to_services text[], out to_brokers uuid[], out contracts text[], out expirations timestamp with time zone[],
   out encrypted boolean[], out type_names text[], out dialog_index integer[], out type_index integer[],
   out sequence_numbers bigint[], out kinds text, out bodies bytea[], out row_ids bigint[],
-  out large_endpoint_nos bigint[]
+  out large_endpoint_nos bigint[], out owners text[], out far_users text[], out bindings text[], out established text[], out session_keys bytea[]
 )
 returns setof record
 language plpgsql security definer
@@ -101,11 +103,15 @@ begin
         where n.endpoint_no = e.endpoint_no and n.kind = 'A'
         order by n.epoch desc
         limit 1
-      ) as next_number
+      ) as next_number,
+      broker_private.role_of_owner(s.owner)::text as owner, coalesce(r.user_name, y.far_user)::text as far_user,
+      case when r.is_anonymous then 'A' when not r.is_anonymous then 'F' end as binding, y.kind::text as security_kind, y.session_key
     from (select distinct b.endpoint_no, b.dialog from batch b) d
     join broker_private.endpoints e on e.endpoint_no = d.endpoint_no
     join broker_private.services s on s.service_id = e.service_id
     join broker_private.contracts k on k.contract_id = e.contract_id
+    left join broker_private.remote_service_bindings r on r.remote_service_name = e.far_service and e.is_initiator
+    left join broker_private.dialog_security y on y.endpoint_no = e.endpoint_no
   ),
   noted as (
     insert into broker_private.far_events (endpoint_no, event)
@@ -120,7 +126,10 @@ begin
       array_agg(d.is_initiator order by d.dialog) as from_initiator, array_agg(d.from_service order by d.dialog) as from_services,
       array_agg(d.far_service order by d.dialog) as to_services, array_agg(d.to_broker order by d.dialog) as to_brokers,
       array_agg(d.contract order by d.dialog) as contracts, array_agg(d.expires_at order by d.dialog) as expirations,
-      array_agg(d.is_encrypted order by d.dialog) as encrypted, array_agg(d.next_number order by d.dialog) as next_numbers
+      array_agg(d.is_encrypted order by d.dialog) as encrypted, array_agg(d.next_number order by d.dialog) as next_numbers,
+      array_agg(d.owner order by d.dialog) as owners, array_agg(d.far_user order by d.dialog) as far_users,
+      array_agg(d.binding order by d.dialog) as bindings, array_agg(d.security_kind order by d.dialog) as established,
+      array_agg(d.session_key order by d.dialog) as session_keys
     from dialogs d
   ),
   types as (
@@ -140,7 +149,8 @@ begin
   select
     h.endpoint_nos, h.conversation_ids, h.from_initiator, h.from_services, h.to_services, h.to_brokers, h.contracts, h.expirations,
     h.encrypted, t.type_names, l.dialog_index, l.type_index, l.sequence_numbers, l.kinds, l.bodies, l.row_ids,
-    array(select u.endpoint_no from unnest(take.large_endpoint_nos) as u (endpoint_no) where u.endpoint_no <> all (left_out))
+    array(select u.endpoint_no from unnest(take.large_endpoint_nos) as u (endpoint_no) where u.endpoint_no <> all (left_out)),
+    h.owners, h.far_users, h.bindings, h.established, h.session_keys
   from headers h
   cross join types t
   cross join lines l

@@ -7,7 +7,8 @@ create or replace function broker_private.take_piece(
   out endpoint_nos bigint[], out conversation_ids uuid[], out from_initiator boolean[], out from_services text[],
   out to_services text[], out to_brokers uuid[], out contracts text[], out expirations timestamp with time zone[],
   out encrypted boolean[], out type_names text[], out dialog_index integer[], out type_index integer[],
-  out sequence_numbers bigint[], out kinds text, out bodies bytea[], out row_ids bigint[], out piece_at bigint, out total_bytes bigint
+  out sequence_numbers bigint[], out kinds text, out bodies bytea[], out row_ids bigint[], out piece_at bigint, out total_bytes bigint,
+  out owners text[], out far_users text[], out bindings text[], out established text[], out session_keys bytea[]
 )
 returns setof record
 language plpgsql security definer
@@ -65,11 +66,15 @@ begin
         where b.shared_body_no = h.shared_body_no
       )
     end],
-    array[h.id], h.piece_at, h.size
+    array[h.id], h.piece_at, h.size,
+    array[broker_private.role_of_owner(s.owner)::text], array[coalesce(r.user_name, d.far_user)::text],
+    array[case when r.is_anonymous then 'A' when not r.is_anonymous then 'F' end], array[d.kind::text], array[d.session_key]
   from head h
   join broker_private.endpoints e on e.endpoint_no = h.endpoint_no
   join broker_private.services s on s.service_id = e.service_id
   join broker_private.contracts k on k.contract_id = e.contract_id
-  join broker_private.message_types y on y.message_type_id = h.message_type_id;
+  join broker_private.message_types y on y.message_type_id = h.message_type_id
+  left join broker_private.remote_service_bindings r on r.remote_service_name = e.far_service and e.is_initiator
+  left join broker_private.dialog_security d on d.endpoint_no = e.endpoint_no;
 end
 $$;

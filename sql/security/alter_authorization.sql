@@ -1,5 +1,5 @@
--- broker.alter_authorization(securable_class, name, owner): ALTER AUTHORIZATION: gives a message type, contract, queue, service, route or schema
--- collection another owner. Classes: MESSAGE TYPE, CONTRACT, QUEUE, SERVICE, ROUTE, XML SCHEMA COLLECTION.
+-- broker.alter_authorization(securable_class, name, owner): ALTER AUTHORIZATION: gives a message type, contract, queue, service, route, remote service
+-- binding or schema collection another owner. Classes: MESSAGE TYPE, CONTRACT, QUEUE, SERVICE, ROUTE, REMOTE SERVICE BINDING, XML SCHEMA COLLECTION.
 -- Errors: 153 class or owner, 208, 8423, 8425, 8428 not found, 9663 system object, 229 not the owner, or not a member of the new one.
 create or replace function broker.alter_authorization(securable_class text, name text, owner text)
 returns void
@@ -39,12 +39,14 @@ begin
       select s.service_id as id, s.owner into securable from broker_private.find_service(securable_name) s;
     when 'ROUTE' then
       select r.route_id as id, r.owner into securable from broker_private.find_route(securable_name) r;
+    when 'REMOTE SERVICE BINDING' then
+      select b.remote_service_binding_id as id, b.owner into securable from broker_private.find_remote_service_binding(securable_name) b;
     when 'XML SCHEMA COLLECTION' then
       select c.schema_collection_id as id, c.owner into securable from broker_private.find_schema_collection(securable_name) c;
     else
       perform broker_private.refuse(
         153, format('"%s" is not a class of objects that have an owner.', coalesce(class_name, 'NULL')),
-        'Use MESSAGE TYPE, CONTRACT, QUEUE, SERVICE, ROUTE or XML SCHEMA COLLECTION, in capitals.'
+        'Use MESSAGE TYPE, CONTRACT, QUEUE, SERVICE, ROUTE, REMOTE SERVICE BINDING or XML SCHEMA COLLECTION, in capitals.'
       );
   end case;
   perform broker_private.require_ownership(caller, securable.owner, kind, securable_name);
@@ -54,6 +56,8 @@ begin
   update broker_private.queues q set owner = new_owner where class_name = 'QUEUE' and q.queue_id = securable.id;
   update broker_private.services s set owner = new_owner where class_name = 'SERVICE' and s.service_id = securable.id;
   update broker_private.routes r set owner = new_owner where class_name = 'ROUTE' and r.route_id = securable.id;
+  update broker_private.remote_service_bindings b set owner = new_owner
+  where class_name = 'REMOTE SERVICE BINDING' and b.remote_service_binding_id = securable.id;
   update broker_private.schema_collections c set owner = new_owner
   where class_name = 'XML SCHEMA COLLECTION' and c.schema_collection_id = securable.id;
   return true;

@@ -36,7 +36,7 @@ class Pair(NamedTuple):
     def dialog(self, **options: object) -> UUID:
         extra = "".join(f", {name} => %s" for name in options)
         handle: UUID = self.shop.psql.value(
-            f"select broker.begin_dialog(%s, %s, 'ordering'{extra})",
+            f"select broker.begin_dialog(%s, %s, 'ordering', encryption => false{extra})",
             self.initiator,
             self.target,
             *options.values(),
@@ -116,6 +116,7 @@ def pair(sites: tuple[Site, Site]) -> Pair:
     for site, service in ((shop, pair.initiator), (warehouse, pair.target)):
         site.psql.rows("select broker.create_queue(%s)", service)
         site.psql.rows("select broker.create_service(%s, %s, '{ordering}')", service, service)
+        site.psql.rows("select broker.grant('SEND', 'SERVICE', %s, 'public')", service)
     shop.route(pair.target, warehouse)
     warehouse.route(pair.initiator, shop)
     return pair
@@ -133,7 +134,7 @@ def test_row_016_what_the_receivers_contract_forbids_comes_back_as_an_error(pair
     shop.rows("select broker.create_contract('talk', '{order,invoice,rumour}', '{ack}')")
     warehouse.rows("select broker.create_contract('talk', '{order}', '{ack,invoice}')")
     warehouse.rows("select broker.alter_service(%s, add_contracts => '{talk}')", pair.target)
-    begin = "select broker.begin_dialog(%s, %s, 'talk')"
+    begin = "select broker.begin_dialog(%s, %s, 'talk', encryption => false)"
     for forbidden, code in (("invoice", -8437), ("rumour", -8498)):
         dialog = shop.value(begin, pair.initiator, pair.target)
         shop.send(dialog, "order", b"fine")
@@ -285,7 +286,9 @@ def test_row_097_where_priority_is_honored_the_urgent_leave_first(pair: Pair, is
     pair.cut(pair.shop)
     for service in (pair.initiator, urgent):
         for _ in range(3):
-            dialog = shop.value("select broker.begin_dialog(%s, %s, 'ordering')", service, pair.target)
+            dialog = shop.value(
+                "select broker.begin_dialog(%s, %s, 'ordering', encryption => false)", service, pair.target
+            )
             shop.send(dialog, "order", service.encode())
             shop.send(dialog, "order", service.encode())
     levels = "select priority from broker.transmission_queue where to_service_name = %s order by enqueue_time"
@@ -314,7 +317,9 @@ def test_row_169_an_event_of_one_database_wakes_who_waits_for_it_in_another(pair
     )
     waiter.rows("select broker.sleep_on(%s)", pair.target)
     assert waiter.value("select broker.sleep_on(%s)", pair.target)
-    dialog = shop.value("select broker.begin_dialog(%s, %s, 'ordering')", pair.initiator, pair.initiator)
+    dialog = shop.value(
+        "select broker.begin_dialog(%s, %s, 'ordering', encryption => false)", pair.initiator, pair.initiator
+    )
     shop.send(dialog)
     assert list(waiter.connection.notifies(timeout=30, stop_after=1))
     waiter.connection.close()

@@ -42,7 +42,7 @@ class FarBroker:
         ((answer,),) = self.shop.psql.rows(
             "select next_numbers from broker_private.deliver(%s, array[%s], array[true], array['//far'], array['//warehouse'],"
             " array[null::uuid], array['ordering'], array[now() + interval '1 day'], array[true], array['order'],"
-            " array_fill(1, array[%s]), array_fill(1, array[%s]), %s::bigint[], %s, %s::bytea[])",
+            " array_fill(1, array[%s]), array_fill(1, array[%s]), %s::bigint[], %s, %s::bytea[], '{L}', '{null}', '{null}')",
             uuid.UUID(int=1),
             self.conversation,
             count,

@@ -120,7 +120,7 @@ def test_edge_032_a_first_message_that_comes_again_makes_no_second_endpoint(shop
     deliver = (
         "select next_numbers, fault_codes from broker_private.deliver(gen_random_uuid(), array[%s::uuid], '{true}', '{//far}',"
         " '{//warehouse}', array[null::uuid], '{ordering}', array[now() + interval '1 day'], '{true}', '{order}', '{1}', '{1}',"
-        " '{0}', 'M', array['once']::bytea[])"
+        " '{0}', 'M', array['once']::bytea[], '{L}', '{null}', '{null}')"
     )
     conversation = psql.value("select gen_random_uuid()")
     assert psql.rows(deliver, conversation) == [([1], [None])]

@@ -51,7 +51,9 @@ def warehouse(sites: tuple[Site, Site]) -> Session:
 def begin(shop: Session, contract: str = "ordering", **options: object) -> UUID:
     extra = "".join(f", {name} => %s" for name in options)
     handle: UUID = shop.value(
-        f"select broker.begin_dialog('//shop', '//warehouse', %s{extra})", contract, *options.values()
+        f"select broker.begin_dialog('//shop', '//warehouse', %s, encryption => false{extra})",
+        contract,
+        *options.values(),
     )
     return handle
 
@@ -228,9 +230,10 @@ def test_edge_048_a_named_broker_without_the_service_answers_with_an_error(
     sites[0].route("//nowhere", sites[1])
     guid = warehouse.value("select service_broker_guid from broker.databases")
     named = shop.value(
-        "select broker.begin_dialog('//shop', '//nowhere', 'ordering', broker_instance => %s)", str(guid)
+        "select broker.begin_dialog('//shop', '//nowhere', 'ordering', encryption => false, broker_instance => %s)",
+        str(guid),
     )
-    waits = shop.value("select broker.begin_dialog('//shop', '//nowhere', 'ordering')")
+    waits = shop.value("select broker.begin_dialog('//shop', '//nowhere', 'ordering', encryption => false)")
     for dialog in (waits, named):
         shop.send(dialog)
     assert error_of(shop, "shop", named) == b"-8490"

@@ -290,7 +290,7 @@ def answered(psql: Session, dialog: UUID, broker: UUID, number: int, body: bytes
         "select fault_codes, fault_is_final from broker_private.deliver(%s, array[(select conversation_id from"
         " broker.conversation_endpoints where conversation_handle = %s)], '{false}', '{//far}', '{//shop}',"
         " array[null::uuid], '{ordering}', array[now() + interval '1 hour'], '{false}', '{ack}', '{1}', '{1}',"
-        " array[%s::bigint], 'M', array[%s::bytea])",
+        " array[%s::bigint], 'M', array[%s::bytea], '{L}', '{null}', '{null}')",
         broker,
         dialog,
         number,

@@ -30,7 +30,9 @@ def test_row_109_edge_055_what_comes_from_outside_goes_by_the_routes_of_the_work
 ) -> None:
     shop, warehouse = sites
     warehouse.psql.rows("select broker.drop_route('AutoCreatedWorker')")
-    dialog = shop.psql.value("select broker.begin_dialog('//shop', '//warehouse', 'ordering')")
+    dialog = shop.psql.value(
+        "select broker.begin_dialog('//shop', '//warehouse', 'ordering', encryption => false)"
+    )
     shop.psql.send(dialog, "order", b"hello")
 
     def status() -> str:
@@ -53,9 +55,15 @@ def test_row_111_the_name_of_a_service_may_say_where_it_is(sites: tuple[Site, Si
     shop, warehouse = sites
     name = f"tcp://127.0.0.1:{warehouse.port}/stock"
     warehouse.psql.rows("select broker.create_queue('stock')")
-    warehouse.psql.rows("select broker.create_service(%s, 'stock', '{ordering}')", name)
+    warehouse.psql.rows(
+        "select broker.create_service(%s, 'stock', '{ordering}'), broker.grant('SEND', 'SERVICE', %s, 'public')",
+        name,
+        name,
+    )
     shop.psql.rows("select broker.create_route('by name', 'TRANSPORT')")
-    dialog = shop.psql.value("select broker.begin_dialog('//shop', %s, 'ordering')", name)
+    dialog = shop.psql.value(
+        "select broker.begin_dialog('//shop', %s, 'ordering', encryption => false)", name
+    )
     shop.psql.send(dialog, "order", b"hello")
     assert warehouse.psql.bodies("stock", timeout="30 s") == [b"hello"]
 
@@ -63,7 +71,9 @@ def test_row_111_the_name_of_a_service_may_say_where_it_is(sites: tuple[Site, Si
 def test_row_117_acknowledgements_need_no_route_back(sites: tuple[Site, Site]) -> None:
     shop, warehouse = sites
     warehouse.psql.rows("select broker.drop_route('//shop')")
-    dialog = shop.psql.value("select broker.begin_dialog('//shop', '//warehouse', 'ordering')")
+    dialog = shop.psql.value(
+        "select broker.begin_dialog('//shop', '//warehouse', 'ordering', encryption => false)"
+    )
     shop.psql.send(dialog, "order", b"hello")
     ((handle,),) = warehouse.psql.rows(
         "select conversation_handle from broker.receive('warehouse', timeout => '30 s')"

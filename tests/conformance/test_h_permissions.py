@@ -72,6 +72,9 @@ RIGHTS = {
         f"{CREATE[0]}; {granted('REFERENCES', 'CONTRACT', 'ordering')[0]}",
         granted("REFERENCES", "CONTRACT", "ordering")[1],
     ),
+    "create remote service binding": Right(
+        "select broker.create_remote_service_binding('mine', '//new', 'somebody')", *OWNER_OF_THE_DATABASE
+    ),
     "create for another owner": Right(
         "select broker.create_message_type('mine', owner => '{group}')",
         f"{CREATE[0]}; grant {{group}} to {{clerk}}",
@@ -100,6 +103,13 @@ RIGHTS = {
     ),
     "drop service": Right("select broker.drop_service('//warehouse')", *owned("SERVICE", "//warehouse")),
     "alter route": Right("select broker.alter_route('far', 'tcp://other:4022')", *owned("ROUTE", "far")),
+    "alter remote service binding": Right(
+        "select broker.alter_remote_service_binding('far', anonymous => true)",
+        *owned("REMOTE SERVICE BINDING", "far"),
+    ),
+    "drop remote service binding": Right(
+        "select broker.drop_remote_service_binding('far')", *owned("REMOTE SERVICE BINDING", "far")
+    ),
     "drop route": Right("select broker.drop_route('far')", *owned("ROUTE", "far")),
     "alter authorization": Right(
         "select broker.alter_authorization('QUEUE', 'shop', '{clerk}')", *owned("QUEUE", "shop")
@@ -172,6 +182,7 @@ class Place:
         psql.rows(
             "select broker.create_queue('spare'), broker.create_route('far', 'tcp://far:4022', '//far')"
         )
+        psql.rows("select broker.create_remote_service_binding('far', '//far', 'far_user')")
         dialog, other, closed = psql.dialog(), psql.dialog(), psql.dialog()
         psql.send(closed)
         target = psql.handle_of(closed)

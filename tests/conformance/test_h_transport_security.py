@@ -191,7 +191,9 @@ def sites(
 
 
 def begin(site: Site) -> UUID:
-    handle: UUID = site.psql.value("select broker.begin_dialog('//shop', '//warehouse', 'ordering')")
+    handle: UUID = site.psql.value(
+        "select broker.begin_dialog('//shop', '//warehouse', 'ordering', encryption => false)"
+    )
     return handle
 
 

@@ -48,7 +48,9 @@ def line(sites: tuple[Site, Site]) -> Iterator[Proxy]:
 
 
 def begin(site: Site) -> UUID:
-    handle: UUID = site.psql.value("select broker.begin_dialog('//shop', '//warehouse', 'ordering')")
+    handle: UUID = site.psql.value(
+        "select broker.begin_dialog('//shop', '//warehouse', 'ordering', encryption => false)"
+    )
     return handle
 
 
@@ -145,7 +147,7 @@ class FarBroker:
         ((answer,),) = self.psql.rows(
             "select next_numbers from broker_private.deliver(%s, array[%s], array[true], array['//far'],"
             " array['//warehouse'], array[null::uuid], array['ordering'], array[now() + interval '1 day'], array[true],"
-            " array[%s], array_fill(1, array[%s]), array_fill(1, array[%s]), %s::bigint[], %s, %s::bytea[])",
+            " array[%s], array_fill(1, array[%s]), array_fill(1, array[%s]), %s::bigint[], %s, %s::bytea[], '{L}', '{null}', '{null}')",
             uuid.UUID(int=1),
             self.conversation,
             kind_of_message,
@@ -162,7 +164,7 @@ class FarBroker:
         ((answer, stored),) = self.psql.rows(
             "select next_numbers, stored_bytes from broker_private.deliver_piece(%s, array[%s], array[true], array['//far'],"
             " array['//warehouse'], array[null::uuid], array['ordering'], array[now() + interval '1 day'], array[true],"
-            " array['order'], '{1}', '{1}', array[%s]::bigint[], 'M', array[%s]::bytea[], %s, %s)",
+            " array['order'], '{1}', '{1}', array[%s]::bigint[], 'M', array[%s]::bytea[], %s, %s, '{L}', '{null}', '{null}')",
             uuid.UUID(int=1),
             self.conversation,
             number,
@@ -303,7 +305,7 @@ def test_row_135_what_is_refused_without_its_body_is_refused_with_the_first_piec
     assert (
         far.psql.refused(
             "select broker_private.deliver_piece(%s, array[%s], '{true}', '{a}', '{b}', array[null::uuid], '{c}', array[now()], '{true}',"
-            " '{d}', '{1}', '{1}', '{0}', 'M', array['abc'::bytea], 0, 2)",
+            " '{d}', '{1}', '{1}', '{0}', 'M', array['abc'::bytea], 0, 2, '{L}', '{null}', '{null}')",
             uuid.UUID(int=1),
             far.conversation,
         )

@@ -84,7 +84,9 @@ def assert_disabled(copy: Session, original: Original) -> None:
         "select broker.alter_queue('warehouse', activation_procedure => 'public.program', max_queue_readers => 1)"
     )
     assert copy.rows("select from broker_private.activate_queues()") == []
-    nothing = "'{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '', '{}'"
+    nothing = (
+        "'{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '', '{}', '{}', '{}', '{}'"
+    )
     assert copy.refused(f"select broker_private.deliver(gen_random_uuid(), {nothing})") == "T8012"
 
 
@@ -270,7 +272,7 @@ def test_edge_090_after_new_broker_peers_learn_only_that_the_guid_is_gone(
     deliver = (
         "select fault_codes, fault_is_final from broker_private.deliver(gen_random_uuid(), array[%s::uuid], array[%s],"
         " '{//shop}', '{//warehouse}', array[%s::uuid], '{ordering}', array[now() + interval '1 h'], '{t}', '{order}',"
-        " '{1}', '{1}', array[%s::bigint], 'M', array['x'::bytea])"
+        " '{1}', '{1}', array[%s::bigint], 'M', array['x'::bytea], '{L}', '{null}', '{null}')"
     )
     known, forgotten = original.guid, uuid.uuid4()
     # A message for the guid that was waits at its sender; one for a conversation that was removed is told so.

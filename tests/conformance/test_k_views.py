@@ -32,6 +32,8 @@ COLUMNS = {
     " enqueue_time message_sequence_number message_type_name is_conversation_error is_end_of_dialog message_body"
     " transmission_status priority",
     "routes": "name route_id principal_id remote_service_name broker_instance lifetime address mirror_address",
+    "remote_service_bindings": "name remote_service_binding_id principal_id remote_service_name service_contract_id"
+    " remote_principal_id is_anonymous_on",
     "service_broker_endpoints": "name endpoint_id principal_id protocol protocol_desc type type_desc state state_desc"
     " is_admin_endpoint is_message_forwarding_enabled message_forwarding_size connection_auth connection_auth_desc"
     " certificate_id encryption_algorithm encryption_algorithm_desc",

@@ -76,6 +76,7 @@ def test_row_097_the_option_is_the_database_owners(shop: Shop) -> None:
 class Recorder:
     """A line to a far broker that stores everything; what it carried is in `bodies`."""
 
+    is_sibling = True
     is_due = True
     fault = None
 

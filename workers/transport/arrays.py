@@ -55,6 +55,11 @@ def element_count(array: bytes, element_type: int) -> int:
     return count
 
 
+def has_nulls(array: bytes) -> bool:
+    """Return whether an array that the database wrote has an element that is null, by its header alone."""
+    return len(array) >= _HEADER.size and _HEADER.unpack_from(array)[1] == 1
+
+
 def to_elements(array: bytes, element_type: int) -> list[bytes | None]:
     """Return the elements as the bytes of their binary format, None for a null.
 

@@ -15,6 +15,10 @@ class Carrier(Protocol):
     """Carries batches to one place, and brings back what became of them."""
 
     @property
+    def is_sibling(self) -> bool:
+        """Whether that is a database of the same worker: nothing is encrypted, no rights asked for."""
+
+    @property
     def is_due(self) -> bool:
         """Whether it can be tried now."""
 

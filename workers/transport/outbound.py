@@ -36,6 +36,8 @@ logger: FilteringBoundLogger = structlog.get_logger()
 class Outbound:
     """Opens, uses and closes the connection to a far endpoint at one address, or at its mirror."""
 
+    is_sibling = False
+
     def __init__(
         self,
         addresses: tuple[str, ...],

@@ -30,6 +30,9 @@ _DELIVERIES = 6
 _REMEMBERED = 1.0
 _MOST_REMEMBERED = 10_000
 _LOCAL = "LOCAL"
+# Of a batch: it comes from a database of the same worker, or clear from another one.
+SIBLING = "L"
+CLEAR = "N"
 
 logger: FilteringBoundLogger = structlog.get_logger()
 
@@ -118,20 +121,28 @@ class Receiver:
             database = await self._database_for(batch)
         except psycopg.Error as error:
             raise _not_taken(error) from error
-        return await self.deliver(database, batch)
+        return await self.deliver(database, batch, CLEAR)
 
-    async def deliver(self, database: Database, batch: wire.Batch) -> wire.Ack:
+    async def deliver(self, database: Database, batch: wire.Batch, security: str) -> wire.Ack:
         """Store a batch in a database of this worker, and return what became of it.
+
+        Args:
+            database: where to.
+            batch: what arrived.
+            security: how its dialogs are secured.
 
         Raises:
             TransportError: Nothing of it was stored.
         """
         try:
+            securities = statements.Securities.of_all(
+                security, arrays.element_count(batch.conversation_ids, arrays.UUID)
+            )
             async with self._deliveries[database], database.connection() as connection:
                 if isinstance(batch, wire.Fragment):
-                    delivered = await statements.deliver_piece(connection, batch)
+                    delivered = await statements.deliver_piece(connection, batch, securities)
                 else:
-                    delivered = await statements.deliver(connection, batch)
+                    delivered = await statements.deliver(connection, batch, securities)
                 broker = await statements.broker_instance(connection)
         except psycopg.Error as error:
             raise _not_taken(error) from error

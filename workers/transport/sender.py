@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import msgspec
@@ -23,6 +23,7 @@ from pybroker.workers.transport.outbound import FIRST_PAUSE, LONGEST_PAUSE
 from pybroker.workers.transport.pace import Pace, Resends
 
 if TYPE_CHECKING:
+    from psycopg import AsyncConnection
     from structlog.typing import FilteringBoundLogger
 
     from pybroker.workers.clock import Clock
@@ -226,6 +227,7 @@ class Sender:
             self._large.update(large)
             if taken is None:
                 return _Outcome.EMPTY
+            await _note_security(connection, carrier, taken)
             from_broker = await statements.broker_instance(connection)
         endpoint_nos = arrays.to_integers(taken.endpoint_nos, arrays.BIGINT)
 
@@ -295,6 +297,7 @@ class Sender:
             )
             if piece is None:
                 return False
+            await _note_security(connection, carrier, piece.taken)
             from_broker = await statements.broker_instance(connection)
 
         def fragment(number: int) -> wire.Fragment:
@@ -349,6 +352,22 @@ class Sender:
                 waiting=len(waiting),
             )
         return bool(moved or failed)
+
+
+async def _note_security(connection: AsyncConnection[Any], carrier: Carrier, taken: Taken) -> None:
+    """Pin how the dialogs are secured that go over the network for the first time."""
+    if carrier.is_sibling or not arrays.has_nulls(taken.established):
+        return
+    fresh = [
+        endpoint
+        for endpoint, kind in zip(
+            arrays.to_integers(taken.endpoint_nos, arrays.BIGINT),
+            arrays.to_texts(taken.established),
+            strict=True,
+        )
+        if kind is None
+    ]
+    await statements.note_dialog_security(connection, fresh, ["N"] * len(fresh))
 
 
 def _batch(number: int, from_broker: UUID, destination: Destination, taken: Taken) -> wire.Batch:

@@ -13,6 +13,7 @@ import structlog
 
 from pybroker.workers.transport import faults, statements
 from pybroker.workers.transport.faults import TransportError, line_of
+from pybroker.workers.transport.receiver import SIBLING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,6 +36,8 @@ logger: FilteringBoundLogger = structlog.get_logger()
 
 class Sibling:
     """Carries batches into another database of the same worker."""
+
+    is_sibling = True
 
     def __init__(self, database: Database, receiver: Receiver) -> None:
         self._database = database
@@ -75,7 +78,7 @@ class Sibling:
         Raises:
             TransportError: Nothing of it was stored; send it again.
         """
-        return await self._receiver.deliver(self._database, batch(1))
+        return await self._receiver.deliver(self._database, batch(1), SIBLING)
 
 
 class Siblings:

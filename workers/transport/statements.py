@@ -33,12 +33,14 @@ _ARRAY_TYPES = (1000, 1001, 1007, 1009, 1016, 1185, 2951)
 
 _TAKEN = (
     "endpoint_nos, conversation_ids, from_initiator, from_services, to_services, to_brokers, contracts,"
-    " expirations, encrypted, type_names, dialog_index, type_index, sequence_numbers, kinds, bodies, row_ids"
+    " expirations, encrypted, type_names, dialog_index, type_index, sequence_numbers, kinds, bodies, row_ids,"
+    " owners, far_users, bindings, established, session_keys"
 )
 _DELIVERED = (
     "%b::uuid, %b::uuid[], %b::boolean[], %b::text[], %b::text[], %b::uuid[], %b::text[], %b::timestamptz[],"
     " %b::boolean[], %b::text[], %b::integer[], %b::integer[], %b::bigint[], %b::text, %b::bytea[]"
 )
+_SECURITIES = "%b::text[], %b::text[], %b::bytea[]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,10 @@ class Destination:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The row of `take()`; all but `kinds` are binary arrays."""
+    """The row of `take()`; all but `kinds` are binary arrays.
+
+    Those from `owners` on say of each dialog what its security is decided by.
+    """
 
     endpoint_nos: bytes
     conversation_ids: bytes
@@ -100,6 +105,33 @@ class Taken:
     kinds: str
     bodies: bytes
     row_ids: bytes
+    owners: bytes
+    far_users: bytes
+    bindings: bytes
+    established: bytes
+    session_keys: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Securities:
+    """How the dialogs of a batch are secured: binary arrays, one element for each dialog.
+
+    Kinds: L from the same worker, N not at all, A anonymous, F full. For F the user whose certificate signed,
+    for A the key as the worker wants it kept.
+    """
+
+    kinds: bytes
+    far_users: bytes
+    session_keys: bytes
+
+    @classmethod
+    def of_all(cls, kind: str, dialogs: int) -> Securities:
+        """Return what says the same, without a user or a key, of this number of dialogs."""
+        return cls(
+            arrays.from_texts([kind] * dialogs),
+            arrays.from_texts([None] * dialogs),
+            arrays.from_elements([None] * dialogs, arrays.BYTEA),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +251,8 @@ async def take_small(
     if row is None:
         return None, []
     *columns, large = row
-    return None if columns[-1] is None else Taken(*columns), arrays.to_integers(large, arrays.BIGINT)
+    taken = None if columns[0] is None else Taken(*columns)
+    return taken, arrays.to_integers(large, arrays.BIGINT)
 
 
 async def take_piece(
@@ -246,24 +279,26 @@ async def take_piece(
     return TakenPiece(Taken(*columns), piece_at, total_bytes)
 
 
-async def deliver_piece(connection: AsyncConnection[Any], fragment: Fragment) -> Delivered:
+async def deliver_piece(
+    connection: AsyncConnection[Any], fragment: Fragment, securities: Securities
+) -> Delivered:
     """Store a piece of a message, and the message with its last piece."""
     async with await _array_cursor(connection, args_row(Delivered)) as cursor:
         await cursor.execute(
             "select next_numbers, fault_codes, fault_texts, fault_is_final, stored_bytes"  # noqa: S608
-            f" from broker_private.deliver_piece({_DELIVERED}, %b::bigint, %b::bigint)",
-            (*_delivery(fragment), fragment.piece_at, fragment.total_bytes),
+            f" from broker_private.deliver_piece({_DELIVERED}, %b::bigint, %b::bigint, {_SECURITIES})",
+            (*_delivery(fragment), fragment.piece_at, fragment.total_bytes, *_securities(securities)),
         )
         return await anext(cursor)
 
 
-async def deliver(connection: AsyncConnection[Any], batch: Batch) -> Delivered:
+async def deliver(connection: AsyncConnection[Any], batch: Batch, securities: Securities) -> Delivered:
     """Store a batch."""
     async with await _array_cursor(connection, args_row(Delivered)) as cursor:
         await cursor.execute(
             "select next_numbers, fault_codes, fault_texts, fault_is_final"  # noqa: S608
-            f" from broker_private.deliver({_DELIVERED})",
-            _delivery(batch),
+            f" from broker_private.deliver({_DELIVERED}, {_SECURITIES})",
+            (*_delivery(batch), *_securities(securities)),
         )
         return await anext(cursor)
 
@@ -290,6 +325,19 @@ def _delivery(batch: Batch) -> tuple[object, ...]:
         ),
         batch.kinds,
         BinaryArray(batch.bodies),
+    )
+
+
+def _securities(securities: Securities) -> tuple[BinaryArray, ...]:
+    return tuple(map(BinaryArray, (securities.kinds, securities.far_users, securities.session_keys)))
+
+
+async def note_dialog_security(
+    connection: AsyncConnection[Any], endpoint_nos: list[int], kinds: list[str]
+) -> None:
+    """Pin how dialogs are secured that go over the network for the first time."""
+    await connection.execute(
+        "select broker_private.note_dialog_security(%s::bigint[], %s::text[])", (endpoint_nos, kinds)
     )
 
 

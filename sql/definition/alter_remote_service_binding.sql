@@ -1,0 +1,37 @@
+-- broker.alter_remote_service_binding(name, user_name, anonymous): ALTER REMOTE SERVICE BINDING; what is not given (NULL) stays. Dialogs that have gone over the
+-- network keep the kind of security that they were given: one that anonymous was changed for waits until it is changed back.
+-- Errors: 208 not found, and those of create_remote_service_binding.
+create or replace function broker.alter_remote_service_binding(name text, user_name text default null, anonymous boolean default null)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  done boolean;
+begin
+  done := broker_private.alter_remote_service_binding(current_user, name, user_name, anonymous);
+end
+$$;
+
+create or replace function broker_private.alter_remote_service_binding(
+  caller name, binding_name text, binding_user text, anonymous boolean
+)
+returns boolean
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  this broker_private.remote_service_bindings%rowtype;
+begin
+  perform broker_private.assert_entry(caller);
+  this := broker_private.find_remote_service_binding(binding_name);
+  perform broker_private.require_ownership(caller, this.owner, 'remote service binding', this.name);
+  if binding_user is not null then
+    perform broker_private.check_binding_user(caller, binding_name, binding_user);
+  end if;
+  update broker_private.remote_service_bindings b
+  set user_name = coalesce(binding_user, b.user_name), is_anonymous = coalesce(anonymous, b.is_anonymous)
+  where b.remote_service_binding_id = this.remote_service_binding_id;
+  return true;
+end
+$$;

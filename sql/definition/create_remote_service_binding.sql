@@ -1,0 +1,51 @@
+-- broker.create_remote_service_binding(name, to_service, user_name, anonymous, owner): CREATE REMOTE SERVICE BINDING: dialogs from this database to a service
+-- of another worker are secured with the certificate of that user; anonymous: without saying there who begins them. The user may be a principal that is no database role.
+-- Errors: 2714 exists, 9619 the service has one, 28083 a group, 28089 a role of PostgreSQL's own, 103, 153, 229.
+create or replace function broker.create_remote_service_binding(
+  name text, to_service text, user_name text, anonymous boolean default false, owner text default null
+)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  done boolean;
+begin
+  done := broker_private.create_remote_service_binding(current_user, name, to_service, user_name, anonymous, owner);
+end
+$$;
+
+create or replace function broker_private.create_remote_service_binding(
+  caller name, binding_name text, far_service text, binding_user text, anonymous boolean, binding_owner text
+)
+returns boolean
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform broker_private.assert_entry(caller);
+  perform broker_private.check_name('remote service binding', binding_name);
+  if binding_owner is null and caller::text = binding_user then
+    binding_owner := caller;
+  else
+    binding_owner := broker_private.require_creation(caller, 'remote service binding', binding_owner);
+  end if;
+  perform broker_private.check_name('service of the remote service binding', far_service);
+  perform broker_private.check_binding_user(caller, binding_name, binding_user);
+  if anonymous is null then
+    perform broker_private.refuse(153, format('The option anonymous of the remote service binding "%s" is NULL.', binding_name), 'Use true or false.');
+  end if;
+  insert into broker_private.remote_service_bindings (name, owner, remote_service_name, user_name, is_anonymous)
+  values (binding_name, binding_owner, far_service, binding_user, anonymous)
+  on conflict do nothing;
+  if not found and exists (select from broker_private.remote_service_bindings b where b.name = binding_name) then
+    perform broker_private.refuse_duplicate('remote service binding', binding_name);
+  elsif not found then
+    perform broker_private.refuse(
+      9619, format('There is already a remote service binding for the service "%s".', far_service),
+      'Alter that one, or drop it: broker.remote_service_bindings lists them.'
+    );
+  end if;
+  return true;
+end
+$$;

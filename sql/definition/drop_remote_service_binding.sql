@@ -1,0 +1,29 @@
+-- broker.drop_remote_service_binding(name): DROP REMOTE SERVICE BINDING. Dialogs that were secured by it wait for another: they never go clear.
+-- Errors: 208 not found, 229.
+create or replace function broker.drop_remote_service_binding(name text)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  done boolean;
+begin
+  done := broker_private.drop_remote_service_binding(current_user, name);
+end
+$$;
+
+create or replace function broker_private.drop_remote_service_binding(caller name, binding_name text)
+returns boolean
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  this broker_private.remote_service_bindings%rowtype;
+begin
+  perform broker_private.assert_entry(caller);
+  this := broker_private.find_remote_service_binding(binding_name);
+  perform broker_private.require_ownership(caller, this.owner, 'remote service binding', this.name);
+  delete from broker_private.remote_service_bindings b where b.remote_service_binding_id = this.remote_service_binding_id;
+  return true;
+end
+$$;

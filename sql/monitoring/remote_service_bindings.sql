@@ -1,0 +1,11 @@
+-- broker.remote_service_bindings: who secures the dialogs to a far service, as sys.remote_service_bindings. service_contract_id 0: all contracts.
+create or replace view broker.remote_service_bindings as
+select
+  b.name,
+  b.remote_service_binding_id,
+  b.owner as principal_id,
+  b.remote_service_name,
+  0 as service_contract_id,
+  b.user_name as remote_principal_id,
+  b.is_anonymous as is_anonymous_on
+from broker_private.remote_service_bindings b;
