@@ -50,7 +50,15 @@ _KEYS: dict[str, dict[str, bytes]] = {}
 
 
 class Site:
-    """A server with one database, and the worker beside it."""
+    """A server with one database, and the worker beside it.
+
+    Attributes:
+        host: Where the worker listens.
+        prefix: What its command begins with, if it has to be started somewhere else.
+    """
+
+    host = "127.0.0.1"
+    prefix: tuple[str, ...] = ()
 
     def __init__(self, name: str, server: EmbeddedServer, directory: Path) -> None:
         self.name = name
@@ -90,8 +98,9 @@ class Site:
     def listen(self, pem: str) -> None:
         self.psql.rows("select broker.create_certificate(%s, %s, current_user)", self.name, pem)
         self.psql.rows(
-            "select broker.create_endpoint('endpoint', %s, state => 'STARTED', listener_ip => '127.0.0.1', certificate => %s)",
+            "select broker.create_endpoint('endpoint', %s, state => 'STARTED', listener_ip => %s, certificate => %s)",
             self.port,
+            self.host,
             self.name,
         )
 
@@ -99,7 +108,7 @@ class Site:
         self.psql.rows(
             "select broker.create_route(%s, %s, service_name => %s)",
             service,
-            f"tcp://127.0.0.1:{to.port}",
+            f"tcp://{to.host}:{to.port}",
             service,
         )
 
@@ -109,6 +118,7 @@ class Site:
         with self.log.open("a") as log:
             self.worker = subprocess.Popen(
                 [
+                    *self.prefix,
                     sys.executable,
                     "-m",
                     "pybroker",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,9 +22,13 @@ class Proxy:
         cuts_answers_after: When this many bytes went there on a connection, the next bytes that come back end it: a batch
             of that size arrives, and its acknowledgement does not. None: nothing is cut.
         cuts_once_after: When this many bytes went there on a connection, it is ended in their midst, once.
+        is_down: Nobody who connects gets through.
+        delay: Seconds for which each chunk of bytes is held back.
         cuts: How often one of both happened.
         carried: How many bytes went there.
     """
+
+    host = "127.0.0.1"
 
     def __init__(self, port: int) -> None:
         self._target = port
@@ -31,6 +36,8 @@ class Proxy:
         self.port: int = self._listener.getsockname()[1]
         self.cuts_answers_after: int | None = None
         self.cuts_once_after: int | None = None
+        self.is_down = False
+        self.delay = 0.0
         self.cuts = 0
         self.carried = 0
         self._lines: set[_Line] = set()
@@ -60,6 +67,9 @@ class Proxy:
                 near, _ = self._listener.accept()
             except OSError:
                 return
+            if self.is_down:
+                near.close()
+                continue
             try:
                 far = socket.create_connection(("127.0.0.1", self._target), timeout=10)
                 far.settimeout(None)
@@ -103,6 +113,7 @@ class _Line:
                     self._proxy.cuts_once_after = None
                     self._proxy.cuts += 1
                     break
+                self._hold_back()
                 self._far.sendall(data)
         self.close()
 
@@ -113,8 +124,13 @@ class _Line:
                 if limit is not None and self._asked > limit:
                     self._proxy.cuts += 1
                     break
+                self._hold_back()
                 self._near.sendall(data)
         self.close()
+
+    def _hold_back(self) -> None:
+        if self._proxy.delay:
+            time.sleep(self._proxy.delay)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,84 @@
+"""`python -m tests.chaos`: rounds of faults, and a report."""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from tests.chaos.faults import FAULTS
+from tests.chaos.rounds import Report, play
+
+if TYPE_CHECKING:
+    from tests.chaos.traffic import Account
+
+_COUNTS = ("sent", "received", "lost", "twice", "unknown", "changed", "out_of_order")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--messages", type=int, default=20_000, help="each way")
+    parser.add_argument("--dialogs", type=int, default=100, help="half of them begun at each side")
+    parser.add_argument(
+        "--seed", type=int, help="of the faults and of what is sent; default: another each time"
+    )
+    given = parser.parse_args()
+    seed = secrets.randbelow(2**32) if given.seed is None else given.seed
+    console = Console()
+    console.print(f"seed {seed}")
+    bars = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console,
+    )
+    with bars, tempfile.TemporaryDirectory() as directory:
+        in_rounds = bars.add_task("rounds", total=given.rounds)
+        in_messages = bars.add_task("messages received", total=2 * given.messages)
+
+        def watch(*, rounds: int, received: int) -> None:
+            bars.update(in_rounds, completed=rounds)
+            bars.update(in_messages, completed=received)
+
+        report = play(
+            Path(directory),
+            rounds=given.rounds,
+            messages=given.messages,
+            dialogs=given.dialogs,
+            seed=seed,
+            watch=watch,
+        )
+    _print(console, report)
+    return 0 if report.is_right else 1
+
+
+def _print(console: Console, report: Report) -> None:
+    console.print(f"between the workers: {report.line}")
+    faults = Table("fault", "times")
+    for name in FAULTS:
+        faults.add_row(name, str(report.faults[name]))
+    faults.add_row("transactions of readers rolled back", str(report.rolled_back))
+    ledgers = Table("ledgers", "left to right", "right to left")
+    for count in _COUNTS:
+        ledgers.add_row(count.replace("_", " "), _value(report.there, count), _value(report.back, count))
+    console.print(faults, ledgers)
+    verdict = "nothing lost, doubled, changed or out of order" if report.is_right else "NOT RIGHT"
+    console.print(f"{verdict}, in {report.seconds:.0f} s; seed {report.seed}")
+
+
+def _value(account: Account, count: str) -> str:
+    value = getattr(account, count)
+    return f"{value:,}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,149 @@
+"""Everything that fails, one function each: it does harm to a site or its line, and returns what heals it."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import psutil
+import psycopg
+
+from tests.chaos.stage import QUEUE
+from tests.shop import until
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable
+
+    from tests.brokers import Site
+    from tests.chaos.lines import Line
+    from tests.chaos.traffic import Traffic
+
+    Heal = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Victim:
+    """Where a fault strikes, and the chance by which it decides how."""
+
+    site: Site
+    line: Line
+    traffic: Traffic
+    chance: random.Random
+
+    def order(self, query: str, *arguments: object) -> None:
+        """Do what an administrator does, again until the server takes it."""
+
+        def is_done() -> bool:
+            try:
+                with psycopg.connect(self.site.server.url(self.site.name), autocommit=True) as session:
+                    session.execute(query.encode(), arguments)
+            except psycopg.OperationalError:
+                return False
+            return True
+
+        until(is_done)
+
+
+def kill_worker(victim: Victim) -> Heal:
+    victim.site.kill_worker()
+    return lambda: _start_worker(victim.site)
+
+
+def stop_worker(victim: Victim) -> Heal:
+    victim.site.stop_worker()
+    return lambda: _start_worker(victim.site)
+
+
+def freeze_worker(victim: Victim) -> Heal:
+    worker = victim.site.worker
+    assert worker is not None
+    worker.send_signal(signal.SIGSTOP)
+    return lambda: worker.send_signal(signal.SIGCONT)
+
+
+def kill_server(victim: Victim) -> Heal:
+    """Kill every process of it at once, as a machine that loses its power does."""
+    postmaster = psutil.Process(victim.site.server._postmaster)
+    processes = [postmaster, *postmaster.children(recursive=True)]
+    for process in processes:
+        try:
+            process.kill()
+        except psutil.NoSuchProcess:
+            continue
+    psutil.wait_procs(processes, timeout=30)
+    return _restart(victim.site)
+
+
+def crash_server(victim: Victim) -> Heal:
+    victim.site.server.kill()
+    return _restart(victim.site)
+
+
+def end_sessions(victim: Victim) -> Heal:
+    victim.order(
+        "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database()"
+        " and pid <> pg_backend_pid() and random() < 0.7"
+    )
+    return lambda: None
+
+
+def cut_line(victim: Victim) -> Heal:
+    victim.line.cut()
+    return victim.line.heal
+
+
+def disturb_line(victim: Victim) -> Heal:
+    victim.line.disturb(victim.chance)
+    return victim.line.heal
+
+
+def disable_queue(victim: Victim) -> Heal:
+    alter = f"select broker.alter_queue('{QUEUE}', status => %s)"
+    victim.order(alter, False)
+    return lambda: victim.order(alter, True)
+
+
+def disable_broker(victim: Victim) -> Heal:
+    alter = "select broker.alter_broker(%s)"
+    victim.order(alter, "DISABLE_BROKER")
+    return lambda: victim.order(alter, "ENABLE_BROKER")
+
+
+def roll_readers_back(victim: Victim) -> Heal:
+    rollback, name = victim.traffic.rollback, victim.site.name
+    before, rollback[name] = rollback[name], 1.0
+
+    def heal() -> None:
+        rollback[name] = before
+
+    return heal
+
+
+FAULTS: dict[str, Callable[[Victim], Heal]] = {
+    "worker killed (SIGKILL)": kill_worker,
+    "worker stopped in order": stop_worker,
+    "worker frozen (SIGSTOP)": freeze_worker,
+    "PostgreSQL killed (SIGKILL, all processes)": kill_server,
+    "PostgreSQL crashed (immediate)": crash_server,
+    "sessions terminated": end_sessions,
+    "line cut": cut_line,
+    "line disturbed": disturb_line,
+    "queue disabled": disable_queue,
+    "broker disabled": disable_broker,
+    "readers roll back": roll_readers_back,
+}
+# What strikes the line strikes both sites.
+OF_THE_LINE = ("line cut", "line disturbed")
+
+
+def _start_worker(site: Site) -> None:
+    if site.worker is None or site.worker.poll() is not None:
+        site.start_worker()
+
+
+def _restart(site: Site) -> Heal:
+    # At once: what heals the other faults asks the server.
+    site.server.start()
+    return lambda: None
