@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from pybroker.workers.clock import Clock
+from pybroker.workers.database import Database
 from pybroker.workers.transport import faults, wire
+from pybroker.workers.transport.dispatcher import DELIVERIES, Dispatcher
 from pybroker.workers.transport.faults import OwnSideError, TransportError
 from pybroker.workers.transport.outbound import Outbound
 from pybroker.workers.transport.pace import Pace
@@ -142,26 +144,61 @@ def test_row_138_an_operator_may_have_other_pauses() -> None:
 
 def test_row_139_a_connection_without_a_batch_for_90_s_is_closed_and_opened_when_needed() -> None:
     async def play() -> None:
-        async with outbound(Pace(ping_after=0.005)) as (made, network, clock):
+        async with outbound(Pace()) as (made, network, clock):
             await made.open()
             link = network.links[0]
             clock.seconds += 89
-            await settled(lambda: len(link.sent_frames) > 3)
+            await made.close_if_idle()
             assert not link.is_closed
             answer = asyncio.create_task(made.exchange(NO_DIALOGS))
             await settled(lambda: any(isinstance(frame, wire.Batch) for frame in link.sent_frames))
             # What is on its way keeps it open, however long the far side takes.
             clock.seconds += 100
-            pings = len(link.sent_frames)
-            await settled(lambda: len(link.sent_frames) > pings + 2)
+            await made.close_if_idle()
             assert not link.is_closed
             link.arrive(wire.Ack(1, bytes(16), b"", b"", b"", b""))
             await answer
-            await settled(lambda: link.is_closed)
+            await made.close_if_idle()
+            assert link.is_closed
             # It was nobody's failure: the next message does not wait.
             assert made.is_due
             await made.open()
             assert network.attempts == 2
+
+    asyncio.run(play())
+
+
+def test_row_140_what_no_delivery_picked_up_for_10_s_is_dropped() -> None:
+    async def play() -> None:
+        clock = TestClock()
+        database = Database("dbname=far", clock)
+        dispatcher = Dispatcher([database], clock)
+        delivered: list[int] = []
+        is_over = asyncio.Event()
+
+        async def deliver(number: int) -> None:
+            async with dispatcher.delivery(database):
+                delivered.append(number)
+                await is_over.wait()
+
+        running = [asyncio.create_task(deliver(number)) for number in range(DELIVERIES + 2)]
+        await settled(lambda: len(delivered) == DELIVERIES)
+        clock.seconds += 6
+        late = asyncio.create_task(deliver(100))
+        # Who goes by himself gives his place to nobody who waits.
+        gone = asyncio.create_task(deliver(101))
+        await asyncio.sleep(0)
+        gone.cancel()
+        clock.seconds += 4.1
+        assert dispatcher.drop_stale() == 2
+        for dropped in running[DELIVERIES:]:
+            with pytest.raises(TransportError) as refused:
+                await dropped
+            assert refused.value.number == 9749
+        assert dispatcher.drop_stale() == 0
+        is_over.set()
+        await asyncio.gather(late, *running[:DELIVERIES])
+        assert delivered == [*range(DELIVERIES), 100]
 
     asyncio.run(play())
 

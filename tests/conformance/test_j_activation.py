@@ -448,7 +448,15 @@ def test_row_157_periodic_work_and_when_it_ran(application: Application) -> None
             )
             return {name: float(period) for name, period in rows}
 
-        expected = {task.name: task.period for task in PERIODIC_TASKS} | {"queue_monitors": RAMP}
+        transport = {
+            "transport": 10,
+            "database_scan": 25,
+            "presence": 5,
+            "dispatcher": 5,
+            "transmitter": 10,
+            "idle_connections": 25,
+        }
+        expected = {task.name: task.period for task in PERIODIC_TASKS} | {"queue_monitors": RAMP} | transport
         eventually(lambda: periods() == expected)
     finally:
         worker.kill()

@@ -58,7 +58,6 @@ class Transport:
         self._presence = Presence(home, self._clock)
         connections = Connections(self._clock, WINDOW, self._presence.changed.set)
         self._presence.add(connections.tell)
-        self._upkeep = Upkeep(home, self._presence)
         self._endpoint = HomeEndpoint(
             home, databases, key_directory, receiver.serve, clock=self._clock, connections=connections
         )
@@ -67,6 +66,7 @@ class Transport:
             database: Router(database, siblings, self._outbound_to, self._clock, self._pace)
             for database in databases
         }
+        self._upkeep = Upkeep(self._presence, receiver, siblings, self._routers, self._outbounds)
 
     def arrived(self, database: Database) -> asyncio.Event:
         """Return what somebody may set when this database has a message to carry: it is looked at then."""

@@ -29,6 +29,8 @@ _UNANSWERED_PINGS = 3
 _OWN_FAULT_SECONDS = 1.0
 # The far side answers, but not this batch: it is taken and sent again.
 _ACK_SECONDS = 120.0
+# Longer than anybody keeps one that he does not use.
+_FORGET_SECONDS = 600.0
 
 logger: FilteringBoundLogger = structlog.get_logger()
 
@@ -66,6 +68,8 @@ class Outbound:
         self._answered = asyncio.Event()
         self._last_number = 0
         self._last_batch = 0.0
+        self._last_asked = clock.monotonic()
+        self._is_idle = False
         self._in_flight: dict[int, asyncio.Future[wire.Ack]] = {}
 
     @property
@@ -84,6 +88,7 @@ class Outbound:
         Raises:
             TransportError: It can't be opened, or failed so recently that the next attempt is not due.
         """
+        self._last_asked = self._clock.monotonic()
         async with self._opening:
             if self._link is not None and self._link.is_outdated:
                 await self._retire()
@@ -101,7 +106,7 @@ class Outbound:
         """
         link = await self.open()
         async with self._window:
-            if link is not self._link and link.is_outdated:
+            if link is not self._link and (link.is_outdated or self._is_idle):
                 return await self.exchange(batch)
             if link is not self._link:
                 raise (self._fault or TransportError(faults.SEND_FAILED, "The connection was lost.")).again()
@@ -134,6 +139,20 @@ class Outbound:
             await self._answered.wait()
         await self.close()
 
+    @property
+    def is_forgettable(self) -> bool:
+        """Whether there is no connection, nothing to remember of one, and nobody who needs it."""
+        unused = self._clock.monotonic() - self._last_asked
+        return self._link is None and self.is_due and unused >= _FORGET_SECONDS
+
+    async def close_if_idle(self) -> None:
+        """Close the connection if it has carried no batch for long; the next one opens it again at once."""
+        idle = self._clock.monotonic() - self._last_batch
+        if self._link is None or self._in_flight or idle < self._pace.close_idle_after:
+            return
+        self._is_idle = True
+        await self.close()
+
     async def close(self) -> None:
         """Close the connection; batches in flight fail and are sent again."""
         if self._listening is not None:
@@ -152,6 +171,7 @@ class Outbound:
             self._addresses.insert(0, address)
             self._link = link
             self._fault = None
+            self._is_idle = False
             self._last_batch = self._clock.monotonic()
             self._window = asyncio.Semaphore(link.far.window)
             self._listening = asyncio.create_task(self._listen(link), name=f"outbound {address}")
@@ -173,16 +193,17 @@ class Outbound:
 
     async def _listen(self, link: Link) -> None:
         fault = TransportError(faults.RECEIVE_FAILED, f"The connection was closed by {link.address}.")
-        was_idle = False
         try:
-            was_idle = await self._answer(link)
+            await self._answer(link)
         except TransportError as error:
             fault = error
         finally:
             # After a connection that this side was done with there is nothing to wait for.
             if link.was_closed_here:
                 self._due = self._clock.monotonic() + min(_OWN_FAULT_SECONDS, self._pace.reconnect_after)
-            elif not was_idle and not link.is_outdated:
+            elif self._is_idle:
+                fault = TransportError(faults.CLOSED_IDLE, f"The connection with {link.address} was idle.")
+            elif not link.is_outdated:
                 self._due = self._clock.monotonic() + self._pace.reconnect_after
             self._link = None
             self._fault = fault
@@ -192,8 +213,8 @@ class Outbound:
             logger.info("connection_closed", address=link.address, number=fault.number, reason=fault.text)
             await link.close()
 
-    async def _answer(self, link: Link) -> bool:
-        """Hand each answer to who waits for it, until the connection ends; return whether it was idle."""
+    async def _answer(self, link: Link) -> None:
+        """Hand each answer to who waits for it, until the far side says farewell."""
         silent = 0
         while True:
             before = link.sent + link.received
@@ -207,14 +228,12 @@ class Outbound:
                         faults.RECEIVE_FAILED,
                         f"{link.address} did not answer for {silent * self._pace.ping_after:g} s.",
                     ) from None
-                if self._is_idle():
-                    return True
                 await self._ping(link)
                 continue
             silent = 0
             match frame:
                 case None:
-                    return False
+                    return
                 case wire.Ack():
                     self._settle(frame.number, frame)
                 case wire.Refusal(number=int() as number):
@@ -222,14 +241,9 @@ class Outbound:
                 case wire.Refusal():
                     raise TransportError(frame.error_number, f"Closed by {link.address}: {frame.text}")
                 case wire.Ping(is_answer=True):
-                    if self._is_idle():
-                        return True
+                    pass
                 case _:
                     raise TransportError(faults.CORRUPTED, f"{link.address} sent a frame that is not for us.")
-
-    def _is_idle(self) -> bool:
-        idle = self._clock.monotonic() - self._last_batch
-        return not self._in_flight and idle >= self._pace.close_idle_after
 
     def _settle(self, number: int, result: wire.Ack | TransportError) -> None:
         answer = self._in_flight.get(number)

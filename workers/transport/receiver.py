@@ -10,6 +10,7 @@ import psycopg
 import structlog
 
 from pybroker.workers.transport import arrays, faults, statements, wire
+from pybroker.workers.transport.dispatcher import Dispatcher
 from pybroker.workers.transport.endpoint import WINDOW
 from pybroker.workers.transport.faults import TransportError, line_of, number_of, trace_of
 
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 
 # A peer pings after 15 s of silence, so one that is silent for this long is gone.
 _SILENCE_SECONDS = 60.0
-# Deliveries at once for each database: enough to keep it busy, while senders still find connections.
-_DELIVERIES = 6
 # Seconds for which a route is remembered, and how many are.
 _REMEMBERED = 1.0
 _MOST_REMEMBERED = 10_000
@@ -50,7 +49,7 @@ class Receiver:
         self._databases = databases
         self._clock = clock
         self._routes: dict[tuple[str, bytes | None], tuple[float, str | None]] = {}
-        self._deliveries = {database: asyncio.Semaphore(_DELIVERIES) for database in databases}
+        self._dispatcher = Dispatcher(databases, clock)
 
     async def serve(self, link: Link) -> None:
         """Answer everything that arrives on a link, until it ends.
@@ -138,7 +137,7 @@ class Receiver:
             securities = statements.Securities.of_all(
                 security, arrays.element_count(batch.conversation_ids, arrays.UUID)
             )
-            async with self._deliveries[database], database.connection() as connection:
+            async with self._dispatcher.delivery(database), database.connection() as connection:
                 if isinstance(batch, wire.Fragment):
                     delivered = await statements.deliver_piece(connection, batch, securities)
                 else:
@@ -157,6 +156,17 @@ class Receiver:
             delivered.fault_is_final,
             delivered.stored_bytes,
         )
+
+    def drop_stale(self) -> None:
+        """Drop the batches that no delivery has picked up for long; their senders send them again."""
+        dropped = self._dispatcher.drop_stale()
+        if dropped:
+            logger.warning("batches_dropped", batches=dropped, number=faults.TARGET_BUSY)
+
+    def trim(self) -> None:
+        """Forget the routes that are not trusted any more."""
+        now = self._clock.monotonic()
+        self._routes = {key: route for key, route in self._routes.items() if route[0] > now}
 
     async def _route_of(self, batch: wire.Batch) -> str | None:
         """Return the address that the worker's own routes give to what comes from outside."""

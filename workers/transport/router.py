@@ -97,6 +97,11 @@ class Router:
             if self._running:
                 await asyncio.wait(self._running.values())
 
+    def reclassify(self) -> None:
+        """Let every dialog be given to a broker at the next look, whatever came of the last try."""
+        self._spread_after.clear()
+        self.arrived.set()
+
     async def _look(self) -> bool:
         """Start what is not running for every destination that messages wait for."""
         async with self._database.connection() as connection:

@@ -119,6 +119,11 @@ class Siblings:
             and await self._has_service(database, destination.service_name)
         ]
 
+    def trim(self) -> None:
+        """Forget the answers that are not trusted any more."""
+        now = self._clock.monotonic()
+        self._services = {key: answer for key, answer in self._services.items() if answer[0] > now}
+
     async def _has_service(self, database: Database, service_name: str) -> bool:
         now = self._clock.monotonic()
         until, has_it = self._services.get((database, service_name), (now, False))

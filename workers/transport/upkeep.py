@@ -1,4 +1,8 @@
-"""What transport does at fixed periods; `periodic` runs it, and notes when, as it does its own tasks."""
+"""What transport does at fixed periods; `periodic` runs it, and notes when, as it does its own tasks.
+
+These are the tasks of Service Broker's dispatcher, transport and transmitter. Much of what they do there
+happens here as soon as there is a reason; then the task is the look behind, which finds what was missed.
+"""
 
 from __future__ import annotations
 
@@ -8,29 +12,90 @@ from pybroker.workers import presence
 from pybroker.workers.periodic import PeriodicTask
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pybroker.workers.database import Database
     from pybroker.workers.presence import Presence
+    from pybroker.workers.transport.outbound import Outbound
+    from pybroker.workers.transport.receiver import Receiver
+    from pybroker.workers.transport.router import Router
+    from pybroker.workers.transport.siblings import Siblings
+
+# Seconds: every, every second and every fifth of Service Broker's ticks.
+TICK = 5.0
+SECOND_TICK = 10.0
+FIFTH_TICK = 25.0
 
 
 class Upkeep:
     """The periodic tasks of one worker's transport."""
 
-    def __init__(self, home: Database, here: Presence) -> None:
+    def __init__(
+        self,
+        here: Presence,
+        receiver: Receiver,
+        siblings: Siblings,
+        routers: Mapping[Database, Router],
+        outbounds: dict[tuple[str, ...], Outbound],
+    ) -> None:
         """Prepare.
 
         Args:
-            home: the database whose tasks those of the whole worker are.
             here: this worker, as the views show it.
+            receiver: holds what has arrived.
+            siblings: remember which services they have.
+            routers: by database, its home first, as the tasks of the whole worker are its home's.
+            outbounds: the connections that were opened, by addresses; what is of no more use is removed.
         """
-        self._home = home
         self._presence = here
+        self._receiver = receiver
+        self._siblings = siblings
+        self._routers = routers
+        self._outbounds = outbounds
 
     def tasks(self, database: Database) -> tuple[PeriodicTask, ...]:
         """Return the tasks that are to run for a database; the home database has those of the worker too."""
-        if database is not self._home:
-            return ()
-        return (PeriodicTask("presence", presence.PERIOD, self.tell_presence, self._presence.changed),)
+        of_database = (
+            PeriodicTask("transport", SECOND_TICK, self.connect),
+            PeriodicTask("database_scan", FIFTH_TICK, self.scan),
+        )
+        if database is not next(iter(self._routers)):
+            return of_database
+        return (
+            *of_database,
+            PeriodicTask("presence", presence.PERIOD, self.tell_presence, self._presence.changed),
+            PeriodicTask("dispatcher", TICK, self.drop_stale),
+            PeriodicTask("transmitter", SECOND_TICK, self.trim),
+            PeriodicTask("idle_connections", FIFTH_TICK, self.close_idle),
+        )
+
+    async def connect(self, database: Database) -> None:
+        """Connect to the destinations that messages wait for, but to none that failed a moment ago."""
+        self._routers[database].arrived.set()
+
+    async def scan(self, database: Database) -> None:
+        """Start the broker of a database that could not be started before."""
+        await database.renew_greeting()
+        self._routers[database].arrived.set()
 
     async def tell_presence(self, _: Database) -> None:
         """Show the worker's connections, and that it lives."""
         await self._presence.tell()
+
+    async def drop_stale(self, _: Database) -> None:
+        """Drop what has arrived and was not picked up for 10 s."""
+        self._receiver.drop_stale()
+
+    async def trim(self, _: Database) -> None:
+        """Trim caches, and let the dialogs that wait for a broker be given to one again."""
+        self._receiver.trim()
+        self._siblings.trim()
+        for router in self._routers.values():
+            router.reclassify()
+
+    async def close_idle(self, _: Database) -> None:
+        """Close the connections that were idle for 90 s."""
+        for addresses, outbound in tuple(self._outbounds.items()):
+            await outbound.close_if_idle()
+            if outbound.is_forgettable:
+                del self._outbounds[addresses]
