@@ -28,12 +28,12 @@ from typer.testing import CliRunner
 from pybroker.commands.certificate import certificate
 from pybroker.workers.transport import faults, link, wire
 from pybroker.workers.transport.faults import TransportError
+from pybroker.workers.transport.key_files import master_key_path, private_key_path, read_master_key
 from pybroker.workers.transport.security import (
     Credentials,
     Endpoint,
     KnownCertificate,
     load_credentials,
-    private_key_path,
 )
 
 if TYPE_CHECKING:
@@ -381,6 +381,29 @@ def test_show_says_in_one_line_what_is_no_certificate(tmp_path: Path) -> None:
     assert refused.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", ["create", "show", "install"])
+@pytest.mark.parametrize("command", ["create", "show", "install", "master-key"])
 def test_help_has_an_example(command: str) -> None:
     assert f"pybroker certificate {command}" in run(command, "--help").stdout
+
+
+def test_create_makes_a_master_key_once(tmp_path: Path) -> None:
+    run("create", "shop", "--key-directory", tmp_path)
+    first = read_master_key(master_key_path(tmp_path))
+    assert stat.S_IMODE(master_key_path(tmp_path).stat().st_mode) == 0o600
+    run("create", "warehouse", "--key-directory", tmp_path)
+    assert read_master_key(master_key_path(tmp_path)) == first
+    assert run("create", "dialog-master-of-mine", "--key-directory", tmp_path).exit_code == 2
+
+
+def test_a_master_key_is_never_lost_by_making_another(tmp_path: Path) -> None:
+    directory = tmp_path / "keys"
+    assert run("master-key", "--rotate", "--key-directory", directory).exit_code == 1
+    made = json.loads(run("master-key", "--key-directory", directory, "--json").stdout)
+    first = read_master_key(Path(made["key_file"]))
+    assert first.id.hex() == made["id"]
+    assert run("master-key", "--key-directory", directory).exit_code == 1
+    rotated = run("master-key", "--rotate", "--key-directory", directory, "--json")
+    described = json.loads(rotated.stdout)
+    assert read_master_key(Path(described["old_key_file"])) == first
+    assert read_master_key(Path(described["key_file"])).id.hex() == described["id"] != made["id"]
+    assert stat.S_IMODE(Path(described["key_file"]).stat().st_mode) == 0o600

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -55,7 +54,7 @@ def create(
 
     The key goes to NAME.key, readable by its owner alone, and never leaves the directory. The certificate
     goes to NAME.pem: install it in the home databases of this worker and of its peers. Nothing is ever
-    overwritten.
+    overwritten. Where the directory has no master key for dialogs yet, one is made.
 
     \b
     Example:
@@ -66,10 +65,19 @@ def create(
     from cryptography.hazmat.primitives.asymmetric import rsa
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-    from pybroker.workers.transport.security import certificate_path, private_key_path
+    from pybroker.workers.transport.key_files import (
+        MASTER_KEY,
+        certificate_path,
+        make_master_key,
+        master_key_path,
+        private_key_path,
+        write_new,
+    )
 
     if not 1 <= len(name) <= _COMMON_NAME_CHARACTERS:
         raise typer.BadParameter(f"a certificate's name has 1 to {_COMMON_NAME_CHARACTERS} characters")
+    if name.startswith(MASTER_KEY):
+        raise typer.BadParameter(f"names that begin with {MASTER_KEY} are those of master keys")
     key_path, pem_path = private_key_path(key_directory, name), certificate_path(key_directory, name)
     # Looked at first, so that a second call leaves no key without its certificate.
     for path in (key_path, pem_path):
@@ -80,8 +88,10 @@ def create(
     private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     try:
         key_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _write_new(key_path, private, 0o600)
-        _write_new(pem_path, made.public_bytes(Encoding.PEM), 0o644)
+        write_new(key_path, private, 0o600)
+        write_new(pem_path, made.public_bytes(Encoding.PEM), 0o644)
+        if not master_key_path(key_directory).exists():
+            make_master_key(key_directory)
     except OSError as error:
         _fail(f"cannot write {error.filename}: {error.strerror}")
     described = {
@@ -91,6 +101,48 @@ def create(
         **_describe(made),
     }
     _print(described, as_json=as_json)
+
+
+@certificate.command()
+def master_key(
+    *,
+    key_directory: KeyDirectory,
+    rotate: Annotated[
+        bool, typer.Option("--rotate", help="Put a new one in the place of that which is there.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Make the master key that session keys of dialogs are derived from.
+
+    It goes to dialog-master.key, readable by its owner alone. Workers that serve the same databases need
+    the same one. Without it messages wait whose dialogs have security. --rotate keeps the old one beside
+    it under its number: dialogs that began with it still need it.
+
+    \b
+    Example:
+      pybroker certificate master-key --key-directory /etc/pybroker/keys
+
+    Exit codes: 0 made, 1 there is one, there is none to rotate, or it cannot be written; 2 wrong usage.
+    """
+    from pybroker.workers.transport.faults import TransportError
+    from pybroker.workers.transport.key_files import make_master_key, master_key_path, rotate_master_key
+
+    path = master_key_path(key_directory)
+    described: dict[str, str | bool] = {"key_file": str(path)}
+    try:
+        if rotate:
+            made, kept = rotate_master_key(key_directory)
+            described["old_key_file"] = str(kept)
+        else:
+            key_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            made = make_master_key(key_directory)
+    except FileExistsError:
+        _fail(f"{path} exists; --rotate replaces it, and keeps it beside the new one")
+    except OSError as error:
+        _fail(f"cannot write {error.filename}: {error.strerror}")
+    except TransportError as fault:
+        _fail(fault.text)
+    _print({"id": made.id.hex(), **described}, as_json=as_json)
 
 
 @certificate.command()
@@ -196,15 +248,6 @@ def _self_signed(key: RSAPrivateKey, name: str, days: int) -> x509.Certificate:
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(public), critical=False)
         .sign(key, hashes.SHA256())
     )
-
-
-def _write_new(path: Path, content: bytes, mode: int) -> None:
-    # The mode from the first moment on, and no file of anybody else's, not even through a link.
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(descriptor)
 
 
 def _read(file: Path) -> tuple[x509.Certificate, str]:

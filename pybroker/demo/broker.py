@@ -17,7 +17,7 @@ from psycopg import sql
 from pybroker.demo.failures import DemoError
 from pybroker.embedded import EmbeddedServer
 from pybroker.migrations import migrate
-from pybroker.workers.transport.security import certificate_path
+from pybroker.workers.transport.key_files import certificate_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

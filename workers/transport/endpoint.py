@@ -11,7 +11,8 @@ import structlog
 
 from pybroker.workers.transport import faults, handshake, link, statements, wire
 from pybroker.workers.transport.faults import OwnSideError, TransportError, line_of, trace_of
-from pybroker.workers.transport.security import Credentials, load_credentials, private_key_path
+from pybroker.workers.transport.key_files import private_key_path
+from pybroker.workers.transport.security import Credentials, load_credentials
 from pybroker.workers.transport.tls import READ_BYTES
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ class HomeEndpoint:
         try:
             # In a thread: OpenSSL tests a private key for as long as many batches take.
             self._credentials = await asyncio.to_thread(
-                load_credentials, endpoint, certificates, self._key_directory
+                load_credentials, endpoint, certificates, self._key_directory, self._clock.now
             )
         except TransportError as fault:
             self._credentials, self._fault = None, OwnSideError(fault.number, fault.text)

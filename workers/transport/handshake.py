@@ -19,7 +19,6 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from pybroker.workers.transport import faults, wire
 from pybroker.workers.transport.faults import TransportError
-from pybroker.workers.transport.security import validity_fault
 
 if TYPE_CHECKING:
     from pybroker.workers.transport.security import Credentials
@@ -76,16 +75,13 @@ def sign(credentials: Credentials, connecting: Challenge, accepting: Challenge, 
 def verify(connecting: Challenge, accepting: Challenge, signature: bytes, *, accepts: bool) -> None:
     """Verify the signature of the accepting or the connecting side by the certificate in its challenge.
 
-    Only of a known certificate: a stranger's key may be one that takes seconds.
+    Only of an admitted certificate: a stranger's key may be one that takes seconds.
 
     Raises:
-        TransportError: 28038, it is not its signature; 28024 or 28025, the certificate is not valid today.
+        TransportError: 28038, it is not its signature.
     """
     try:
         certificate = x509.load_der_x509_certificate((accepting if accepts else connecting).certificate)
-        fault = validity_fault(certificate, "The peer's certificate")
-        if fault is not None:
-            raise fault
         key, signed = certificate.public_key(), _signed(connecting, accepting, accepts=accepts)
         if isinstance(key, rsa.RSAPublicKey):
             key.verify(signature, signed, _PSS, hashes.SHA256())

@@ -7,28 +7,23 @@ authority, and no host name in them that could be checked. Private keys stay in 
 from __future__ import annotations
 
 import hashlib
-import os
 import ssl
-import stat
 import tempfile
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 import structlog
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    PublicFormat,
-    load_pem_private_key,
-)
+from cryptography.hazmat.primitives.serialization import Encoding
 
+from pybroker.workers.clock import Clock
 from pybroker.workers.transport import faults
 from pybroker.workers.transport.faults import TransportError
+from pybroker.workers.transport.key_files import private_key_path, public_key_of, read_private_key
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
     from pathlib import Path
 
     from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
@@ -84,6 +79,7 @@ class Credentials:
         certificate: The endpoint's own certificate.
         peers: Who is known, by the SHA-256 of his certificate as DER.
         key: The private key of the certificate.
+        now: The worker's clock.
     """
 
     endpoint: Endpoint
@@ -93,13 +89,14 @@ class Credentials:
     peers: Mapping[bytes, Peer]
     # No log may print it.
     key: PrivateKeyTypes = field(repr=False)
+    now: Callable[[], datetime] = field(default=Clock().now, compare=False)
 
     def admit(self, certificate: bytes) -> Peer:
         """Return whose certificate (as DER) this is.
 
         Raises:
-            TransportError: 28045, nobody's, or 28034, its user lacks CONNECT on the endpoint;
-                9666, the endpoint is disabled.
+            TransportError: 28045, nobody's, or 28034, its user lacks CONNECT on the endpoint; 28024, it is
+                not yet valid, or 28025, it has expired; 9666, the endpoint is disabled.
         """
         peer = self.peers.get(hashlib.sha256(certificate).digest())
         if peer is None:
@@ -107,6 +104,11 @@ class Credentials:
                 faults.UNKNOWN_CERTIFICATE,
                 f"The certificate {fingerprint(certificate)} is not known at the endpoint.",
             )
+        known = x509.load_der_x509_certificate(certificate)
+        # By the worker's clock: TLS has looked at the system's.
+        fault = validity_fault(known, "The peer's certificate", self.now())
+        if fault is not None:
+            raise fault
         if not peer.may_connect:
             raise TransportError(
                 faults.NO_CONNECT_PERMISSION,
@@ -122,19 +124,10 @@ class Credentials:
         Raises:
             TransportError: 28024, it is not yet valid, or 28025, it has expired.
         """
-        fault = validity_fault(self.certificate, f'The certificate "{self.endpoint.certificate_name}"')
+        what = f'The certificate "{self.endpoint.certificate_name}"'
+        fault = validity_fault(self.certificate, what, self.now())
         if fault is not None:
             raise fault
-
-
-def private_key_path(key_directory: Path, certificate_name: str) -> Path:
-    """Return where the private key of a certificate is kept."""
-    return key_directory / f"{quote(certificate_name, safe='')}.key"
-
-
-def certificate_path(key_directory: Path, certificate_name: str) -> Path:
-    """Return where `pybroker certificate create` puts a certificate, beside its key."""
-    return key_directory / f"{quote(certificate_name, safe='')}.pem"
 
 
 def fingerprint(certificate: bytes) -> str:
@@ -142,9 +135,8 @@ def fingerprint(certificate: bytes) -> str:
     return hashlib.sha256(certificate).hexdigest()
 
 
-def validity_fault(certificate: x509.Certificate, what: str) -> TransportError | None:
-    """Say that a certificate is not valid today, if so."""
-    now = datetime.now(UTC)
+def validity_fault(certificate: x509.Certificate, what: str, now: datetime) -> TransportError | None:
+    """Say that a certificate is not valid at this moment, if so."""
     if now < certificate.not_valid_before_utc:
         return TransportError(
             faults.NOT_YET_VALID,
@@ -158,9 +150,14 @@ def validity_fault(certificate: x509.Certificate, what: str) -> TransportError |
 
 
 def load_credentials(
-    endpoint: Endpoint | None, certificates: Sequence[KnownCertificate], key_directory: Path | None
+    endpoint: Endpoint | None,
+    certificates: Sequence[KnownCertificate],
+    key_directory: Path | None,
+    now: Callable[[], datetime] | None = None,
 ) -> Credentials:
     """Make contexts for both directions.
+
+    `now` is the worker's clock, by which certificates are valid.
 
     Raises:
         TransportError: 9748 or 9666, there is no endpoint or it is stopped; 28036, it names no usable
@@ -191,7 +188,7 @@ def load_credentials(
         _load_own(context, certificate, key_path)
         contexts.append(context)
     contexts[1].num_tickets = 0
-    return Credentials(endpoint, certificate, contexts[0], contexts[1], peers, key)
+    return Credentials(endpoint, certificate, contexts[0], contexts[1], peers, key, now or Clock().now)
 
 
 def verification_fault(error: ssl.SSLCertVerificationError) -> TransportError:
@@ -221,7 +218,9 @@ def alert_fault(error: ssl.SSLError, credentials: Credentials) -> TransportError
     # TLS has no alert for a certificate from the future: it is called a bad one.
     if reason.endswith("ALERT_BAD_CERTIFICATE"):
         own = validity_fault(
-            credentials.certificate, "This endpoint's certificate, refused by the far endpoint,"
+            credentials.certificate,
+            "This endpoint's certificate, refused by the far endpoint,",
+            credentials.now(),
         )
         return own or TransportError(
             faults.NOT_VERIFIED, "The far endpoint did not accept this endpoint's certificate."
@@ -250,32 +249,8 @@ def _checked_key(
             f'The private key of "{name}" is out of reach: start the worker with --key-directory.',
         )
     path = private_key_path(key_directory, name)
-    try:
-        status = path.stat()
-        # PostgreSQL's own rule for its server key: the group may read it where root owns it.
-        forbidden = 0o037 if status.st_uid == 0 else 0o077
-        if not stat.S_ISREG(status.st_mode) or status.st_mode & forbidden:
-            raise TransportError(
-                faults.NO_PRIVATE_KEY,
-                f"The key file {path} can be read by others: make its mode 0600 (0640 where root owns it).",
-            )
-        if status.st_uid not in (0, os.geteuid()):
-            raise TransportError(
-                faults.NO_PRIVATE_KEY,
-                f"The key file {path} belongs to another user than the worker's or root.",
-            )
-        key = load_pem_private_key(path.read_bytes(), password=None)
-    except OSError as error:
-        raise TransportError(
-            faults.NO_PRIVATE_KEY, f"The key file {path} cannot be read: {error.strerror}."
-        ) from error
-    except (ValueError, TypeError):
-        # Without the cause: a parser's message may quote what it could not parse.
-        raise TransportError(
-            faults.NO_PRIVATE_KEY, f"The key file {path} holds no private key in PEM without a password."
-        ) from None
-    public = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    if key.public_key().public_bytes(*public) != certificate.public_key().public_bytes(*public):
+    key = read_private_key(path)
+    if public_key_of(key.public_key()) != public_key_of(certificate.public_key()):
         raise TransportError(
             faults.NO_PRIVATE_KEY, f'The key file {path} is not that of the certificate "{name}".'
         )

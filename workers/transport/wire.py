@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import struct
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 
 from pybroker.workers.transport import arrays
+from pybroker.workers.transport.envelope import SEAL_BYTES
+
+if TYPE_CHECKING:
+    from pybroker.workers.transport.statements import Taken
 
 PROTOCOL_VERSION = 1
 OLDEST_PROTOCOL_VERSION = 1
@@ -27,6 +31,7 @@ Guid = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
 Number = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Text = Annotated[str, msgspec.Meta(max_length=TEXT_CHARACTERS)]
+KeyExchange = Annotated[bytes, msgspec.Meta(min_length=1, max_length=8192)]
 Encryption = Literal["DISABLED", "SUPPORTED", "REQUIRED"]
 
 
@@ -81,9 +86,11 @@ class Batch(msgspec.Struct, tag="batch", tag_field="frame", frozen=True):
     sequence_numbers: bytes
     kinds: str
     bodies: bytes
+    envelopes: bytes = b""
+    key_exchanges: Annotated[list[KeyExchange], msgspec.Meta(max_length=64)] = []
 
 
-class Fragment(Batch, tag="fragment", tag_field="frame", frozen=True):
+class Fragment(Batch, tag="fragment", tag_field="frame", frozen=True, kw_only=True):
     """A batch of one message, of whose body it has a piece."""
 
     piece_at: Annotated[int, msgspec.Meta(ge=0, le=2**30)]
@@ -103,6 +110,7 @@ class Ack(msgspec.Struct, tag="ack", tag_field="frame", frozen=True):
     fault_texts: bytes
     fault_is_final: bytes
     stored_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**30)] = 0
+    proofs: bytes = b""
 
 
 class Refusal(msgspec.Struct, tag="refusal", tag_field="frame", frozen=True):
@@ -174,10 +182,27 @@ def decode(payload: bytes | bytearray | memoryview) -> Frame:
         if isinstance(frame, Batch):
             _check_batch(frame)
         elif isinstance(frame, Ack):
-            _common_count(frame, _ANSWER_COLUMNS)
+            _check_ack(frame)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise ProtocolError(f"a malformed frame: {error}") from error
     return frame
+
+
+def dialog_columns(batch: Batch | Taken) -> list[list[bytes | None]]:
+    """Return the elements of each array of dialogs, in the order of the columns.
+
+    Raises:
+        ArrayError: One is malformed.
+    """
+    return [arrays.to_elements(getattr(batch, name), kind) for name, kind in _DIALOG_COLUMNS.items()]
+
+
+def picked_dialogs(batch: Batch, places: list[int]) -> dict[str, bytes]:
+    """Return the arrays of dialogs with only those at these places, from 0."""
+    return {
+        name: arrays.from_elements([elements[place] for place in places], kind)
+        for (name, kind), elements in zip(_DIALOG_COLUMNS.items(), dialog_columns(batch), strict=True)
+    }
 
 
 class FrameDecoder:
@@ -231,14 +256,25 @@ def _common_count(frame: Batch | Ack, columns: dict[str, int]) -> int:
     return counts.pop()
 
 
+def _check_ack(ack: Ack) -> None:
+    dialogs = _common_count(ack, _ANSWER_COLUMNS)
+    if ack.proofs and arrays.element_count(ack.proofs, arrays.BYTEA) != dialogs:
+        raise ValueError("proofs has not one element for each dialog")
+
+
 def _check_batch(batch: Batch) -> None:
     dialogs = _common_count(batch, _DIALOG_COLUMNS)
     messages = _common_count(batch, _MESSAGE_COLUMNS)
     types = arrays.element_count(batch.type_names, arrays.TEXT)
+    if batch.envelopes and arrays.element_count(batch.envelopes, arrays.BYTEA) != dialogs:
+        raise ValueError("envelopes has not one element for each dialog")
     if isinstance(batch, Fragment):
         if (dialogs, messages, types, batch.kinds) != (1, 1, 1, "M"):
             raise ValueError("a fragment is not of one message")
         (piece,) = arrays.to_elements(batch.bodies, arrays.BYTEA)
+        if batch.envelopes and arrays.to_elements(batch.envelopes, arrays.BYTEA) != [None]:
+            # Sealed, it is longer than what is in it, and its seal covers where it lies.
+            piece = (piece or b"")[SEAL_BYTES:]
         if batch.piece_at + len(piece or b"") > batch.total_bytes:
             raise ValueError("a piece lies outside of its message")
     if len(batch.kinds) != messages or not _KINDS.issuperset(batch.kinds):
