@@ -28,9 +28,16 @@ select
     else e.far_broker_instance
   end as far_broker_instance,
   e.owner as principal_id,
-  null::name as far_principal_id,
-  null::uuid as outbound_session_key_identifier,
-  null::uuid as inbound_session_key_identifier,
+  case
+    when y.kind = 'F' and not e.is_initiator then y.far_user
+    when not e.is_initiator then case when y.kind is not null then 'public'::name end
+    when y.kind in ('A', 'F') then (
+      select r.user_name from broker_private.remote_service_bindings r where r.remote_service_name = e.far_service
+    )
+  end as far_principal_id,
+  -- Of an anonymous dialog, whose one key goes both ways; those of full security are derived anew each time, and no row has them.
+  case when not e.is_initiator then encode(substring(y.session_key from 1 for 16), 'hex')::uuid end as outbound_session_key_identifier,
+  case when not e.is_initiator then encode(substring(y.session_key from 1 for 16), 'hex')::uuid end as inbound_session_key_identifier,
   case when s.state = 'CD' then e.closed_at + interval '30 min' end as security_timestamp,
   t.fires_at as dialog_timer,
   -- The next number: what is gone, and what waits. Within this database the far side's RECEIVE numbers.
@@ -75,5 +82,6 @@ join broker_private.visible_queues q on q.queue_id = e.queue_id
 join broker_private.endpoint_states s on s.endpoint_no = e.endpoint_no
 left join broker_private.endpoints l on l.conversation_id = e.conversation_id and l.is_initiator <> e.is_initiator
 left join broker_private.far_events f on f.endpoint_no = e.endpoint_no and f.event = 'B'
+left join broker_private.dialog_security y on y.endpoint_no = e.endpoint_no
 left join broker_private.conversation_timers t on t.endpoint_no = e.endpoint_no
 where s.state is not null;
