@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pybroker.commands.certificate_files import (
+    DAYS,
+    KeyDirectory,
+    create_files,
+    fail,
+    read_certificate,
+)
+from pybroker.commands.exchange import exchange
 from pybroker.commands.options import DatabaseUrl, Json
 
 if TYPE_CHECKING:
     from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
-
-# RSA, as in Service Broker: such a key can also wrap the session keys of dialogs, an elliptic curve's can't.
-# 3072 bits are held equal to 128 bits of AES, and a handshake is rare enough not to notice them.
-_KEY_BITS = 3072
-# A clock of a peer that is a little behind must not find the certificate not yet valid.
-_BACKDATED = timedelta(minutes=5)
-_COMMON_NAME_CHARACTERS = 64
 
 certificate = typer.Typer(
     name="certificate",
@@ -30,24 +30,13 @@ certificate = typer.Typer(
     rich_markup_mode=None,
 )
 
-KeyDirectory = Annotated[
-    Path,
-    typer.Option(
-        "--key-directory",
-        envvar="PYBROKER_KEY_DIRECTORY",
-        metavar="DIRECTORY",
-        file_okay=False,
-        help="Where the worker's private keys are.",
-    ),
-]
-
 
 @certificate.command()
 def create(
     name: Annotated[str, typer.Argument(help="The certificate's name, as in broker.create_certificate.")],
     *,
     key_directory: KeyDirectory,
-    days: Annotated[int, typer.Option(metavar="N", min=1, max=36500, help="Valid for so many days.")] = 365,
+    days: Annotated[int, typer.Option(metavar="N", min=1, max=36500, help="Valid for so many days.")] = DAYS,
     as_json: Json = False,
 ) -> None:
     """Make a private key and its self-signed certificate.
@@ -62,38 +51,10 @@ def create(
 
     Exit codes: 0 made, 1 a file exists or cannot be written, 2 wrong usage.
     """
-    from cryptography.hazmat.primitives.asymmetric import rsa
-    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+    from pybroker.workers.transport.key_files import certificate_path, private_key_path
 
-    from pybroker.workers.transport.key_files import (
-        MASTER_KEY,
-        certificate_path,
-        make_master_key,
-        master_key_path,
-        private_key_path,
-        write_new,
-    )
-
-    if not 1 <= len(name) <= _COMMON_NAME_CHARACTERS:
-        raise typer.BadParameter(f"a certificate's name has 1 to {_COMMON_NAME_CHARACTERS} characters")
-    if name.startswith(MASTER_KEY):
-        raise typer.BadParameter(f"names that begin with {MASTER_KEY} are those of master keys")
+    made = create_files(name, key_directory, days)
     key_path, pem_path = private_key_path(key_directory, name), certificate_path(key_directory, name)
-    # Looked at first, so that a second call leaves no key without its certificate.
-    for path in (key_path, pem_path):
-        if path.exists():
-            _fail(f"{path} exists; choose another name, or move the file away")
-    key = rsa.generate_private_key(public_exponent=65537, key_size=_KEY_BITS)
-    made = _self_signed(key, name, days)
-    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    try:
-        key_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_new(key_path, private, 0o600)
-        write_new(pem_path, made.public_bytes(Encoding.PEM), 0o644)
-        if not master_key_path(key_directory).exists():
-            make_master_key(key_directory)
-    except OSError as error:
-        _fail(f"cannot write {error.filename}: {error.strerror}")
     described = {
         "name": name,
         "key_file": str(key_path),
@@ -137,11 +98,11 @@ def master_key(
             key_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             made = make_master_key(key_directory)
     except FileExistsError:
-        _fail(f"{path} exists; --rotate replaces it, and keeps it beside the new one")
+        fail(f"{path} exists; --rotate replaces it, and keeps it beside the new one")
     except OSError as error:
-        _fail(f"cannot write {error.filename}: {error.strerror}")
+        fail(f"cannot write {error.filename}: {error.strerror}")
     except TransportError as fault:
-        _fail(fault.text)
+        fail(fault.text)
     _print({"id": made.id.hex(), **described}, as_json=as_json)
 
 
@@ -161,7 +122,7 @@ def show(
 
     Exit codes: 0 valid today, 1 no certificate, 3 expired or not yet valid.
     """
-    described = _describe(_read(file)[0])
+    described = _describe(read_certificate(file)[0])
     _print(described, as_json=as_json)
     if not described["is_valid"]:
         raise typer.Exit(3)
@@ -198,70 +159,19 @@ def install(
     """
     import psycopg
 
-    read, pem = _read(file)
+    read, pem = read_certificate(file)
     with psycopg.connect(database_url) as connection:
         connection.execute("select broker.create_certificate(%s, %s, %s)", (name, pem, user))
         if connect:
             endpoint = connection.execute("select name from broker.service_broker_endpoints").fetchone()
             if endpoint is None:
                 connection.rollback()
-                _fail("the home database has no endpoint for --connect; make it with broker.create_endpoint")
+                fail("the home database has no endpoint for --connect; make it with broker.create_endpoint")
             connection.execute("select broker.grant('CONNECT', 'ENDPOINT', %s, %s)", (endpoint[0], user))
     _print({"name": name, "user": user, "may_connect": connect, **_describe(read)}, as_json=as_json)
 
 
-def _self_signed(key: RSAPrivateKey, name: str, days: int) -> x509.Certificate:
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes
-    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = datetime.now(UTC)
-    public = key.public_key()
-    usage = x509.KeyUsage(
-        digital_signature=True,
-        content_commitment=False,
-        key_encipherment=True,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=False,
-        crl_sign=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(public)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _BACKDATED)
-        .not_valid_after(now + timedelta(days=days))
-        # Trusted as itself, it must never vouch for another.
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(usage, critical=True)
-        .add_extension(
-            x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]),
-            critical=False,
-        )
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(public), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-
-
-def _read(file: Path) -> tuple[x509.Certificate, str]:
-    from cryptography import x509
-    from cryptography.hazmat.primitives.serialization import Encoding
-
-    try:
-        read = x509.load_pem_x509_certificate(file.read_bytes())
-    except OSError as error:
-        _fail(f"cannot read {file}: {error.strerror}")
-    except ValueError:
-        _fail(f"{file} holds no certificate in PEM")
-    # Encoded anew: a file may hold more than the certificate, a private key included.
-    return read, read.public_bytes(Encoding.PEM).decode()
+certificate.command()(exchange)
 
 
 def _describe(described: x509.Certificate) -> dict[str, str | bool]:
@@ -286,8 +196,3 @@ def _print(described: dict[str, str | bool], *, as_json: bool) -> None:
     for label, value in described.items():
         shown = {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
         typer.echo(f"{label.replace('_', ' ') + ':':18} {shown}")
-
-
-def _fail(reason: str) -> NoReturn:
-    typer.echo(f"pybroker certificate: {reason}", err=True)
-    raise typer.Exit(1)

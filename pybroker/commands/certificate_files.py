@@ -1,0 +1,142 @@
+"""Keys and certificates as files: made for a worker, and read for a database."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+
+DAYS = 365
+# RSA, as in Service Broker: such a key can also wrap the session keys of dialogs, an elliptic curve's can't.
+# 3072 bits are held equal to 128 bits of AES, and a handshake is rare enough not to notice them.
+_KEY_BITS = 3072
+# A clock of a peer that is a little behind must not find the certificate not yet valid.
+_BACKDATED = timedelta(minutes=5)
+_COMMON_NAME_CHARACTERS = 64
+
+KeyDirectory = Annotated[
+    Path,
+    typer.Option(
+        "--key-directory",
+        envvar="PYBROKER_KEY_DIRECTORY",
+        metavar="DIRECTORY",
+        file_okay=False,
+        help="Where the worker's private keys are.",
+    ),
+]
+
+
+def create_files(name: str, key_directory: Path, days: int = DAYS) -> x509.Certificate:
+    """Make a key with its certificate, and the master key if the directory has none; return the certificate.
+
+    Raises:
+        typer.BadParameter: The name is none for a certificate.
+        typer.Exit: A file exists, or cannot be written; it was said.
+    """
+    from cryptography.hazmat.primitives.asymmetric import rsa
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    from pybroker.workers.transport.key_files import (
+        MASTER_KEY,
+        certificate_path,
+        make_master_key,
+        master_key_path,
+        private_key_path,
+        write_new,
+    )
+
+    if not 1 <= len(name) <= _COMMON_NAME_CHARACTERS:
+        raise typer.BadParameter(f"a certificate's name has 1 to {_COMMON_NAME_CHARACTERS} characters")
+    if name.startswith(MASTER_KEY):
+        raise typer.BadParameter(f"names that begin with {MASTER_KEY} are those of master keys")
+    key_path, pem_path = private_key_path(key_directory, name), certificate_path(key_directory, name)
+    # Looked at first, so that a second call leaves no key without its certificate.
+    for path in (key_path, pem_path):
+        if path.exists():
+            fail(f"{path} exists; choose another name, or move the file away")
+    key = rsa.generate_private_key(public_exponent=65537, key_size=_KEY_BITS)
+    made = _self_signed(key, name, days)
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    try:
+        key_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_new(key_path, private, 0o600)
+        write_new(pem_path, made.public_bytes(Encoding.PEM), 0o644)
+        if not master_key_path(key_directory).exists():
+            make_master_key(key_directory)
+    except OSError as error:
+        fail(f"cannot write {error.filename}: {error.strerror}")
+    return made
+
+
+def read_certificate(file: Path) -> tuple[x509.Certificate, str]:
+    """Return the certificate in a file, and it alone in PEM; exit with a word if there is none."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    try:
+        read = x509.load_pem_x509_certificate(file.read_bytes())
+    except OSError as error:
+        fail(f"cannot read {file}: {error.strerror}")
+    except ValueError:
+        fail(f"{file} holds no certificate in PEM")
+    # Encoded anew: a file may hold more than the certificate, a private key included.
+    return read, read.public_bytes(Encoding.PEM).decode()
+
+
+def thumbprint_of(certificate: x509.Certificate) -> bytes:
+    """Return what broker.certificates shows of it."""
+    from cryptography.hazmat.primitives import hashes
+
+    return certificate.fingerprint(hashes.SHA256())
+
+
+def fail(reason: str) -> NoReturn:
+    """Say why the command can't be done, and exit with 1."""
+    typer.echo(f"pybroker certificate: {reason}", err=True)
+    raise typer.Exit(1)
+
+
+def _self_signed(key: RSAPrivateKey, name: str, days: int) -> x509.Certificate:
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.now(UTC)
+    public = key.public_key()
+    usage = x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=True,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=False,
+        crl_sign=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(public)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _BACKDATED)
+        .not_valid_after(now + timedelta(days=days))
+        # Trusted as itself, it must never vouch for another.
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(
+            x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]),
+            critical=False,
+        )
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(public), critical=False)
+        .sign(key, hashes.SHA256())
+    )
