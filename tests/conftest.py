@@ -31,7 +31,8 @@ SLOW_FILES = (
     "test_demo.py",
     "test_embedded_server.py",
     "test_activation.py",
-    "test_worker_image.py",
+    "test_images.py",
+    "test_compose.py",
     "test_client.py",
 )
 # Without fsync a test can't show what a crashed disk would keep, but none here pulls the plug of a disk.

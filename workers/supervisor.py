@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import structlog
 
-from pybroker.workers import periodic
+from pybroker.workers import heartbeat, periodic
 from pybroker.workers.activation import Activation
 from pybroker.workers.clock import Backoff, Clock
 from pybroker.workers.database import Database, ServingError
@@ -45,6 +45,7 @@ async def run(
     grace: float = GRACE,
     clock: Clock | None = None,
     pace: Pace | None = None,
+    heartbeat_file: Path | None = None,
 ) -> None:
     """Serve databases until `stop` is set, then end in order.
 
@@ -59,6 +60,7 @@ async def run(
         grace: seconds that are waited for running procedures.
         clock: the worker's clock.
         pace: how long transport waits before it tries again.
+        heartbeat_file: touched every few seconds, from when all databases are reached.
 
     Raises:
         ServingError: a database can't be served; nothing was started.
@@ -71,17 +73,20 @@ async def run(
         _refuse_same_broker(databases)
         listening = await _listening_address(databases)
         transport = Transport(databases, databases[0], key_directory, clock, pace)
-        await _Parts(databases, transport, clock).run(stop, grace, listening)
+        await _Parts(databases, transport, clock, heartbeat_file).run(stop, grace, listening)
     logger.info("worker_stopped")
 
 
 class _Parts:
     """The running parts: those that may be cut off at any moment, transport, and the readers."""
 
-    def __init__(self, databases: Sequence[Database], transport: Transport, clock: Clock) -> None:
+    def __init__(
+        self, databases: Sequence[Database], transport: Transport, clock: Clock, heartbeat_file: Path | None
+    ) -> None:
         self._databases = databases
         self._transport = transport
         self._clock = clock
+        self._heartbeat_file = heartbeat_file
         self._activations = [Activation(database, clock) for database in databases]
 
     async def run(self, stop: asyncio.Event, grace: float, listening: str | None) -> None:
@@ -114,6 +119,8 @@ class _Parts:
             self._start(f"validation {database.name}", Validation(database, self._clock).run)
             for database in self._databases
         ]
+        if self._heartbeat_file is not None:
+            tasks.append(self._start("heartbeat", partial(heartbeat.run, self._heartbeat_file, self._clock)))
         transport = self._start("transport", partial(self._transport.run, stop_transport))
         try:
             logger.info(

@@ -72,6 +72,15 @@ def worker(
             help="How long a far broker is not called after an attempt to connect to it failed.",
         ),
     ] = 60.0,
+    heartbeat_file: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="PYBROKER_HEARTBEAT_FILE",
+            metavar="FILE",
+            dir_okay=False,
+            help="A file that is touched every 5 seconds while the worker serves, for health checks.",
+        ),
+    ] = None,
     log_format: Annotated[
         LogFormat, typer.Option(help="How events are written to standard error.")
     ] = LogFormat.CONSOLE,
@@ -111,7 +120,9 @@ def worker(
 
     async def serve() -> None:
         stop = asyncio.Event()
-        serving = supervisor.run(database_url, key_directory, stop, grace=grace, pace=pace)
+        serving = supervisor.run(
+            database_url, key_directory, stop, grace=grace, pace=pace, heartbeat_file=heartbeat_file
+        )
         await until_signalled(serving, stop)
 
     try:

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import time
-from importlib import resources
 from typing import IO, TYPE_CHECKING, Any, Self
 
 import psycopg
@@ -20,7 +19,6 @@ from pybroker.migrations import migrate
 from pybroker.workers.transport.key_files import certificate_path
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
 
@@ -83,13 +81,6 @@ class Broker:
     def connect(self) -> psycopg.Connection[tuple[Any, ...]]:
         """Open a session of the owner's, in which each statement commits by itself."""
         return psycopg.connect(self.url, autocommit=True)
-
-    def run_script(self, name: str, parameters: Mapping[str, Any] | None = None) -> None:
-        """Run a .sql file of this package in one transaction."""
-        script = resources.files("pybroker.demo").joinpath(name).read_bytes()
-        # Parameters are put in here, not by the server, which takes them for a single statement only.
-        with self.connect() as connection, psycopg.ClientCursor(connection) as cursor:
-            cursor.execute(script, parameters)
 
     def create_certificate(self) -> str:
         """Make the worker's key and certificate; return the certificate.

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from pybroker.demo.broker import Broker, free_ports
 from pybroker.demo.failures import DemoError
 from pybroker.demo.progress import Watch
 from pybroker.demo.reconciliation import Reconciliation, reconcile
+from pybroker.demo.sides import BROKERAGE, TRADER, define, enter, introduce
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     import psycopg
 
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 _BATCH = 50
 # Seconds without any change in either database after which something must be wrong.
 _PATIENCE = 60.0
-
-_SYMBOLS = ("ACME", "BLUE", "CORN", "DELTA", "EAST", "FERN", "GOLD")
 
 
 @dataclass(frozen=True)
@@ -58,13 +56,12 @@ def market(say: Callable[[str], None]) -> Iterator[Market]:
     trader_port, brokerage_port = free_ports(2)
     with ExitStack() as stack:
         say("Starting two PostgreSQL servers, Trader1 and DMBrokerage")
-        trader = stack.enter_context(Broker("Trader1", "trader", trader_port))
-        brokerage = stack.enter_context(Broker("DMBrokerage", "brokerage", brokerage_port))
+        trader = stack.enter_context(Broker(TRADER.name, "trader", trader_port))
+        brokerage = stack.enter_context(Broker(BROKERAGE.name, "brokerage", brokerage_port))
         say("Creating message types, contract, queues and services in both")
-        for broker in (trader, brokerage):
-            broker.run_script("common.sql")
-        trader.run_script("trader1.sql")
-        brokerage.run_script("dmbrokerage.sql")
+        for broker, side in ((trader, TRADER), (brokerage, BROKERAGE)):
+            with broker.connect() as connection:
+                define(connection, side)
         say(f"Exchanging certificates; routes to {brokerage.address} and back to {trader.address}")
         _introduce(trader, brokerage)
         say("Starting a worker for each")
@@ -85,7 +82,7 @@ def trade(between: Market, orders: int, display: Display) -> Reconciliation:
         with display:
             watch = Watch(orders, trader, brokerage, display)
             for first in range(1, orders + 1, _BATCH):
-                _enter(trader, range(first, min(first + _BATCH, orders + 1)))
+                enter(trader, range(first, min(first + _BATCH, orders + 1)))
                 watch.look()
                 between.check_workers()
             while not watch.progress.is_over:
@@ -100,42 +97,17 @@ def trade(between: Market, orders: int, display: Display) -> Reconciliation:
 def _introduce(trader: Broker, brokerage: Broker) -> None:
     """Make a certificate for each worker, and tell each side of the other."""
     certificates = {broker.name: broker.create_certificate() for broker in (trader, brokerage)}
-    for own, far, route, service in (
-        (trader, brokerage, "TradeEntry", "//www.develop.com/DMBrokerage/TradeEntryService"),
-        (brokerage, trader, "EnterTrade", "enterTrade"),
-    ):
-        own.run_script(
-            "transport.sql",
-            {
-                "own_name": own.name,
-                "own_certificate": certificates[own.name],
-                "own_port": own.port,
-                "far_name": far.name,
-                "far_certificate": certificates[far.name],
-                "far_address": far.address,
-                "far_service": service,
-                "route_name": route,
-            },
-        )
-
-
-def _enter(trader: psycopg.Connection[Any], numbers: Iterable[int]) -> None:
-    """Enter the orders of these numbers in one transaction."""
-    orders = [
-        (
-            f"Order{number}",
-            _SYMBOLS[number % len(_SYMBOLS)],
-            1 + number % 500,
-            Decimal(1000 + number % 9000) / 100,
-        )
-        for number in numbers
-    ]
-    trader.execute(
-        "select public.enter_order(o.order_id, o.symbol, o.shares, o.price)"
-        " from unnest(%s::text[], %s::text[], %s::integer[], %s::numeric[])"
-        " as o (order_id, symbol, shares, price)",
-        [list(column) for column in zip(*orders, strict=True)],
-    )
+    for own, far, side in ((trader, brokerage, TRADER), (brokerage, trader, BROKERAGE)):
+        with own.connect() as connection:
+            introduce(
+                connection,
+                side,
+                certificate=certificates[own.name],
+                port=own.port,
+                listener_ip="127.0.0.1",
+                far_certificate=certificates[far.name],
+                far_address=far.address,
+            )
 
 
 def _why_still(between: Market, trader: psycopg.Connection[Any], brokerage: psycopg.Connection[Any]) -> str:

@@ -10,7 +10,7 @@ select broker.create_endpoint(
   'BrokerEndpoint',
   listener_port => %(own_port)s,
   state => 'STARTED',
-  listener_ip => '127.0.0.1',
+  listener_ip => %(own_ip)s,
   certificate => %(own_name)s
 );
 select broker.grant('CONNECT', 'ENDPOINT', 'BrokerEndpoint', %(far_name)s);

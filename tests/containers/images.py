@@ -1,0 +1,103 @@
+"""The images of docker/, built from a copy of the sources and from wheels that are fetched outside of the build."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+POSTGRES_IMAGE = os.environ.get("PYBROKER_TEST_POSTGRES_IMAGE", "postgres:18")
+PYTHON_IMAGE = os.environ.get("PYBROKER_TEST_PYTHON_IMAGE", "python:3.13-slim")
+PLATFORMS = ("manylinux2014", "manylinux_2_28")
+
+
+@dataclass(frozen=True)
+class Images:
+    """Tags, and the build context that they came from."""
+
+    worker: str
+    database: str
+    context: Path
+
+
+def run(*command: str | Path, environment: dict[str, str] | None = None) -> str:
+    """Run a command to its end; what it says is shown if it fails."""
+    variables = {**os.environ, **(environment or {})}
+    done = subprocess.run(
+        [str(part) for part in command], capture_output=True, text=True, check=False, env=variables
+    )
+    assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}"
+    return done.stdout.strip()
+
+
+def missing_engine() -> str | None:
+    """Say why no container can run here, or None."""
+    if shutil.which("docker") is None:
+        return "docker is not installed"
+    answer = subprocess.run(["docker", "version"], capture_output=True, text=True, check=False)
+    return None if answer.returncode == 0 else f"no Docker engine answers: {answer.stderr.strip()}"
+
+
+def make_context(directory: Path, *, version: str | None = None) -> Path:
+    """Copy the sources and gather the wheels; with a version, as a release of that number whose every function is new."""
+    context = directory / "pybroker"
+    # From a copy: setuptools leaves build/ behind, and takes from it what an earlier build left.
+    hidden = shutil.ignore_patterns(".*", "build", "*.egg-info", "__pycache__", "tests", "docs")
+    shutil.copytree(ROOT, context, symlinks=True, ignore=hidden)
+    if version is not None:
+        _rename(context, version)
+    wheels = context / "wheels"
+    run(sys.executable, "-m", "pip", "wheel", "-qq", "--no-deps", "--wheel-dir", wheels, context)
+    shutil.rmtree(context / "build", ignore_errors=True)
+    return context
+
+
+def fetch_wheels(context: Path) -> None:
+    """Fetch what the wheel of pybroker needs, for the Python of the base image."""
+    version = run(
+        *("docker", "run", "--rm", "--entrypoint", "python", PYTHON_IMAGE),
+        *("-c", "import sys; print('%d.%d' % sys.version_info[:2])"),
+    )
+    (wheel,) = (context / "wheels").glob("pybroker-*.whl")
+    run(
+        *(sys.executable, "-m", "pip", "download", "-qq", "--only-binary=:all:", "--python-version", version),
+        *(f"--platform={tag}_{platform.machine()}" for tag in PLATFORMS),
+        *("--dest", wheel.parent, wheel),
+    )
+
+
+def build(context: Path, tag: str) -> Images:
+    """Build both images; `remove` takes them away again."""
+    worker, database = f"pybroker-worker-test:{tag}", f"pybroker-database-test:{tag}"
+    build = ("docker", "build", "--quiet", "--build-arg")
+    from_python = (*build, f"PYTHON_IMAGE={PYTHON_IMAGE}", "--file", context / "docker/worker.Dockerfile")
+    # The first stage gets a name as well: nameless, it would stay behind among other nameless images.
+    run(*from_python, "--target", "build", "--tag", f"{worker}-build", context)
+    run(*from_python, "--tag", worker, context)
+    from_postgres = (
+        *build,
+        f"POSTGRES_IMAGE={POSTGRES_IMAGE}",
+        "--file",
+        context / "docker/database.Dockerfile",
+    )
+    run(*from_postgres, "--tag", database, context)
+    return Images(worker, database, context)
+
+
+def remove(images: Images) -> None:
+    run("docker", "image", "rm", "--force", images.worker, f"{images.worker}-build", images.database)
+
+
+def _rename(context: Path, version: str) -> None:
+    project = context / "pyproject.toml"
+    lines = project.read_text().splitlines()
+    project.write_text(
+        "\n".join(f'version = "{version}"' if line.startswith("version = ") else line for line in lines)
+    )
+    for file in (context / "sql").glob("*/*.sql"):
+        file.write_text(f"{file.read_text()}\n-- {version}\n")
