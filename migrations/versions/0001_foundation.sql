@@ -266,6 +266,25 @@ create unlogged table broker_private.connections (
 );
 create index connections_worker on broker_private.connections (worker_id);
 
+-- Messages that a worker passes on to another one.
+create unlogged table broker_private.forwarded_messages (
+  worker_id uuid not null references broker_private.workers on delete cascade,
+  conversation_id uuid,
+  is_initiator boolean not null,
+  to_service_name text collate "C" not null,
+  to_broker_instance uuid,
+  from_service_name text collate "C" not null,
+  from_broker_instance uuid not null,
+  adjacent_broker_address text not null,
+  kind "char" not null,
+  message_sequence_number bigint not null,
+  piece_at bigint not null,
+  hops_remaining smallint not null,
+  time_to_live_ms bigint not null,
+  time_consumed_ms bigint not null
+);
+create index forwarded_messages_worker on broker_private.forwarded_messages (worker_id);
+
 create table broker_private.services (
   service_id integer primary key default nextval('broker_private.object_id'),
   name text collate "C" unique check (length(name) between 1 and 128),

@@ -23,8 +23,8 @@ begin
     perform broker_private.refuse(
       153, format('"%s" is not an encryption of an endpoint.', coalesce(encryption_mode, 'NULL')), 'Use REQUIRED, SUPPORTED or DISABLED.'
     );
-  elsif forwarding is distinct from false then
-    perform broker_private.refuse(153, 'Message forwarding is not available.', 'Use false: forwarding is not built yet.');
+  elsif forwarding is null then
+    perform broker_private.refuse(153, 'message_forwarding is NULL.', 'Use true or false.');
   elsif forward_size is null or forward_size <= 0 then
     perform broker_private.refuse(153, 'message_forward_size is not above 0.', 'Give a number of megabytes.');
   end if;

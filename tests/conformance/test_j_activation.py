@@ -455,6 +455,7 @@ def test_row_157_periodic_work_and_when_it_ran(application: Application) -> None
             "dispatcher": 5,
             "transmitter": 10,
             "idle_connections": 25,
+            "forwarder": 25,
         }
         expected = {task.name: task.period for task in PERIODIC_TASKS} | {"queue_monitors": RAMP} | transport
         eventually(lambda: periods() == expected)

@@ -1,8 +1,9 @@
 """Transport: carries messages between databases.
 
 Outgoing: router → sender → outbound → link → wire. Incoming: endpoint → link → receiver. Within
-the worker: router → sender → siblings → receiver. Each module can be
-read alone; `statements` holds the SQL that they share, and `security` decides who may talk to whom.
+the worker: router → sender → siblings → receiver. Passing through: receiver → forwarder → outbound. Each
+module can be read alone; `statements` holds the SQL that they share, and `security` decides who may talk to
+whom.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pybroker.workers.clock import Clock
 from pybroker.workers.presence import Presence
 from pybroker.workers.transport.connections import Connections
 from pybroker.workers.transport.endpoint import WINDOW, HomeEndpoint
+from pybroker.workers.transport.forwarder import Forwarder
 from pybroker.workers.transport.outbound import Outbound
 from pybroker.workers.transport.pace import Pace
 from pybroker.workers.transport.receiver import Receiver
@@ -54,10 +56,12 @@ class Transport:
         self._clock = clock or Clock()
         self._pace = pace or Pace()
         self._outbounds: dict[tuple[str, ...], Outbound] = {}
-        receiver = Receiver(databases, self._clock)
+        forwarder = Forwarder(self._outbound_to, lambda: self._endpoint.forwarding_bytes, self._clock)
+        receiver = Receiver(databases, forwarder, self._clock)
         self._presence = Presence(home, self._clock)
         connections = Connections(self._clock, WINDOW, self._presence.changed.set)
         self._presence.add(connections.tell)
+        self._presence.add(forwarder.tell)
         self._endpoint = HomeEndpoint(
             home, databases, key_directory, receiver.serve, clock=self._clock, connections=connections
         )
@@ -66,7 +70,14 @@ class Transport:
             database: Router(database, siblings, self._outbound_to, self._clock, self._pace)
             for database in databases
         }
-        self._upkeep = Upkeep(self._presence, receiver, siblings, self._routers, self._outbounds)
+        self._upkeep = Upkeep(
+            self._presence,
+            receiver,
+            forwarder,
+            siblings=siblings,
+            routers=self._routers,
+            outbounds=self._outbounds,
+        )
 
     def arrived(self, database: Database) -> asyncio.Event:
         """Return what somebody may set when this database has a message to carry: it is looked at then."""

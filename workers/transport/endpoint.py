@@ -79,6 +79,13 @@ class HomeEndpoint:
         self._warned: object = None
         self._dropped = 0
 
+    @property
+    def forwarding_bytes(self) -> int | None:
+        """How much may be held to be passed on to other workers; None: nothing is passed on."""
+        if self._credentials is None or not self._credentials.endpoint.is_message_forwarding_enabled:
+            return None
+        return self._credentials.endpoint.message_forwarding_size * 2**20
+
     async def run(self) -> None:
         """Follow the home database until cancelled; then close the listener and every link."""
         try:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from pybroker.workers.clock import Clock
     from pybroker.workers.database import Database
+    from pybroker.workers.transport.forwarder import Forwarder
     from pybroker.workers.transport.link import Link
 
 # A peer pings after 15 s of silence, so one that is silent for this long is gone.
@@ -28,7 +29,7 @@ _SILENCE_SECONDS = 60.0
 # Seconds for which a route is remembered, and how many are.
 _REMEMBERED = 1.0
 _MOST_REMEMBERED = 10_000
-_LOCAL = "LOCAL"
+_LOCAL = ("LOCAL",)
 # Of a batch: it comes from a database of the same worker, or clear from another one.
 SIBLING = "L"
 CLEAR = "N"
@@ -39,16 +40,18 @@ logger: FilteringBoundLogger = structlog.get_logger()
 class Receiver:
     """Takes batches from accepted links and delivers them into the databases of this worker."""
 
-    def __init__(self, databases: Sequence[Database], clock: Clock) -> None:
+    def __init__(self, databases: Sequence[Database], forwarder: Forwarder, clock: Clock) -> None:
         """Prepare.
 
         Args:
             databases: all that the worker serves; the first is its home, which has its routes.
+            forwarder: passes on what is for another worker.
             clock: says how long a route is remembered.
         """
         self._databases = databases
+        self._forwarder = forwarder
         self._clock = clock
-        self._routes: dict[tuple[str, bytes | None], tuple[float, str | None]] = {}
+        self._routes: dict[tuple[str, bytes | None], tuple[float, tuple[str, ...]]] = {}
         self._dispatcher = Dispatcher(databases, clock)
 
     async def serve(self, link: Link) -> None:
@@ -117,9 +120,12 @@ class Receiver:
 
     async def _take_in(self, batch: wire.Batch) -> wire.Ack:
         try:
-            database = await self._database_for(batch)
+            addresses = await self._route_of(batch)
+            database = await self._database_for(batch) if addresses == _LOCAL else None
         except psycopg.Error as error:
             raise _not_taken(error) from error
+        if database is None:
+            return await self._forwarder.relay(batch, addresses)
         return await self.deliver(database, batch, CLEAR)
 
     async def deliver(self, database: Database, batch: wire.Batch, security: str) -> wire.Ack:
@@ -168,36 +174,29 @@ class Receiver:
         now = self._clock.monotonic()
         self._routes = {key: route for key, route in self._routes.items() if route[0] > now}
 
-    async def _route_of(self, batch: wire.Batch) -> str | None:
-        """Return the address that the worker's own routes give to what comes from outside."""
+    async def _route_of(self, batch: wire.Batch) -> tuple[str, ...]:
+        """Return where the worker's own routes lead what comes from outside: an address, and its mirror's."""
         now = self._clock.monotonic()
         key = (batch.to_service, batch.to_broker)
-        until, address = self._routes.get(key, (now, None))
+        until, addresses = self._routes.get(key, (now, ()))
         if until > now:
-            return address
+            return addresses
         broker = None if batch.to_broker is None else UUID(bytes=batch.to_broker)
         async with self._databases[0].connection() as connection:
-            address = await statements.route_from_outside(connection, batch.to_service, broker)
-        if len(self._routes) >= _MOST_REMEMBERED:
-            self._routes.clear()
-        self._routes[key] = (now + _REMEMBERED, address)
-        return address
-
-    async def _database_for(self, batch: wire.Batch) -> Database:
-        """Return the served database that a batch is for: by broker instance, or by service name."""
-        address = await self._route_of(batch)
-        if address is None:
+            addresses = await statements.route_from_outside(connection, batch.to_service, broker)
+        if not addresses:
             raise TransportError(
                 faults.NO_ROUTE,
                 f'No route of this worker leads to the service "{batch.to_service}".'
                 " One of scope WORKER in its home database would.",
             )
-        if address != _LOCAL:
-            raise TransportError(
-                faults.FORWARDING_DISABLED,
-                f'The service "{batch.to_service}" is at {address} by a route of this worker,'
-                " and message forwarding is disabled.",
-            )
+        if len(self._routes) >= _MOST_REMEMBERED:
+            self._routes.clear()
+        self._routes[key] = (now + _REMEMBERED, addresses)
+        return addresses
+
+    async def _database_for(self, batch: wire.Batch) -> Database:
+        """Return the served database that a batch is for: by broker instance, or by service name."""
         if batch.to_broker is not None:
             broker = UUID(bytes=batch.to_broker)
             for database in self._databases:

@@ -49,6 +49,8 @@ class Endpoint:
     certificate_name: str | None
     certificate_pem: str | None
     encryption: Encryption
+    is_message_forwarding_enabled: bool = False
+    message_forwarding_size: int = 10
 
 
 @dataclass(frozen=True)

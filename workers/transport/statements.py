@@ -158,8 +158,8 @@ async def endpoint(connection: AsyncConnection[Any]) -> Endpoint | None:
     """Return the endpoint of this home database."""
     async with connection.cursor(row_factory=class_row(Endpoint)) as cursor:
         await cursor.execute(
-            "select name, state, listener_ip, listener_port, certificate_name, certificate_pem, encryption"
-            " from broker_private.worker_endpoint()"
+            "select name, state, listener_ip, listener_port, certificate_name, certificate_pem, encryption,"
+            " is_message_forwarding_enabled, message_forwarding_size from broker_private.worker_endpoint()"
         )
         return await cursor.fetchone()
 
@@ -176,6 +176,11 @@ async def certificates(connection: AsyncConnection[Any]) -> list[KnownCertificat
 async def note_connections(connection: AsyncConnection[Any], worker: UUID, connections: Jsonb) -> None:
     """Say which connections a worker has, with the columns of `broker_private.connections`."""
     await connection.execute("select broker_private.note_connections(%s, %s)", (worker, connections))
+
+
+async def note_forwarded_messages(connection: AsyncConnection[Any], worker: UUID, messages: Jsonb) -> None:
+    """Say which messages a worker passes on, with the columns of `broker_private.forwarded_messages`."""
+    await connection.execute("select broker_private.note_forwarded_messages(%s, %s)", (worker, messages))
 
 
 async def transmission_work(connection: AsyncConnection[Any]) -> list[Destination]:
@@ -410,13 +415,16 @@ async def request_route(connection: AsyncConnection[Any], service_name: str) -> 
 
 async def route_from_outside(
     connection: AsyncConnection[Any], service_name: str, broker: UUID | None
-) -> str | None:
-    """Return where a worker takes what comes from outside, by the routes of this home database."""
+) -> tuple[str, ...]:
+    """Return where a worker takes what comes from outside, by the routes of this home database.
+
+    One address, or one and its mirror's, or none.
+    """
     cursor = await connection.execute(
-        "select broker_private.route_from_outside(%s::text, %s::uuid)", (service_name, broker)
+        "select address, mirror_address from broker_private.route_from_outside(%s::text, %s::uuid)",
+        (service_name, broker),
     )
-    (address,) = await anext(cursor)
-    return None if address is None else str(address)
+    return tuple(address for address in await anext(cursor) if address is not None)
 
 
 async def has_service(connection: AsyncConnection[Any], service_name: str) -> bool:

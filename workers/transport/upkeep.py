@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from pybroker.workers.database import Database
     from pybroker.workers.presence import Presence
+    from pybroker.workers.transport.forwarder import Forwarder
     from pybroker.workers.transport.outbound import Outbound
     from pybroker.workers.transport.receiver import Receiver
     from pybroker.workers.transport.router import Router
@@ -34,6 +35,8 @@ class Upkeep:
         self,
         here: Presence,
         receiver: Receiver,
+        forwarder: Forwarder,
+        *,
         siblings: Siblings,
         routers: Mapping[Database, Router],
         outbounds: dict[tuple[str, ...], Outbound],
@@ -43,12 +46,14 @@ class Upkeep:
         Args:
             here: this worker, as the views show it.
             receiver: holds what has arrived.
+            forwarder: holds what is passed on to other workers.
             siblings: remember which services they have.
             routers: by database, its home first, as the tasks of the whole worker are its home's.
             outbounds: the connections that were opened, by addresses; what is of no more use is removed.
         """
         self._presence = here
         self._receiver = receiver
+        self._forwarder = forwarder
         self._siblings = siblings
         self._routers = routers
         self._outbounds = outbounds
@@ -67,6 +72,7 @@ class Upkeep:
             PeriodicTask("dispatcher", TICK, self.drop_stale),
             PeriodicTask("transmitter", SECOND_TICK, self.trim),
             PeriodicTask("idle_connections", FIFTH_TICK, self.close_idle),
+            PeriodicTask("forwarder", FIFTH_TICK, self.purge_forwarded),
         )
 
     async def connect(self, database: Database) -> None:
@@ -85,6 +91,10 @@ class Upkeep:
     async def drop_stale(self, _: Database) -> None:
         """Drop what has arrived and was not picked up for 10 s."""
         self._receiver.drop_stale()
+
+    async def purge_forwarded(self, _: Database) -> None:
+        """Drop what could not be forwarded within 60 s."""
+        self._forwarder.purge()
 
     async def trim(self, _: Database) -> None:
         """Trim caches, and let the dialogs that wait for a broker be given to one again."""

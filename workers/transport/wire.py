@@ -21,6 +21,11 @@ MAXIMUM_FRAME_BYTES = 2**24
 # All that may come from a peer before it has said who it is.
 HELLO_FRAME_BYTES = 64 * 1024
 
+# How many forwarders a batch may pass, and milliseconds for which they may hold it all in all: its sender
+# gives up waiting for an answer then.
+HOPS = 16
+TIME_TO_LIVE_MS = 120_000
+
 # The longest text of a refusal.
 TEXT_CHARACTERS = 4000
 
@@ -88,6 +93,9 @@ class Batch(msgspec.Struct, tag="batch", tag_field="frame", frozen=True):
     bodies: bytes
     envelopes: bytes = b""
     key_exchanges: Annotated[list[KeyExchange], msgspec.Meta(max_length=64)] = []
+    hops_remaining: Annotated[int, msgspec.Meta(ge=0, le=255)] = HOPS
+    time_to_live_ms: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] = TIME_TO_LIVE_MS
+    time_consumed_ms: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] = 0
 
 
 class Fragment(Batch, tag="fragment", tag_field="frame", frozen=True, kw_only=True):
