@@ -18,7 +18,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-ch
 	@echo "Installing pybroker into .venv"
 	@$(PYTHON) -m venv .venv
 	@$(INSTALL) --upgrade "pip>=25.1" setuptools
-	@$(INSTALL) --config-settings editable_mode=compat --editable ".[embedded]" --group test
+	@$(INSTALL) --config-settings editable_mode=compat --editable ".[embedded,spark]" --group test
 	@for folder in migrations sql workers; do ln -sfn ../$$folder pybroker/$$folder; done
 	@touch $@
 

@@ -1,0 +1,49 @@
+"""What Spark calls: `spark.dataSource.register(BrokerDataSource)`, then `format("pybroker")`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource
+
+from pybroker.spark.options import read_options, write_options
+from pybroker.spark.sink import BatchWriter, SinkError, StreamWriter
+from pybroker.spark.source import SCHEMA, BatchReader, StreamReader
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+
+class BrokerDataSource(DataSource):
+    """Messages of a queue as rows, and rows as messages, in batches and in streams."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the format's name."""
+        return "pybroker"
+
+    def schema(self) -> str:
+        """Return a message's columns."""
+        return SCHEMA
+
+    def reader(self, schema: StructType) -> BatchReader:
+        """Read a batch from a queue."""
+        return BatchReader(read_options(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
+        """Read a queue as a stream."""
+        return StreamReader(read_options(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        """Send a batch."""
+        return BatchWriter(write_options(_appending(self.options, overwrite=overwrite)), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
+        """Send a stream."""
+        return StreamWriter(write_options(_appending(self.options, overwrite=overwrite)), schema)
+
+
+def _appending(given: Any, *, overwrite: bool) -> Any:
+    if overwrite:
+        raise SinkError("What was sent can't be overwritten; use the mode 'append'.")
+    return given

@@ -1,0 +1,236 @@
+"""The Spark data source: what passes a pipeline passes it once and in order, whichever process dies."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+
+from tests.shop import Session, until
+
+pytest.importorskip("pyspark")
+
+from pybroker.spark import BrokerDataSource, finish_batch, start_session
+from pybroker.spark.options import OptionError, read_options, write_options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+    from tests.conftest import Database
+
+CONVERSATIONS, MESSAGES = 5, 60
+SINK = {"from_service": "//shop", "to_service": "//ledger", "contract": "ordering", "message_type": "order"}
+DEFINITIONS = """
+select broker.create_message_type('order');
+select broker.create_contract('ordering', sent_by_any => '{order}');
+select broker.create_queue('shop');
+select broker.create_queue('warehouse');
+select broker.create_queue('ledger');
+select broker.create_service('//shop', 'shop');
+select broker.create_service('//warehouse', 'warehouse', '{ordering}');
+select broker.create_service('//ledger', 'ledger', '{ordering}');
+"""
+# Ends itself like a task that the system kills, once for all tasks that are given this file.
+DIE_ONCE = """
+def die_once(file):
+    import os, signal
+    try:
+        os.close(os.open(file, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+# A driver of its own, for a test to kill.
+DRIVER = """
+import sys
+from pybroker.spark import BrokerDataSource, start_session
+from tests.test_spark import pipeline
+spark = start_session("local[2]")
+spark.dataSource.register(BrokerDataSource)
+pipeline(spark, *sys.argv[1:]).awaitTermination()
+"""
+
+pytestmark = pytest.mark.timeout(900)
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    # A task may fail three times; a local master lets none otherwise.
+    session = start_session("local[4,4]", settings={"spark.sql.shuffle.partitions": "4"})
+    session.dataSource.register(BrokerDataSource)
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def shop(database: Database) -> Iterator[Session]:
+    with database.connect() as connection:
+        session = Session(connection)
+        session.rows(DEFINITIONS)
+        yield session
+
+
+def pipeline(spark: SparkSession, url: str, checkpoint: str, killed: str = "") -> StreamingQuery:
+    """Start what copies the warehouse's messages to the ledger, each conversation on one of its own, and then ends."""
+    messages = (
+        spark.readStream.format("pybroker")
+        .options(database_url=url, queue="warehouse", max_messages=200, partitions=2)
+        .load()
+        .selectExpr("conversation_handle as conversation_key", "message_body")
+    )
+    if killed:
+
+        def passes(batches: Any) -> Iterator[Any]:
+            names: dict[str, Any] = {}
+            exec(DIE_ONCE, names)
+            for batch in batches:
+                yield batch
+                names["die_once"](killed)
+
+        messages = messages.mapInArrow(passes, messages.schema)
+    return (
+        messages.writeStream.format("pybroker")
+        .options(database_url=url, **SINK)
+        .option("checkpointLocation", checkpoint)
+        .trigger(availableNow=True)
+        .start()
+    )
+
+
+def fill(shop: Session) -> None:
+    for _ in range(CONVERSATIONS):
+        handle = shop.dialog()
+        shop.rows(
+            "select broker.send_batch(%s, 'order', %s::bytea[])", handle, [b"%d" % n for n in range(MESSAGES)]
+        )
+
+
+def ledger(shop: Session) -> list[list[int]]:
+    """Return what came on each conversation, in order."""
+    rows = shop.rows(
+        "select array_agg(convert_from(message_body, 'UTF8')::integer order by queuing_order)"
+        " from ledger group by conversation_handle"
+    )
+    return [numbers for (numbers,) in rows]
+
+
+EVERYTHING_ONCE = [list(range(MESSAGES))] * CONVERSATIONS
+
+
+def test_a_task_that_is_killed_loses_and_doubles_nothing(
+    spark: SparkSession, shop: Session, database: Database, tmp_path: Path
+) -> None:
+    fill(shop)
+    killed = tmp_path / "killed"
+    pipeline(spark, database.url, str(tmp_path / "checkpoint"), str(killed)).awaitTermination()
+    assert killed.exists()
+    assert ledger(shop) == EVERYTHING_ONCE
+    assert shop.value("select count(*) from warehouse") == 0
+
+
+def test_a_driver_that_is_killed_loses_and_doubles_nothing(
+    spark: SparkSession, shop: Session, database: Database, tmp_path: Path
+) -> None:
+    fill(shop)
+    checkpoint = tmp_path / "checkpoint"
+    driver = psutil.Popen(
+        [sys.executable, "-c", DRIVER, database.url, str(checkpoint)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        until(lambda: ledger(shop) or driver.poll() is not None)
+    finally:
+        family = [driver, *driver.children(recursive=True)]
+        for process in family:
+            process.kill()
+        psutil.wait_procs(family)
+    assert ledger(shop)
+    pipeline(spark, database.url, str(checkpoint)).awaitTermination()
+    assert ledger(shop) == EVERYTHING_ONCE
+    assert shop.value("select count(*) from warehouse") == 0
+
+
+def test_a_batch_stays_what_it_is_until_it_is_finished(
+    spark: SparkSession, shop: Session, database: Database
+) -> None:
+    fill(shop)
+    options = {"database_url": database.url, "queue": "warehouse", "max_messages": "200"}
+
+    def bodies() -> list[bytes]:
+        rows = spark.read.format("pybroker").options(**options).load().collect()
+        return sorted(bytes(row["message_body"]) for row in rows)
+
+    first = bodies()
+    assert len(first) == 200
+    assert bodies() == first
+    assert finish_batch(database.url, "warehouse") == 200
+    second = bodies()
+    assert sorted(first + second) == sorted(b"%d" % n for n in range(MESSAGES) for _ in range(CONVERSATIONS))
+
+
+def test_a_batch_that_is_written_again_is_sent_once(
+    spark: SparkSession, shop: Session, database: Database
+) -> None:
+    rows = (
+        spark.range(10)
+        .selectExpr("'one' as conversation_key", "cast(id as string) as message_body")
+        .coalesce(1)
+    )
+    write = rows.write.format("pybroker").mode("append").options(database_url=database.url, **SINK)
+    for batch in (1, 1, 2):
+        write.options(query="nightly", batch=batch).save()
+    assert ledger(shop) == [[*range(10), *range(10)]]
+
+
+def test_a_pipeline_answers_and_ends_conversations(
+    spark: SparkSession, shop: Session, database: Database
+) -> None:
+    handle = shop.dialog()
+    shop.send(handle, "order", b"1")
+    received = spark.read.format("pybroker").options(database_url=database.url, queue="warehouse").load()
+    answers = received.selectExpr(
+        "conversation_handle", "message_type_name", "cast('ack' as binary) as message_body"
+    )
+    write = answers.write.format("pybroker").mode("append").options(database_url=database.url)
+    write.save()
+    assert shop.receive("shop") == [("order", 0, b"ack")]
+    finish_batch(database.url, "warehouse")
+    shop.end(handle)
+    # The source answers EndDialog by ending its own side.
+    assert (
+        spark.read.format("pybroker").options(database_url=database.url, queue="warehouse").load().count()
+        == 1
+    )
+    assert shop.value("select count(*) from broker.conversation_endpoints where state <> 'CD'") == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({"database_url": "postgresql:///shop"}, "queue"),
+        ({"database_url": "postgresql:///shop", "queue": "q", "max_messages": "none"}, "max_messages"),
+        ({"database_url": "postgresql:///shop", "queue": "q", "quue": "q"}, "quue"),
+        (
+            {"database_url": "postgresql:///shop", "queue": "q", "end_conversations": "maybe"},
+            "end_conversations",
+        ),
+    ],
+)
+def test_an_option_that_is_no_use_is_named(given: dict[str, str], complaint: str) -> None:
+    with pytest.raises(OptionError, match=complaint):
+        read_options(given)
+
+
+def test_a_sink_needs_both_services_or_none() -> None:
+    with pytest.raises(OptionError, match="to_service"):
+        write_options({"database_url": "postgresql:///shop", "from_service": "//shop"})
