@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from tests.conftest import Database
 
 CONVERSATIONS, MESSAGES = 5, 60
+# Java is not to translate for the long run what a test runs once.
+QUICK = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.shuffle.partitions": "2",
+}
 SINK = {"from_service": "//shop", "to_service": "//ledger", "contract": "ordering", "message_type": "order"}
 DEFINITIONS = """
 select broker.create_message_type('order');
@@ -52,8 +57,8 @@ def die_once(file):
 DRIVER = """
 import sys
 from pybroker.spark import BrokerDataSource, start_session
-from tests.test_spark import pipeline
-spark = start_session("local[2]")
+from tests.test_spark import QUICK, pipeline
+spark = start_session("local[2]", settings=QUICK)
 spark.dataSource.register(BrokerDataSource)
 pipeline(spark, *sys.argv[1:]).awaitTermination()
 """
@@ -64,7 +69,7 @@ pytestmark = pytest.mark.timeout(900)
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
     # A task may fail three times; a local master lets none otherwise.
-    session = start_session("local[4,4]", settings={"spark.sql.shuffle.partitions": "4"})
+    session = start_session("local[4,4]", settings=QUICK)
     session.dataSource.register(BrokerDataSource)
     yield session
     session.stop()

@@ -155,7 +155,7 @@ class _Sender:
 
 
 class BatchWriter(DataSourceWriter, _Sender):
-    """`df.write`: a task that is repeated sends once, and so does a batch with the options query and batch."""
+    """`df.write`: a task that is repeated sends once, so does a batch with the options query and batch."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         _Sender.__init__(self, options, schema)

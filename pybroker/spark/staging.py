@@ -1,8 +1,8 @@
 """Messages between RECEIVE and Spark's commit: received once, readable until Spark is done with them.
 
-Spark may read a batch again after a task or its driver died, and a message that was received is gone from its
-queue. So RECEIVE and the copy into `pybroker_spark.staged_messages` are one transaction, and only what Spark has
-committed is deleted. No message passes through the driver.
+Spark may read a batch again after a task or its driver died, and a message that was received is gone
+from its queue. So RECEIVE and the copy into `pybroker_spark.staged_messages` are one transaction, and
+only what Spark has committed is deleted. No message passes through the driver.
 """
 
 from __future__ import annotations
