@@ -3,14 +3,13 @@ PYTHON ?= python3
 BIN := .venv/bin
 ORDERS ?= 200
 ROUNDS ?= 20
-MESSAGES ?= 100000
 # Four processes on two cores: a test mostly waits for a server or a worker process. Each process gets whole files.
 PROCESSES ?= 4
 PYTEST_OPTIONS := --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
 # Twice quiet is errors only: a package index that lacks a package is no news when the next one has it.
 INSTALL := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check
 
-.PHONY: demo test conformance test-containers lint bench chaos clean
+.PHONY: demo test conformance test-containers lint bench chaos soak clean
 
 .venv: .venv/.installed
 .venv/.installed: pyproject.toml
@@ -50,7 +49,10 @@ bench: .venv
 	$(BIN)/python -m tests.benchmark
 
 chaos: .venv
-	@$(BIN)/python -m tests.chaos --rounds $(ROUNDS) --messages $(MESSAGES) $(if $(SEED),--seed $(SEED))
+	@$(BIN)/python -m tests.chaos --rounds $(ROUNDS) $(if $(MESSAGES),--messages $(MESSAGES)) $(if $(SEED),--seed $(SEED))
+
+soak: .venv
+	@$(BIN)/python -m tests.chaos.soak $(if $(MESSAGES),--messages $(MESSAGES))
 
 clean:
 	rm -rf .venv pybroker/migrations pybroker/sql pybroker/workers

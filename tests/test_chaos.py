@@ -1,4 +1,4 @@
-"""The short form of `make chaos`: docs/testing.md."""
+"""The short forms of `make chaos` and `make soak`: docs/testing.md."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.chaos.rounds import play
+from tests.chaos.soak import soak
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,3 +19,9 @@ def test_under_faults_at_random_nothing_is_lost_doubled_changed_or_out_of_order(
     assert report.is_right, report
     assert (report.there.received, report.back.received) == (2000, 2000)
     assert sum(report.faults.values()) >= 5
+
+
+def test_workers_do_not_grow_while_messages_pass(tmp_path: Path) -> None:
+    soaked = soak(tmp_path, messages=20_000, steps=5, dialogs=20)
+    assert soaked.is_right
+    assert soaked.is_flat, soaked.samples

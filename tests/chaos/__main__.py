@@ -25,7 +25,7 @@ _COUNTS = ("sent", "received", "lost", "twice", "unknown", "changed", "out_of_or
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--messages", type=int, default=20_000, help="each way")
+    parser.add_argument("--messages", type=int, default=100_000, help="each way")
     parser.add_argument("--dialogs", type=int, default=100, help="half of them begun at each side")
     parser.add_argument(
         "--seed", type=int, help="of the faults and of what is sent; default: another each time"
@@ -45,7 +45,7 @@ def main() -> int:
         in_rounds = bars.add_task("rounds", total=given.rounds)
         in_messages = bars.add_task("messages received", total=2 * given.messages)
 
-        def watch(*, rounds: int, received: int) -> None:
+        def watch(rounds: int, received: int) -> None:
             bars.update(in_rounds, completed=rounds)
             bars.update(in_messages, completed=received)
 

@@ -10,6 +10,7 @@ import psutil
 import psycopg
 
 from tests.chaos.stage import QUEUE
+from tests.chaos.traffic import ROLLED_BACK
 from tests.shop import until
 
 if TYPE_CHECKING:
@@ -112,11 +113,10 @@ def disable_broker(victim: Victim) -> Heal:
 
 
 def roll_readers_back(victim: Victim) -> Heal:
-    rollback, name = victim.traffic.rollback, victim.site.name
-    before, rollback[name] = rollback[name], 1.0
+    victim.traffic.rollback[victim.site.name] = 1.0
 
     def heal() -> None:
-        rollback[name] = before
+        victim.traffic.rollback[victim.site.name] = ROLLED_BACK
 
     return heal
 

@@ -7,9 +7,11 @@ import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from functools import partial
+from typing import TYPE_CHECKING
 
 from tests.chaos.faults import FAULTS, OF_THE_LINE, Victim
+from tests.chaos.patience import Patience
 from tests.chaos.stage import a_stage
 from tests.chaos.traffic import Account, Traffic, compare
 
@@ -22,12 +24,6 @@ if TYPE_CHECKING:
 
 _MOST_FAULTS_AT_ONCE = 3
 _LONGEST_FAULT = 1.5
-# However slow the machine: this long without a single message means that something hangs.
-_STALLED_SECONDS = 180.0
-
-
-class StalledError(AssertionError):
-    """Messages wait, and none moves any more."""
 
 
 @dataclass
@@ -47,12 +43,6 @@ class Report:
         return self.there.is_right and self.back.is_right
 
 
-class Watch(Protocol):
-    """Hears how far it is."""
-
-    def __call__(self, *, rounds: int, received: int) -> None: ...
-
-
 def play(
     directory: Path,
     *,
@@ -60,10 +50,12 @@ def play(
     messages: int,
     dialogs: int,
     seed: int,
-    watch: Watch | None = None,
+    watch: Callable[[int, int], None] | None = None,
     settings: dict[str, str] | None = None,
 ) -> Report:
     """Let `messages` pass each way on `dialogs` dialogs, with up to three faults at once in each round.
+
+    `watch` hears how many rounds have begun, and how many messages were received.
 
     Raises:
         StalledError: Messages wait, and none moves.
@@ -77,13 +69,14 @@ def play(
             site.start_worker()
         with Traffic(sites, dialogs, seed) as traffic:
             harm = _Harm(sites, line, traffic, chance, report.faults)
-            progress = _Progress(sites, traffic, watch)
+            patience = Patience(sites, traffic)
             for number in range(rounds):
                 traffic.allowance = -(-each * (number + 1) // rounds)
                 harm.round()
-                progress.wait_for("sent", traffic.allowance * dialogs, rounds=number + 1)
-            progress.wait_for("received", each * dialogs, rounds=rounds)
-            _end_dialogs(sites, progress)
+                patience.watch = partial(watch, number + 1) if watch is not None else None
+                patience.wait_for("sent", traffic.allowance * dialogs)
+            patience.wait_for("received", each * dialogs)
+            patience.end_dialogs()
         report.rolled_back = traffic.rolled_back
         if traffic.failures:
             raise traffic.failures[0]
@@ -129,56 +122,3 @@ class _Harm:
                 self._to_come += [(name, victim) for victim in victims]
             self._chance.shuffle(self._to_come)
         return self._to_come.pop()
-
-
-class _Progress:
-    """Looks into the ledgers until they have what is waited for."""
-
-    def __init__(self, sites: tuple[Site, Site], traffic: Traffic, watch: Watch | None) -> None:
-        self._sites = sites
-        self._traffic = traffic
-        self._watch = watch
-
-    def wait_for(self, ledger: str, count: int, *, rounds: int) -> None:
-        self.until(lambda: self._counts(ledger, count), rounds=rounds)
-
-    def until(self, condition: Callable[[], bool], *, rounds: int = 0) -> None:
-        pause, last, moved_at = threading.Event(), -1, time.monotonic()
-        for site in self._sites:
-            site.reconnect()
-        while not condition():
-            if self._traffic.failures:
-                raise self._traffic.failures[0]
-            received = sum(_count(site, "received") for site in self._sites)
-            if received != last:
-                last, moved_at = received, time.monotonic()
-            elif time.monotonic() - moved_at > _STALLED_SECONDS:
-                raise StalledError(self._what_waits())
-            if self._watch is not None and rounds:
-                self._watch(rounds=rounds, received=received)
-            pause.wait(0.1)
-
-    def _counts(self, ledger: str, count: int) -> bool:
-        return all(_count(site, ledger) >= count for site in self._sites)
-
-    def _what_waits(self) -> str:
-        waiting = "select count(*), transmission_status from broker.transmission_queue group by 2"
-        return (
-            f"nothing moves; in the transmission queues: {[site.psql.rows(waiting) for site in self._sites]}"
-        )
-
-
-def _end_dialogs(sites: tuple[Site, Site], progress: _Progress) -> None:
-    """End every dialog where it was begun, and wait until the other side has heard of it."""
-    for site in sites:
-        site.psql.rows(
-            "select broker.end_conversation(conversation_handle) from broker.conversation_endpoints where is_initiator"
-        )
-    open_ = "select from broker.conversation_endpoints where state <> 'CD'"
-    waiting = "select from broker.transmission_queue"
-    progress.until(lambda: not any(site.psql.rows(query) for site in sites for query in (open_, waiting)))
-
-
-def _count(site: Site, ledger: str) -> int:
-    count: int = site.psql.value(f"select count(*) from {ledger}")
-    return count

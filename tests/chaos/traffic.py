@@ -27,7 +27,7 @@ _QUEUE_IS_OFF = "S9617"
 _LOST = ("08", "57")
 # Now and then a body that crosses in pieces.
 _LARGE_BYTES, _LARGE_ONE_IN = 600_000, 3000
-_ROLLED_BACK = 0.03
+ROLLED_BACK = 0.03
 
 _SEND = "select broker.send_batch(%s, 'note', %s::bytea[])"
 _BOOK_SENT = """
@@ -71,7 +71,7 @@ class Traffic:
         self.sites = sites
         self.allowance = 0
         self.failures: list[BaseException] = []
-        self.rollback = dict.fromkeys(NAMES, _ROLLED_BACK)
+        self.rollback = dict.fromkeys(NAMES, ROLLED_BACK)
         self.rolled_back = 0
         self._dialogs = dialogs
         self._seed = seed
@@ -135,7 +135,7 @@ class Traffic:
                 continue
             name = chance.choice(due)
             count = min(chance.randint(1, _BATCH), self.allowance - numbers[name])
-            is_kept = chance.random() >= _ROLLED_BACK
+            is_kept = chance.random() >= ROLLED_BACK
             # Nobody knows whether what a crash cut off was committed: the ledger does.
             if not survivor.attempt(lambda s, n=name, c=count, k=is_kept: send(s, n, c, is_kept=k)):
                 survivor.run(look)
