@@ -337,7 +337,7 @@ def test_a_cheap_function_of_ones_own_sees_nothing_that_a_view_hides(shop: Shop)
         ("broker.get_conversation_group(null)", "S0208"),
         ("broker.end_conversation(null)", "S8426"),
         ("broker.create_route('r', '')", "S9659"),
-        ("broker.create_route('r', 'http://host:1')", "S9785"),
+        ("broker.create_route('r', 'http://host:1')", "S9744"),
         ("broker.create_route('r', 'tcp://host:99999')", "S9785"),
         (
             "broker.create_route('r', 'tcp://host:1', broker_instance => '8f0a2f4e-0000-0000-0000-000000000000')",

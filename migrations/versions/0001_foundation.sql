@@ -340,12 +340,14 @@ insert into broker_private.routes (name, address) values ('AutoCreatedLocal', 'L
 -- Of what comes from outside, to a worker whose home this database is: as AutoCreatedLocal of msdb, everything that the worker serves can be reached.
 insert into broker_private.routes (name, address, scope) values ('AutoCreatedWorker', 'LOCAL', 'WORKER');
 
--- What the dynamic routing service was asked for. It stays, so that the same is not asked for at once again.
-create table broker_private.route_requests (
-  service_name text collate "C" primary key,
+-- What the dynamic routing service was asked for: R a route, B a remote service binding. It stays, so that the same is not asked for at once again.
+create table broker_private.configuration_requests (
+  kind "char" not null check (kind in ('R', 'B')),
+  service_name text collate "C" not null,
   conversation_handle uuid not null,
   -- null while there is no answer
-  answered_at timestamp with time zone
+  answered_at timestamp with time zone,
+  primary key (kind, service_name)
 );
 
 -- Which level a dialog gets; null is ANY. Of several that match the one with the contract comes first, then the one with the

@@ -22,6 +22,11 @@ begin
       9745, format('The route "%s" has the address TRANSPORT and names a service or a broker instance.', route_name),
       'Leave service_name and broker_instance out: with TRANSPORT each service''s name says its address, as in tcp://host:port/service.'
     );
+  elsif address not in ('LOCAL', 'TRANSPORT') and address !~ '^tcp://' then
+    perform broker_private.refuse(
+      9744, format('The address "%s" of the route "%s" is none that messages can be sent to.', route_address, route_name),
+      'Give ''LOCAL'', ''TRANSPORT'' or ''tcp://host:port'', for example tcp://broker.example.com:4022.'
+    );
   elsif address not in ('LOCAL', 'TRANSPORT') and address !~ '^tcp://(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):[0-9]{1,5}$' then
     perform broker_private.refuse(
       9785, format('"%s" is not an address for the route "%s".', route_address, route_name),

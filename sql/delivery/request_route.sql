@@ -1,54 +1,10 @@
--- broker_private.request_route(service): asks the dynamic routing service of this database for a route, with a MissingRoute message on a conversation of its
--- own; or notes that it has answered, which it does by ending that. One request for a service is out at a time; after an answer none follows for 10 minutes.
--- Locks: the request's row; of a conversation that is over, the group.
+-- broker_private.request_route(service): asks the dynamic routing service for a route, or notes its answer.
 create or replace function broker_private.request_route(far_service text)
 returns void
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
 as $$
-declare
-  request broker_private.route_requests%rowtype;
-  source broker_private.services%rowtype;
-  e broker_private.endpoints%rowtype;
-  group_number bigint;
-  handle uuid := gen_random_uuid();
 begin
-  select q.* into request from broker_private.route_requests q where q.service_name = far_service for update;
-  if request.service_name is not null and request.answered_at is null then
-    if broker_private.is_request_over(request) then
-      update broker_private.route_requests q set answered_at = broker_private.clock() where q.service_name = far_service;
-      perform
-      from broker_private.endpoints x
-      join broker_private.groups g on g.group_no = x.group_no
-      where x.conversation_handle = request.conversation_handle
-      for update of g;
-      update broker_private.endpoints x set local_end = 'E', closed_at = broker_private.clock()
-      where x.conversation_handle = request.conversation_handle
-      returning * into e;
-      delete from broker_private.transmission_messages t where t.endpoint_no = e.endpoint_no;
-      delete from broker_private.messages m where m.group_no = e.group_no;
-    end if;
-    return;
-  end if;
-  insert into broker_private.route_requests as q (service_name, conversation_handle) values (far_service, handle)
-  on conflict (service_name) do update set conversation_handle = excluded.conversation_handle, answered_at = null
-  where q.answered_at <= broker_private.clock() - interval '10 min';
-  if not found then
-    return;
-  end if;
-  select s.* into source from broker_private.services s where s.service_id = 2;
-  insert into broker_private.groups (conversation_group_id, service_id, queue_id)
-  values (gen_random_uuid(), source.service_id, source.queue_id)
-  returning group_no into group_number;
-  perform broker_private.new_endpoint(
-    handle, gen_random_uuid(), true, group_number, source.service_id, source.queue_id, 3, 'SQL/ServiceBroker/BrokerConfiguration', null, 'U', null,
-    broker_private.clock() + make_interval(secs => 2147483647), true,
-    broker_private.role_of_owner('pg_database_owner')
-  );
-  perform broker_private.send_system_message(
-    handle, 6, convert_to('<MissingRoute><SERVICE_NAME>' || broker_private.xml_text(far_service) || '</SERVICE_NAME></MissingRoute>', 'UTF8')
-  );
+  perform broker_private.request_configuration('R', far_service);
 end
 $$;

@@ -4,14 +4,14 @@
 -- without one, the dialog names its broker: a database of the same worker that has the service comes before the address. broker_instances: the
 -- brokers that a dialog which names none may be given to, one of them for good; the address is that of the first.
 --
--- is_missing: the dynamic routing service is to be asked (request_route), or its answer to be noted.
+-- is_exact: a route names service and broker instance, the first step. is_missing: the dynamic routing service is to be asked (request_route), or its answer to be noted.
 --
 -- Matching stops at the first step that finds a route, also if nothing can be sent by it: the exact service and instance; the service without an instance; the
 -- service with any instance, where the dialog names none; a route that the dynamic routing service is asked for, if this database reaches one and has no such service itself; any service. Among matches one with a mirror comes first, then LOCAL if the
 -- service is here, then a network address, then TRANSPORT, where the service's name says the address. A route whose lifetime is over is ignored.
 create or replace function broker_private.route_of(
   far_service text, far_instance uuid, route_scope text default 'DATABASE', out address text, out mirror_address text,
-  out is_local boolean, out broker_instances uuid[], out is_missing boolean, out problem text
+  out is_local boolean, out broker_instances uuid[], out is_missing boolean, out problem text, out is_exact boolean
 )
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -21,7 +21,7 @@ declare
   named_local boolean;
   is_here boolean;
   has_service boolean;
-  request broker_private.route_requests%rowtype;
+  request broker_private.configuration_requests%rowtype;
   dynamic_routing constant text := 'SQL/ServiceBroker/BrokerConfiguration';
 begin
   is_missing := false;
@@ -65,12 +65,12 @@ begin
   into step, is_local, named_local, address, mirror_address, broker_instances
   from usable u;
 
+  is_exact := coalesce(step = 1, false);
   has_service := exists (select from broker_private.services s where s.name = far_service);
-  if (step is null or step = 5) and route_scope = 'DATABASE' and not has_service and far_service <> dynamic_routing and (
-    exists (select from broker_private.services s where s.name = dynamic_routing)
-    or exists (select from broker_private.routes r where r.remote_service_name = dynamic_routing and r.scope = 'DATABASE')
-  ) then
-    select q.* into request from broker_private.route_requests q where q.service_name = far_service;
+  if (step is null or step = 5) and route_scope = 'DATABASE' and not has_service and far_service <> dynamic_routing
+    and broker_private.has_dynamic_routing()
+  then
+    select q.* into request from broker_private.configuration_requests q where q.kind = 'R' and q.service_name = far_service;
     if request.service_name is null or request.answered_at is null or request.answered_at <= broker_private.clock() - interval '10 min' then
       is_local := false;
       is_missing := request.service_name is null or request.answered_at is not null or broker_private.is_request_over(request);

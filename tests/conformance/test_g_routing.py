@@ -105,7 +105,14 @@ def test_row_103_dialogs_that_wait_already_are_spread_when_the_brokers_become_kn
     spread = "select moved, stays from broker_private.spread_dialogs(%s, %s)"
     assert psql.rows(spread, place, waiting) == [(40, 0)]
     assert set(destinations(psql)) == {("//far", ONE), ("//far", OTHER)}
-    psql.rows("select broker.drop_route('one'), broker.drop_route('other')")
+    psql.rows("select broker.drop_route('one')")
+    stranded = (
+        "select broker_instance, address, is_stranded from broker_private.transmission_work() order by 3"
+    )
+    assert psql.rows(stranded)[1:] == [(ONE, None, True)]
+    route(psql, "any", THERE)
+    assert psql.rows(stranded) == [(OTHER, THERE, False), (ONE, THERE, True)]
+    psql.rows("select broker.drop_route('other'), broker.drop_route('any')")
     for (place,) in psql.rows(
         "select destination_no from broker_private.transmission_work() where address is null"
     ):
@@ -239,7 +246,10 @@ def test_row_111_transport_takes_the_address_from_the_service_name(
             {"service_name": "//far", "broker_instance": str(ONE), "mirror_address": "TCP://far:1"},
             "S9747",
         ),
+        ({"address": "far:4022"}, "S9744"),
+        ({"address": "http://far:4022"}, "S9744"),
         ({"address": "tcp://far"}, "S9785"),
+        ({"address": "tcp://far:65536"}, "S9785"),
         ({"scope": "SERVER"}, "S0153"),
     ],
 )
@@ -361,3 +371,37 @@ def test_row_116_a_service_is_asked_for_missing_routes_once_at_a_time(psql: Sess
     look()
     assert goes_to(psql, "//<far>") == HERE
     assert destinations(psql) == {("//<far>", None): 2}
+
+
+def test_row_116_the_service_is_asked_for_missing_bindings_and_its_no_counts_for_ten_minutes(
+    psql: Session,
+) -> None:
+    route(psql, "far", HERE, service_name="//far")
+    dialog = begun(psql, "//far")
+    hold = "select broker_private.hold_unbound(array(select endpoint_no from broker_private.transmission_messages))"
+    psql.rows(hold)
+    assert waits_with(psql, dialog) == "9727"
+    psql.rows("select broker.create_queue('routing')")
+    psql.rows("select broker.create_service(%s, 'routing', array[%s])", BROKER_CONFIGURATION, NOTICE)
+    for _ in range(2):
+        psql.rows(hold)
+        assert waits_with(psql, dialog) == "9770"
+    ((handle, kind, body),) = psql.rows(
+        "select conversation_handle, message_type_name, message_body from broker.receive('routing')"
+    )
+    assert kind == f"{NOTICE}/MissingRemoteServiceBinding"
+    assert body == (
+        b"<MissingRemoteServiceBinding><SERVICE_NAME>//far</SERVICE_NAME></MissingRemoteServiceBinding>"
+    )
+    psql.end(handle, 5, "unknown")
+    for _ in range(2):
+        psql.rows(hold)
+        assert waits_with(psql, dialog) == "9727"
+    assert psql.bodies("routing") == []
+    psql.rows(
+        "create or replace function broker_private.clock() returns timestamptz language sql volatile"
+        " begin atomic select pg_catalog.clock_timestamp() + interval '11 min'; end"
+    )
+    psql.rows(hold)
+    assert waits_with(psql, dialog) == "9770"
+    assert len(psql.bodies("routing")) == 1

@@ -83,3 +83,31 @@ def test_row_117_acknowledgements_need_no_route_back(sites: tuple[Site, Site]) -
     until(lambda: "9793" in warehouse.psql.value("select broker.get_transmission_status(%s)", handle))
     warehouse.route("//shop", shop)
     assert shop.psql.bodies("shop", timeout="30 s") == [b"answer"]
+
+
+def test_row_103_what_went_nowhere_goes_by_a_route_for_any_service_once_its_own_is_gone(
+    sites: tuple[Site, Site],
+) -> None:
+    shop, warehouse = sites
+    shop.psql.rows("select broker.drop_route('//warehouse')")
+    shop.psql.rows(
+        "select broker.create_route('dead', 'tcp://127.0.0.1:1', '//warehouse', broker_instance => gen_random_uuid()::text)"
+    )
+    dialog = shop.psql.value(
+        "select broker.begin_dialog('//shop', '//warehouse', 'ordering', encryption => false)"
+    )
+    shop.psql.send(dialog, "order", b"stranded")
+    until(
+        lambda: shop.psql.value(
+            "select d.broker_instance is not null from broker_private.destinations d"
+            " join broker_private.endpoints e using (destination_no) where e.conversation_handle = %s",
+            dialog,
+        )
+    )
+    shop.psql.rows(
+        "select broker.drop_route('dead'), broker.create_route('any', %s)",
+        f"tcp://127.0.0.1:{warehouse.port}",
+    )
+    assert warehouse.psql.bodies(timeout="30 s") == [b"stranded"]
+    shop.psql.rows("select broker.drop_route('any')")
+    shop.route("//warehouse", warehouse)

@@ -144,6 +144,8 @@ class Router:
         if brokers is not None:
             if self._spread_after.get(number, 0.0) <= self._clock.monotonic():
                 self._start(number, lambda: self._spread(sender, destination, brokers))
+        elif destination.is_stranded and not self._is_served(destination):
+            self._start(number, lambda: self._give_back(sender, destination))
         elif siblings:
             self._send(sender, destination, siblings[0])
         elif destination.address is not None:
@@ -152,6 +154,11 @@ class Router:
             self._start(number, lambda: self._give_back(sender, destination))
         else:
             self._say(sender, number, str(destination.problem))
+
+    def _is_served(self, destination: Destination) -> bool:
+        """Whether the broker instance of a destination is a database of this worker."""
+        broker = destination.broker_instance
+        return broker is not None and self._siblings.with_broker(self._database, broker) is not None
 
     async def _siblings_for(self, destination: Destination) -> list[Sibling]:
         """Return the databases of this worker that may have the messages, before any on the network.
@@ -228,7 +235,8 @@ class Router:
                 destination=destination.destination_no,
                 error=line_of(error),
             )
-        await sender.wait_because(str(destination.problem))
+        if destination.problem is not None:
+            await sender.wait_because(destination.problem)
 
     def _say(self, sender: Sender, number: int, problem: TransportError | str) -> None:
         # What was said already is no work: a look with nothing else to do is followed by a longer pause.

@@ -80,6 +80,7 @@ class Destination:
     is_missing: bool
     problem: str | None
     has_status: bool
+    is_stranded: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +189,7 @@ async def transmission_work(connection: AsyncConnection[Any]) -> list[Destinatio
     async with connection.cursor(row_factory=class_row(Destination)) as cursor:
         await cursor.execute(
             "select destination_no, service_name, broker_instance, address, mirror_address, is_local,"
-            " broker_instances, is_reply, is_missing, problem, has_status"
+            " broker_instances, is_reply, is_missing, problem, has_status, is_stranded"
             " from broker_private.transmission_work()"
         )
         return await cursor.fetchall()
