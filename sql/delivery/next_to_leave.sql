@@ -1,11 +1,12 @@
--- broker_private.next_to_leave(destination, lane, lanes, max messages, left out, by age): the messages of a destination that leave next, without
--- those of the endpoints in the last list. While the broker honours priorities those of higher levels come first, else, and
--- by age, the oldest.
+-- broker_private.next_to_leave(destination, lane, lanes, max messages, left out, by age, in flight, rows): the messages of a destination that leave next, without
+-- those of the endpoints that are left out, and of the endpoints in flight only those behind the row of each. While the broker honours priorities those of higher
+-- levels come first, else, and by age, the oldest.
 --
 -- All messages of a dialog have one level, so either order keeps theirs, also when honor_broker_priority changes while they wait.
 -- Plan: inlined into take; for each of the ten levels the head of transmission_messages_destination, then a sort of what that gave.
 create or replace function broker_private.next_to_leave(
-  destination integer, lane integer, lanes integer, max_messages integer, left_out bigint[], by_age boolean
+  destination integer, lane integer, lanes integer, max_messages integer, left_out bigint[], by_age boolean,
+  in_flight_endpoints bigint[], in_flight_rows bigint[]
 )
 returns table (
   id bigint, endpoint_no bigint, message_type_id integer, kind "char", body bytea, shared_body_no bigint, shared_size integer, turn integer
@@ -23,6 +24,10 @@ begin atomic
       from broker_private.transmission_messages w
       where w.destination_no = destination and w.precedence = l.precedence
         and w.endpoint_no % lanes = lane and w.endpoint_no <> all (left_out)
+        and (
+          w.endpoint_no <> all (in_flight_endpoints)
+          or w.id > in_flight_rows[pg_catalog.array_position(in_flight_endpoints, w.endpoint_no)]
+        )
       order by w.id
       limit max_messages
     ) m

@@ -1,23 +1,27 @@
 -- hot path
--- broker_private.take(destination, lane, lanes, max messages, max bytes, paused, largest body, by age): the next batch for a destination, as arrays in one row,
+-- broker_private.take(destination, lane, lanes, max messages, max bytes, paused, largest body, by age, in flight, rows, numbers): the next batch for a destination, as arrays in one row,
 -- without the endpoints in paused. With a largest body, a message with a larger one and what follows on its dialog are left out too, and those dialogs
 -- are named in large_endpoint_nos, which may be all that the row has: take_piece is for them. By age: the oldest leave first, whatever their level.
+-- level: that of the first message, or of all that leave by age the highest; null while the broker doesn't honour priorities.
 -- For the security of each dialog: who owns its service here, who the far side is, the kind that its binding asks for now (F, A, null without one), the
 -- kind that it was given when it first went over the network, and the key that was kept then.
 --
 -- It reads, and notes once that a dialog's messages go to another broker: from then on they never go anywhere else. A message's number is the next one that the far broker has to acknowledge on its dialog, plus the message's
 -- place among the dialog's rows: that can be worked out again as often as a batch has to be sent again. The order of rows of one dialog is
--- the order of their commits, as its senders take turns at the group lock. So a lane must have one batch at a time in flight: a
--- dialog is always in the same lane.
+-- the order of their commits, as its senders take turns at the group lock. So a dialog
+-- is always in the same lane, and what a lane has in flight is named: of each of those endpoints the last row, behind which the batch begins, and the number that comes
+-- next. An endpoint that was left out of a batch, or of which not all was acknowledged, is in flight until all batches with it are settled, and paused until then.
 -- Plan: next_to_leave's; counters, endpoints, services, contracts by key.
 create or replace function broker_private.take(
   destination integer, lane integer, lanes integer, max_messages integer, max_bytes bigint, paused bigint[],
   largest_body bigint default null, by_age boolean default false,
+  in_flight_endpoints bigint[] default '{}', in_flight_rows bigint[] default '{}', in_flight_numbers bigint[] default '{}',
   out endpoint_nos bigint[], out conversation_ids uuid[], out from_initiator boolean[], out from_services text[],
   out to_services text[], out to_brokers uuid[], out contracts text[], out expirations timestamp with time zone[],
   out encrypted boolean[], out type_names text[], out dialog_index integer[], out type_index integer[],
   out sequence_numbers bigint[], out kinds text, out bodies bytea[], out row_ids bigint[],
-  out large_endpoint_nos bigint[], out owners text[], out far_users text[], out bindings text[], out established text[], out session_keys bytea[]
+  out large_endpoint_nos bigint[], out owners text[], out far_users text[], out bindings text[], out established text[], out session_keys bytea[],
+  out level integer
 )
 returns setof record
 language plpgsql security definer
@@ -43,7 +47,9 @@ begin
     with next as materialized (
       select t.endpoint_no, bool_or(t.kind = 'X') as has_error,
         min(t.id) filter (where coalesce(octet_length(t.body), t.shared_size) > take.largest_body) as large_id
-      from broker_private.next_to_leave(take.destination, take.lane, take.lanes, take.max_messages, left_out, take.by_age) t
+      from broker_private.next_to_leave(
+        take.destination, take.lane, take.lanes, take.max_messages, left_out, take.by_age, take.in_flight_endpoints, take.in_flight_rows
+      ) t
       group by t.endpoint_no
     ),
     fresh as (
@@ -75,16 +81,18 @@ begin
 
   return query
   with rows_in_order as materialized (
-    select t.id, t.endpoint_no, t.message_type_id, t.kind, t.body, t.shared_body_no,
+    select t.id, t.endpoint_no, t.message_type_id, t.kind, t.body, t.shared_body_no, t.turn,
       sum(coalesce(octet_length(t.body), t.shared_size, 0) + 64) over (order by t.turn, t.id) as total,
       row_number() over (order by t.turn, t.id) as place
-    from broker_private.next_to_leave(take.destination, take.lane, take.lanes, take.max_messages, left_out, take.by_age) t
+    from broker_private.next_to_leave(
+        take.destination, take.lane, take.lanes, take.max_messages, left_out, take.by_age, take.in_flight_endpoints, take.in_flight_rows
+      ) t
     where large_ids = '{}' or not exists (
       select from unnest(take.large_endpoint_nos, large_ids) as l (endpoint_no, id) where l.endpoint_no = t.endpoint_no and t.id >= l.id
     )
   ),
   batch as materialized (
-    select r.id, r.endpoint_no, r.message_type_id, r.kind, r.place,
+    select r.id, r.endpoint_no, r.message_type_id, r.kind, r.place, r.turn,
       case when r.shared_body_no is null then r.body else broker_private.shared_body(r.shared_body_no) end as body,
       row_number() over (partition by r.endpoint_no order by r.id) - 1 as ahead,
       dense_rank() over (order by r.endpoint_no) as dialog,
@@ -98,12 +106,12 @@ begin
         select f.far_broker_instance from broker_private.far_events f where f.endpoint_no = e.endpoint_no and f.event = 'B'
       )) as to_broker,
       coalesce(k.name, k.dropped_name) as contract, e.expires_at, e.is_encrypted,
-      (
+      coalesce(take.in_flight_numbers[array_position(take.in_flight_endpoints, e.endpoint_no)], (
         select n.next_number from broker_private.sequence_counters n
         where n.endpoint_no = e.endpoint_no and n.kind = 'A'
         order by n.epoch desc
         limit 1
-      ) as next_number,
+      )) as next_number,
       broker_private.role_of_owner(s.owner)::text as owner, coalesce(r.user_name, y.far_user)::text as far_user,
       case when r.is_anonymous then 'A' when not r.is_anonymous then 'F' end as binding, y.kind::text as security_kind, y.session_key
     from (select distinct b.endpoint_no, b.dialog from batch b) d
@@ -142,7 +150,7 @@ begin
       array_agg(b.dialog::integer order by b.place) as dialog_index, array_agg(b.message_type::integer order by b.place) as type_index,
       array_agg(h.next_numbers[b.dialog] + b.ahead order by b.place) as sequence_numbers,
       string_agg(b.kind::text, '' order by b.place) as kinds, array_agg(b.body order by b.place) as bodies,
-      array_agg(b.id order by b.place) as row_ids
+      array_agg(b.id order by b.place) as row_ids, min(b.turn) as turn
     from batch b
     cross join headers h
   )
@@ -150,7 +158,8 @@ begin
     h.endpoint_nos, h.conversation_ids, h.from_initiator, h.from_services, h.to_services, h.to_brokers, h.contracts, h.expirations,
     h.encrypted, t.type_names, l.dialog_index, l.type_index, l.sequence_numbers, l.kinds, l.bodies, l.row_ids,
     array(select u.endpoint_no from unnest(take.large_endpoint_nos) as u (endpoint_no) where u.endpoint_no <> all (left_out)),
-    h.owners, h.far_users, h.bindings, h.established, h.session_keys
+    h.owners, h.far_users, h.bindings, h.established, h.session_keys,
+    (select 10 - l.turn from broker_private.broker_instance i where i.is_the_only_row and i.is_broker_priority_honored)
   from headers h
   cross join types t
   cross join lines l

@@ -8,7 +8,8 @@ create or replace function broker_private.take_piece(
   out to_services text[], out to_brokers uuid[], out contracts text[], out expirations timestamp with time zone[],
   out encrypted boolean[], out type_names text[], out dialog_index integer[], out type_index integer[],
   out sequence_numbers bigint[], out kinds text, out bodies bytea[], out row_ids bigint[], out piece_at bigint, out total_bytes bigint,
-  out owners text[], out far_users text[], out bindings text[], out established text[], out session_keys bytea[]
+  out owners text[], out far_users text[], out bindings text[], out established text[], out session_keys bytea[],
+  out level integer
 )
 returns setof record
 language plpgsql security definer
@@ -37,7 +38,7 @@ begin
     and exists (select from broker_private.endpoints e where e.endpoint_no = take_piece.endpoint and e.local_end is null);
   return query
   with head as materialized (
-    select t.id, t.endpoint_no, t.message_type_id, t.kind, t.body, t.shared_body_no,
+    select t.id, t.endpoint_no, t.message_type_id, t.kind, t.body, t.shared_body_no, t.precedence,
       coalesce(octet_length(t.body), t.shared_size, 0)::bigint as size,
       case when next_number = take_piece.number then take_piece.stored_bytes else 0 end as piece_at
     from broker_private.transmission_messages t
@@ -68,7 +69,8 @@ begin
     end],
     array[h.id], h.piece_at, h.size,
     array[broker_private.role_of_owner(s.owner)::text], array[coalesce(r.user_name, d.far_user)::text],
-    array[case when r.is_anonymous then 'A' when not r.is_anonymous then 'F' end], array[d.kind::text], array[d.session_key]
+    array[case when r.is_anonymous then 'A' when not r.is_anonymous then 'F' end], array[d.kind::text], array[d.session_key],
+    (select 10 - h.precedence from broker_private.broker_instance i where i.is_the_only_row and i.is_broker_priority_honored)
   from head h
   join broker_private.endpoints e on e.endpoint_no = h.endpoint_no
   join broker_private.services s on s.service_id = e.service_id

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pybroker.workers.clock import Clock
 from pybroker.workers.database import Database
 from pybroker.workers.transport import arrays, sender, statements, wire
+from pybroker.workers.transport.turns import Turn, Turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,11 +83,19 @@ class Recorder:
 
     def __init__(self) -> None:
         self.bodies: list[bytes | None] = []
+        self.levels: list[int | None] = []
 
     async def open(self) -> None:
         """Nothing is to be done."""
 
-    async def exchange(self, batch: Callable[[int], wire.Batch]) -> wire.Ack:
+    async def ask(self, level: int | None) -> Turn:
+        self.levels.append(level)
+        return Turns(1).ask(5)
+
+    async def post(self, _: Turn, batch: Callable[[int], wire.Batch]) -> asyncio.Task[wire.Ack]:
+        return asyncio.create_task(self.exchange(batch))
+
+    async def exchange(self, batch: Callable[[int], wire.Batch], _: int | None = None) -> wire.Ack:
         sent = batch(1)
         self.bodies += arrays.to_elements(sent.bodies, arrays.BYTEA)
         (number,) = arrays.to_integers(sent.sequence_numbers, arrays.BIGINT)
@@ -130,4 +139,6 @@ def test_row_098_a_message_of_level_1_leaves_among_those_of_level_10_after_15_ba
 
     asyncio.run(send())
     assert line.bodies.index(b"low") == 15
+    # What leaves by its age is hindered by nobody's priorities.
+    assert set(line.levels) == {10}
     assert len(line.bodies) == 41

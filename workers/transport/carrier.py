@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable
 
     from pybroker.workers.transport import wire
     from pybroker.workers.transport.faults import TransportError
+    from pybroker.workers.transport.turns import Turn
 
 
 class Carrier(Protocol):
@@ -33,8 +35,22 @@ class Carrier(Protocol):
             TransportError: It can't be now.
         """
 
-    async def exchange(self, batch: Callable[[int], wire.Batch]) -> wire.Ack:
-        """Send a batch, made for the number that it gets, and wait for what became of it.
+    async def ask(self, level: int | None) -> Turn:
+        """Ask for a turn to send a batch whose first message has this level; None counts as 5.
+
+        Raises:
+            TransportError: It can't be now.
+        """
+
+    async def post(self, turn: Turn, batch: Callable[[int], wire.Batch]) -> asyncio.Task[wire.Ack]:
+        """Begin to send a batch that has its turn; return what waits for the answer.
+
+        Raises:
+            TransportError: It was not sent. The task raises what `exchange` does.
+        """
+
+    async def exchange(self, batch: Callable[[int], wire.Batch], level: int | None = None) -> wire.Ack:
+        """Send a batch, and wait for what became of it.
 
         Raises:
             TransportError: Nobody knows; send it again.

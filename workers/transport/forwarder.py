@@ -104,6 +104,8 @@ class Forwarder:
                 number=number,
                 hops_remaining=batch.hops_remaining - 1,
                 time_consumed_ms=batch.time_consumed_ms + age,
+                # A number of the connection that it came by; the one before it was passed on already.
+                after=None,
             )
 
         held.passing = asyncio.create_task(self._outbound_to(addresses).exchange(onward), name="forward")

@@ -12,6 +12,7 @@ import structlog
 
 from pybroker.workers.transport import faults, wire
 from pybroker.workers.transport.faults import OwnSideError, TransportError
+from pybroker.workers.transport.turns import DEFAULT_LEVEL, Turns
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pybroker.workers.clock import Clock
     from pybroker.workers.transport.link import Link
     from pybroker.workers.transport.pace import Pace
+    from pybroker.workers.transport.turns import Turn
 
 FIRST_PAUSE = 0.2
 LONGEST_PAUSE = 15.0
@@ -63,7 +65,8 @@ class Outbound:
         self._opening = asyncio.Lock()
         self._fault: TransportError | None = None
         self._link: Link | None = None
-        self._window = asyncio.Semaphore(1)
+        self._turns = Turns(1)
+        self._turns.close(None)
         self._listening: asyncio.Task[None] | None = None
         self._answered = asyncio.Event()
         self._last_number = 0
@@ -98,39 +101,75 @@ class Outbound:
                 raise self._fault.again()
             return await self._open()
 
-    async def exchange(self, batch: Callable[[int], wire.Batch]) -> wire.Ack:
+    async def exchange(self, batch: Callable[[int], wire.Batch], level: int | None = None) -> wire.Ack:
         """Send a batch, made for the number that it gets, and wait for what became of it.
 
         Raises:
             TransportError: It was refused, or the connection was lost, so that nobody knows; send it again.
         """
-        link = await self.open()
-        async with self._window:
-            if link is not self._link and (link.is_outdated or self._is_idle):
-                return await self.exchange(batch)
-            if link is not self._link:
-                raise (self._fault or TransportError(faults.SEND_FAILED, "The connection was lost.")).again()
-            self._last_number += 1
-            self._last_batch = self._clock.monotonic()
-            number = self._last_number
-            answer: asyncio.Future[wire.Ack] = asyncio.get_running_loop().create_future()
-            self._in_flight[number] = answer
+        turn = await self.ask(level)
+        try:
+            await turn.given()
+        except BaseException:
+            turn.end()
+            raise
+        return await (await self.post(turn, batch))
+
+    async def ask(self, level: int | None) -> Turn:
+        """Ask for a turn to send a batch of this level; whoever gets it posts a batch, or ends it.
+
+        Raises:
+            TransportError: There is no connection.
+        """
+        while True:
+            await self.open()
+            # Nobody may have come in between but the end of the connection.
+            if not self._turns.is_closed:
+                return self._turns.ask(DEFAULT_LEVEL if level is None else level)
+
+    async def post(self, turn: Turn, batch: Callable[[int], wire.Batch]) -> asyncio.Task[wire.Ack]:
+        """Begin to send a batch that has its turn; return what waits for the answer.
+
+        Turns are given one after the other, and so the batches arrive. The task raises what `exchange` does.
+
+        Raises:
+            TransportError: It was not sent.
+        """
+        while turn.turns.is_closed:
+            if turn.turns.fault is not None:
+                raise turn.turns.fault.again()
+            turn = await self.ask(turn.level)
             try:
-                # Sending takes what the line takes; one that moves nothing is ended by its unanswered pings.
-                await link.send(batch(number))
-                async with asyncio.timeout(_ACK_SECONDS):
-                    return await answer
-            except TimeoutError:
-                raise TransportError(
-                    faults.RECEIVE_FAILED,
-                    f"{link.address} did not acknowledge a batch in {_ACK_SECONDS:g} s.",
-                ) from None
-            finally:
-                del self._in_flight[number]
-                self._answered.set()
-                # An exception that nobody waits for any more would be reported as forgotten.
-                if not answer.cancel() and not answer.cancelled():
-                    answer.exception()
+                await turn.given()
+            except BaseException:
+                turn.end()
+                raise
+        link = self._link
+        if link is None:
+            turn.end()
+            raise TransportError(faults.SEND_FAILED, "The connection was lost.")
+        self._last_number += 1
+        self._last_batch = self._clock.monotonic()
+        number = self._last_number
+        try:
+            frame = batch(number)
+        except BaseException:
+            turn.end()
+            raise
+        answer: asyncio.Future[wire.Ack] = asyncio.get_running_loop().create_future()
+        self._in_flight[number] = answer
+        carrying = asyncio.create_task(_carry(link, frame, turn, answer), name=f"batch {number}")
+        # Not at its end: one that is cancelled before it has begun never gets there.
+        carrying.add_done_callback(lambda _: self._over(number, turn))
+        return carrying
+
+    def _over(self, number: int, turn: Turn) -> None:
+        answer = self._in_flight.pop(number)
+        self._answered.set()
+        # An exception that nobody waits for any more would be reported as forgotten.
+        if not answer.cancel() and not answer.cancelled():
+            answer.exception()
+        turn.end()
 
     async def _retire(self) -> None:
         """Close the connection once nothing is on its way; the next one shows another certificate."""
@@ -173,7 +212,7 @@ class Outbound:
             self._fault = None
             self._is_idle = False
             self._last_batch = self._clock.monotonic()
-            self._window = asyncio.Semaphore(link.far.window)
+            self._turns = Turns(link.far.window)
             self._listening = asyncio.create_task(self._listen(link), name=f"outbound {address}")
             logger.info("connection_opened", address=address, user=link.peer.user_name)
             return link
@@ -207,6 +246,7 @@ class Outbound:
                 self._due = self._clock.monotonic() + self._pace.reconnect_after
             self._link = None
             self._fault = fault
+            self._turns.close(None if self._is_idle or link.is_outdated else fault)
             for answer in self._in_flight.values():
                 if not answer.done():
                     answer.set_exception(fault.again())
@@ -262,3 +302,16 @@ class Outbound:
         except TimeoutError:
             # The far side reads nothing; the count of unanswered pings decides.
             return
+
+
+async def _carry(link: Link, batch: wire.Batch, turn: Turn, answer: asyncio.Future[wire.Ack]) -> wire.Ack:
+    # Sending takes what the line takes; one that moves nothing is ended by its unanswered pings.
+    await link.send(batch)
+    turn.written()
+    try:
+        async with asyncio.timeout(_ACK_SECONDS):
+            return await answer
+    except TimeoutError:
+        raise TransportError(
+            faults.RECEIVE_FAILED, f"{link.address} did not acknowledge a batch in {_ACK_SECONDS:g} s."
+        ) from None

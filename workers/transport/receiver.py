@@ -15,7 +15,7 @@ from pybroker.workers.transport.endpoint import WINDOW
 from pybroker.workers.transport.faults import TransportError, line_of, number_of, trace_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from structlog.typing import FilteringBoundLogger
 
@@ -60,7 +60,8 @@ class Receiver:
         Raises:
             TransportError: The connection was lost, or the peer broke the protocol.
         """
-        answering: set[asyncio.Task[None]] = set()
+        answering: set[asyncio.Task[bool]] = set()
+        by_number: dict[int, asyncio.Task[bool]] = {}
         try:
             while True:
                 before = link.received
@@ -78,13 +79,16 @@ class Receiver:
                     case None:
                         return
                     case wire.Batch():
-                        if len(answering) >= WINDOW:
+                        if link.traffic.to_answer > WINDOW:
                             raise TransportError(
                                 faults.CORRUPTED, f"{link.address} sent more than {WINDOW} batches at once."
                             )
-                        task = asyncio.create_task(self._answer(link, frame))
+                        before_it = None if frame.after is None else by_number.get(frame.after)
+                        task = asyncio.create_task(self._answer(link, frame, before_it))
                         answering.add(task)
+                        by_number[frame.number] = task
                         task.add_done_callback(answering.discard)
+                        task.add_done_callback(_forget(by_number, frame.number))
                     case wire.Ping(is_answer=False):
                         await link.send(wire.Ping(is_answer=True))
                     case wire.Refusal():
@@ -100,9 +104,12 @@ class Receiver:
             if answering:
                 await asyncio.wait(answering)
 
-    async def _answer(self, link: Link, batch: wire.Batch) -> None:
+    async def _answer(self, link: Link, batch: wire.Batch, before_it: asyncio.Task[bool] | None) -> bool:
+        """Handle a batch, after the one before it, and answer; return whether it was taken."""
         answer: wire.Ack | wire.Refusal
         try:
+            if before_it is not None:
+                await _follow(before_it)
             answer = await self._take_in(batch)
         except TransportError as fault:
             logger.warning("batch_refused", address=link.address, number=fault.number, reason=fault.text)
@@ -117,6 +124,7 @@ class Receiver:
         except TransportError as fault:
             # The reading side of the link notices by itself; the peer sends the batch again.
             logger.info("answer_not_sent", address=link.address, number=fault.number, reason=fault.text)
+        return isinstance(answer, wire.Ack)
 
     async def _take_in(self, batch: wire.Batch) -> wire.Ack:
         try:
@@ -214,6 +222,26 @@ class Receiver:
             faults.SERVICE_NOT_FOUND,
             f'The service "{batch.to_service}" is in none of the databases served here.',
         )
+
+
+def _forget(by_number: dict[int, asyncio.Task[bool]], number: int) -> Callable[[asyncio.Task[bool]], None]:
+    def forget(task: asyncio.Task[bool]) -> None:
+        # A peer that gives a number twice has replaced it.
+        if by_number.get(number) is task:
+            del by_number[number]
+
+    return forget
+
+
+async def _follow(before_it: asyncio.Task[bool]) -> None:
+    """Wait for the batch before; without it this one would only leave gaps.
+
+    Raises:
+        TransportError: That one was not taken.
+    """
+    await asyncio.wait((before_it,))
+    if before_it.cancelled() or not before_it.result():
+        raise TransportError(faults.NOT_TRANSMITTED, "The batch before it was not taken.")
 
 
 def _log_accident(address: str, error: Exception) -> None:

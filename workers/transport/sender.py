@@ -1,15 +1,15 @@
 """Sends what waits for one destination: take, send, wait for the acknowledgement, acknowledge.
 
 `take` only reads, so a batch that was never acknowledged is simply taken again, with the same numbers, when
-the schedule of its dialogs says so (`pace`). A dialog is always in the same lane, and a lane has one batch in
-flight: that keeps its messages in order.
+the schedule of its dialogs says so (`pace`). A dialog is always in the same lane; what a lane has in flight
+is sent, arrives and is settled one after the other: that keeps its messages in order (`in_flight`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from enum import Enum
-from typing import TYPE_CHECKING, Any
+from collections import deque
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from uuid import UUID
 
 import msgspec
@@ -19,10 +19,14 @@ import structlog
 from pybroker.workers.clock import Backoff
 from pybroker.workers.transport import arrays, faults, statements, wire
 from pybroker.workers.transport.faults import TransportError, line_of
+from pybroker.workers.transport.in_flight import InFlight
 from pybroker.workers.transport.outbound import FIRST_PAUSE, LONGEST_PAUSE
 from pybroker.workers.transport.pace import Pace, Resends
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from types import TracebackType
+
     from psycopg import AsyncConnection
     from structlog.typing import FilteringBoundLogger
 
@@ -32,6 +36,12 @@ if TYPE_CHECKING:
     from pybroker.workers.transport.statements import Destination, Taken
 
 LANES = 4
+# Batches of one lane that are on their way at once; of one that is the only lane, for few dialogs.
+DEPTH = 4
+DEPTH_ALONE = 8
+_FEW_DIALOGS = 4
+# Each batch says to `take` what is on its way: that is for dialogs with much to send, not for thousands.
+_MOST_IN_FLIGHT = 64
 # After so many batches by priority one takes the oldest messages; but a turn in lanes ends first.
 _BATCHES_BY_PRIORITY = 15
 # A larger body crosses in pieces of this size, one of a dialog at a time: a worker holds no more of it.
@@ -40,6 +50,8 @@ PIECE_BYTES = 2**19
 _TRANSFERS = 4
 # While pieces cross, how long nothing else to send is waited for.
 _GLANCE_SECONDS = 0.02
+# While a batch waits for its turn, how often it is looked whether something of a higher level has come.
+_LOOK_AGAIN_SECONDS = 0.05
 MAXIMUM_MESSAGES = 1000
 MAXIMUM_BYTES = 2**20
 # How long one destination may send before routes and broker are looked at again.
@@ -49,13 +61,85 @@ _LARGEST_CODE = 2**31 - 1
 logger: FilteringBoundLogger = structlog.get_logger()
 
 
-class _Outcome(Enum):
-    """What one turn of a lane found."""
+class _Posted(NamedTuple):
+    """A batch on its way: whether more lies behind it, and how many dialogs it has."""
 
-    EMPTY = "nothing waits"
-    PART = "a batch with room left"
-    FULL = "a batch with more behind it"
-    STUCK = "nothing of the batch was taken by the far broker"
+    is_full: bool
+    dialogs: int
+
+
+class _Settled(NamedTuple):
+    """Whether anything moved, and by endpoint the number after the last that the far broker has stored."""
+
+    has_moved: bool
+    next_numbers: dict[int, int]
+
+
+class _Lane:
+    """The batches on their way of those dialogs that one lane has; when it is left, there are none.
+
+    Attributes:
+        number: which lane it is.
+        lanes: of how many.
+        in_flight: where in their dialogs these batches end.
+        last_batch: the number of the newest, which the next one follows.
+        newest: what settles it.
+    """
+
+    def __init__(self, number: int, lanes: int, depth: int) -> None:
+        self.number = number
+        self.lanes = lanes
+        self.in_flight = InFlight()
+        self.last_batch: int | None = None
+        self.newest: asyncio.Task[bool] | None = None
+        self._depth = depth
+        self._settling: deque[asyncio.Task[bool]] = deque()
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether all dialogs are in this one lane."""
+        return self.lanes == 1
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is on its way."""
+        return not self._settling
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, asyncio.CancelledError):
+            for settling in self._settling:
+                settling.cancel()
+        # None may be left: the next turn would take the same messages again.
+        results = await asyncio.gather(*self._settling, return_exceptions=True)
+        for result in results:
+            if error is None and isinstance(result, BaseException):
+                raise result
+
+    def add(self, settle: Coroutine[None, None, bool]) -> None:
+        """Settle a batch when its answer comes."""
+        self.newest = asyncio.create_task(settle, name="settle")
+        self._settling.append(self.newest)
+
+    async def room(self) -> bool:
+        """Wait until another batch may follow; return False if one was settled of which nothing moved."""
+        return await self._down_to(self._depth if len(self.in_flight) <= _MOST_IN_FLIGHT else 1)
+
+    async def drained(self) -> bool:
+        """Wait until nothing is on its way; return as `room` does."""
+        return await self._down_to(1)
+
+    async def _down_to(self, batches: int) -> bool:
+        has_moved = True
+        while len(self._settling) >= batches:
+            # Left in its place until it is done: who is cancelled here has to cancel it.
+            has_moved = await self._settling[0] and has_moved
+            self._settling.popleft()
+        return has_moved
 
 
 class Sender:
@@ -158,29 +242,34 @@ class Sender:
             self._status, self._has_status = text, True
 
     async def _send_all(self, destination: Destination, carrier: Carrier, until: float) -> bool:
-        """Send in one lane, and in all of them while one is not enough; return False if something is wrong.
+        """Send batch by batch, or several at once while there is much; return False if something is wrong.
 
         Most of the time little waits, and looking into one lane costs a quarter of looking into four. A turn
         has an end, after which the router looks at routes and broker again, and another turn begins.
         """
         has_sent = False
-        while self._may_go_on(until):
-            self._start_transfers(destination, carrier, until)
-            outcome = await self._send_batch(destination, carrier, 0, 1)
-            if outcome is _Outcome.FULL:
-                await self._send_in_lanes(destination, carrier, until)
-            elif outcome is _Outcome.STUCK:
-                return False
-            elif outcome is _Outcome.EMPTY:
-                if self._large or self._crossing:
-                    await self._clock.sleep(_GLANCE_SECONDS)
-                    continue
-                if self._resends.waiting() or not has_sent:
-                    # Only dialogs wait that are not due, or that the far side has ended; what comes for
-                    # others waits a moment at most.
-                    self._due = self._clock.monotonic() + FIRST_PAUSE
-                return True
-            has_sent = True
+        async with _Lane(0, 1, 1 if carrier.is_sibling else DEPTH_ALONE) as lane:
+            while self._may_go_on(until):
+                self._start_transfers(destination, carrier, until)
+                batch = await self._post_batch(destination, carrier, lane)
+                if batch is None and lane.is_empty:
+                    if self._large or self._crossing:
+                        await self._clock.sleep(_GLANCE_SECONDS)
+                        continue
+                    if self._resends.waiting() or not has_sent:
+                        # Only dialogs wait that are not due, or that the far side has ended; what comes for
+                        # others waits a moment at most.
+                        self._due = self._clock.monotonic() + FIRST_PAUSE
+                    return True
+                has_sent = True
+                is_full = batch is not None and batch.is_full
+                goes_on = is_full and batch is not None and batch.dialogs <= _FEW_DIALOGS
+                if not await (lane.room() if goes_on else lane.drained()):
+                    # If none of them is due, what lies behind them may go.
+                    if not self._resends.waiting():
+                        return False
+                elif is_full and not goes_on:
+                    await self._send_in_lanes(destination, carrier, until)
         return True
 
     def _may_go_on(self, until: float) -> bool:
@@ -194,12 +283,14 @@ class Sender:
         """
         is_deep = True
 
-        async def send_lane(lane: int) -> None:
+        async def send_lane(number: int) -> None:
             nonlocal is_deep
             try:
-                while is_deep and self._may_go_on(until):
-                    outcome = await self._send_batch(destination, carrier, lane, self._lanes)
-                    is_deep = is_deep and outcome is _Outcome.FULL
+                async with _Lane(number, self._lanes, 1 if carrier.is_sibling else DEPTH) as lane:
+                    while is_deep and self._may_go_on(until):
+                        batch = await self._post_batch(destination, carrier, lane)
+                        has_moved = await lane.room()
+                        is_deep = is_deep and has_moved and batch is not None and batch.is_full
             finally:
                 is_deep = False
 
@@ -209,40 +300,90 @@ class Sender:
             if isinstance(result, BaseException):
                 raise result
 
-    async def _send_batch(
-        self, destination: Destination, carrier: Carrier, lane: int, lanes: int
-    ) -> _Outcome:
+    async def _post_batch(self, destination: Destination, carrier: Carrier, lane: _Lane) -> _Posted | None:
+        """Begin to send the next batch of a lane, which follows those in flight; None if there is none."""
         # A lane has only some of the dialogs, and the oldest message may be of another.
-        by_age = lanes == 1 and self._batches_by_priority >= _BATCHES_BY_PRIORITY
+        by_age = lane.is_alone and self._batches_by_priority >= _BATCHES_BY_PRIORITY
         self._batches_by_priority = 0 if by_age else self._batches_by_priority + 1
+        found = await self._take(carrier, lane, by_age=by_age)
+        if found is None:
+            return None
+        turn = await carrier.ask(found[0].level)
+        try:
+            # What honours no priorities has nothing that could go before this.
+            while not await turn.given(None if found[0].level is None else _LOOK_AGAIN_SECONDS):
+                found = await self._take(carrier, lane, by_age=by_age)
+                if found is None:
+                    turn.end()
+                    return None
+                turn.level = found[0].level or turn.level
+        except BaseException:
+            turn.end()
+            raise
+        taken, from_broker = found
+        fresh = [
+            endpoint
+            for endpoint in arrays.to_integers(taken.endpoint_nos, arrays.BIGINT)
+            if endpoint not in lane.in_flight
+        ]
+
+        def batch(number: int) -> wire.Batch:
+            # Now, not before: what never got to the line has its turn as soon as there is one again. What
+            # follows on a dialog in flight changes nothing of its schedule.
+            self._resends.sent(fresh)
+            after, lane.last_batch = lane.last_batch, number
+            return _batch(number, from_broker, destination, taken, after)
+
+        answer = await carrier.post(turn, batch)
+        ends = lane.in_flight.add(taken)
+        lane.add(self._settle_in_order(taken, answer, lane.newest, lane.in_flight, ends))
+        is_full = len(taken.kinds) * 2 >= MAXIMUM_MESSAGES or len(taken.bodies) * 2 >= MAXIMUM_BYTES
+        return _Posted(is_full, len(ends))
+
+    async def _take(self, carrier: Carrier, lane: _Lane, *, by_age: bool) -> tuple[Taken, UUID] | None:
+        """Return the next batch of a lane with the broker that it comes from, or None if nothing waits."""
+        in_flight = lane.in_flight
+        waiting = [endpoint for endpoint in self._resends.waiting() if endpoint not in in_flight]
         async with self._database.connection() as connection:
             taken, large = await statements.take_small(
                 connection,
                 self._destination_no,
-                (lane, lanes),
+                (lane.number, lane.lanes),
                 (MAXIMUM_MESSAGES, MAXIMUM_BYTES, PIECE_BYTES),
-                [*self._resends.waiting(), *self._crossing],
+                [*waiting, *self._crossing, *in_flight.broken()],
                 by_age=by_age,
+                in_flight=in_flight.columns(),
             )
-            self._large.update(large)
+            # A piece is of the oldest message, which may be on its way.
+            self._large.update(endpoint for endpoint in large if endpoint not in in_flight)
             if taken is None:
-                return _Outcome.EMPTY
+                return None
             await _note_security(connection, carrier, taken)
-            from_broker = await statements.broker_instance(connection)
-        endpoint_nos = arrays.to_integers(taken.endpoint_nos, arrays.BIGINT)
+            return taken, await statements.broker_instance(connection)
 
-        def batch(number: int) -> wire.Batch:
-            # Now, not before: what never got to the line has its turn as soon as there is one again.
-            self._resends.sent(endpoint_nos)
-            return _batch(number, from_broker, destination, taken)
-
-        ack = await carrier.exchange(batch)
-        if not await self._settle(taken, ack):
-            # None of them is due: what lies behind them may go.
-            return _Outcome.PART if self._resends.waiting() else _Outcome.STUCK
-        self._backoff.reset()
-        is_full = len(taken.kinds) * 2 >= MAXIMUM_MESSAGES or len(taken.bodies) * 2 >= MAXIMUM_BYTES
-        return _Outcome.FULL if is_full else _Outcome.PART
+    async def _settle_in_order(
+        self,
+        taken: Taken,
+        answer: asyncio.Task[wire.Ack],
+        before_it: asyncio.Task[bool] | None,
+        in_flight: InFlight,
+        ends: dict[int, int],
+    ) -> bool:
+        """Wait for the answer to a batch, and for all before it; note what became of it."""
+        acknowledged: dict[int, int] = {}
+        try:
+            ack = await answer
+            if before_it is not None:
+                await asyncio.wait((before_it,))
+            settled = await self._settle(taken, ack)
+            acknowledged = settled.next_numbers
+        finally:
+            in_flight.settle(ends, acknowledged)
+        # Of what follows on these dialogs nothing was answered yet: their schedules begin now.
+        self._resends.sent(in_flight.of(acknowledged))
+        if settled.has_moved:
+            self._backoff.reset()
+        return settled.has_moved
 
     def _start_transfers(self, destination: Destination, carrier: Carrier, until: float) -> None:
         """Begin to send large messages, while there are few on their way.
@@ -305,9 +446,9 @@ class Sender:
             batch = msgspec.structs.asdict(_batch(number, from_broker, destination, piece.taken))
             return wire.Fragment(**batch, piece_at=piece.piece_at, total_bytes=piece.total_bytes)
 
-        ack = await carrier.exchange(fragment)
+        ack = await carrier.exchange(fragment, piece.taken.level)
         self._stored.pop(endpoint, None)
-        if await self._settle(piece.taken, ack):
+        if (await self._settle(piece.taken, ack)).has_moved:
             self._backoff.reset()
             return False
         stored = min(ack.stored_bytes, piece.total_bytes)
@@ -319,8 +460,8 @@ class Sender:
         self._backoff.reset()
         return True
 
-    async def _settle(self, taken: Taken, ack: wire.Ack) -> bool:
-        """Note what became of a batch, in one transaction; return whether anything moved."""
+    async def _settle(self, taken: Taken, ack: wire.Ack) -> _Settled:
+        """Note what became of a batch, in one transaction."""
         try:
             acknowledged, failed, waiting = _sort_out(taken, ack)
         except arrays.ArrayError as error:
@@ -351,7 +492,9 @@ class Sender:
                 failed=len(failed),
                 waiting=len(waiting),
             )
-        return bool(moved or failed)
+        return _Settled(
+            bool(moved or failed), {endpoint: number for endpoint, number, _ in acknowledged if moved}
+        )
 
 
 async def _note_security(connection: AsyncConnection[Any], carrier: Carrier, taken: Taken) -> None:
@@ -370,7 +513,9 @@ async def _note_security(connection: AsyncConnection[Any], carrier: Carrier, tak
     await statements.note_dialog_security(connection, fresh, ["N"] * len(fresh))
 
 
-def _batch(number: int, from_broker: UUID, destination: Destination, taken: Taken) -> wire.Batch:
+def _batch(
+    number: int, from_broker: UUID, destination: Destination, taken: Taken, after: int | None = None
+) -> wire.Batch:
     return wire.Batch(
         number=number,
         from_broker=from_broker.bytes,
@@ -390,6 +535,7 @@ def _batch(number: int, from_broker: UUID, destination: Destination, taken: Take
         sequence_numbers=taken.sequence_numbers,
         kinds=taken.kinds,
         bodies=taken.bodies,
+        after=after,
     )
 
 

@@ -6,6 +6,7 @@ transmission queue in one transaction and into the other database in the next, s
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -14,6 +15,7 @@ import structlog
 from pybroker.workers.transport import faults, statements
 from pybroker.workers.transport.faults import TransportError, line_of
 from pybroker.workers.transport.receiver import SIBLING
+from pybroker.workers.transport.turns import DEFAULT_LEVEL, Turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from pybroker.workers.transport import wire
     from pybroker.workers.transport.receiver import Receiver
     from pybroker.workers.transport.statements import Destination
+    from pybroker.workers.transport.turns import Turn
 
 # Seconds for which it is remembered whether a database has a service.
 _REMEMBERED = 1.0
@@ -72,7 +75,15 @@ class Sibling:
         if fault is not None:
             raise fault
 
-    async def exchange(self, batch: Callable[[int], wire.Batch]) -> wire.Ack:
+    async def ask(self, level: int | None) -> Turn:
+        """Return a turn: there is no line that could be narrow."""
+        return Turns(1).ask(DEFAULT_LEVEL if level is None else level)
+
+    async def post(self, _: Turn, batch: Callable[[int], wire.Batch]) -> asyncio.Task[wire.Ack]:
+        """Begin to deliver a batch; the task raises what `exchange` does."""
+        return asyncio.create_task(self.exchange(batch), name="to a sibling")
+
+    async def exchange(self, batch: Callable[[int], wire.Batch], level: int | None = None) -> wire.Ack:  # noqa: ARG002 - nothing waits here
         """Deliver a batch, and return what became of it.
 
         Raises:

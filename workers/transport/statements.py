@@ -34,7 +34,7 @@ _ARRAY_TYPES = (1000, 1001, 1007, 1009, 1016, 1185, 2951)
 _TAKEN = (
     "endpoint_nos, conversation_ids, from_initiator, from_services, to_services, to_brokers, contracts,"
     " expirations, encrypted, type_names, dialog_index, type_index, sequence_numbers, kinds, bodies, row_ids,"
-    " owners, far_users, bindings, established, session_keys"
+    " owners, far_users, bindings, established, session_keys, level"
 )
 _DELIVERED = (
     "%b::uuid, %b::uuid[], %b::boolean[], %b::text[], %b::text[], %b::uuid[], %b::text[], %b::timestamptz[],"
@@ -85,9 +85,10 @@ class Destination:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The row of `take()`; all but `kinds` are binary arrays.
+    """The row of `take()`; all but `kinds` and `level` are binary arrays.
 
-    Those from `owners` on say of each dialog what its security is decided by.
+    Those from `owners` on say of each dialog what its security is decided by. `level` is None where the
+    broker doesn't honour priorities.
     """
 
     endpoint_nos: bytes
@@ -111,6 +112,7 @@ class Taken:
     bindings: bytes
     established: bytes
     session_keys: bytes
+    level: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,16 +236,19 @@ async def take_small(
     paused: list[int],
     *,
     by_age: bool = False,
+    in_flight: tuple[list[int], list[int], list[int]] = ([], [], []),
 ) -> tuple[Taken | None, list[int]]:
     """Return what `take` does without bodies larger than the last limit, and the dialogs that have one.
 
     Those are for `take_piece`; what precedes a large message on its dialog is in the batch.
-    `by_age`: the oldest messages, whatever their priority.
+    `by_age`: the oldest messages, whatever their priority. `in_flight`: endpoints with the last row of each
+    that is on its way, and the number that follows.
     """
     async with await _array_cursor(connection, tuple_row) as cursor:
         await cursor.execute(
             f"select {_TAKEN}, large_endpoint_nos from broker_private.take("  # noqa: S608
-            "%b::integer, %b::integer, %b::integer, %b::integer, %b::bigint, %b, %b::bigint, %b::boolean)",
+            "%b::integer, %b::integer, %b::integer, %b::integer, %b::bigint, %b, %b::bigint, %b::boolean,"
+            " %b::bigint[], %b::bigint[], %b::bigint[])",
             (
                 destination,
                 *lane,
@@ -251,6 +256,7 @@ async def take_small(
                 BinaryArray(arrays.from_integers(paused, arrays.BIGINT)),
                 limits[2],
                 by_age,
+                *(BinaryArray(arrays.from_integers(column, arrays.BIGINT)) for column in in_flight),
             ),
         )
         row = await cursor.fetchone()

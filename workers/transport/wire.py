@@ -96,6 +96,7 @@ class Batch(msgspec.Struct, tag="batch", tag_field="frame", frozen=True):
     hops_remaining: Annotated[int, msgspec.Meta(ge=0, le=255)] = HOPS
     time_to_live_ms: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] = TIME_TO_LIVE_MS
     time_consumed_ms: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] = 0
+    after: Positive | None = None
 
 
 class Fragment(Batch, tag="fragment", tag_field="frame", frozen=True, kw_only=True):
