@@ -544,8 +544,9 @@ create table broker_private.messages (
   shared_size integer
 );
 alter table broker_private.messages alter column body set storage external;
-create index messages_head on broker_private.messages (queue_id, precedence, id);
-create index messages_group on broker_private.messages (group_no, precedence, endpoint_no, urgency, id);
+-- No two entries are alike, so looking for duplicates whenever a page is full is work for nothing.
+create index messages_head on broker_private.messages (queue_id, precedence, id) with (deduplicate_items = off);
+create index messages_group on broker_private.messages (group_no, precedence, endpoint_no, urgency, id) with (deduplicate_items = off);
 
 -- What a queue with RETENTION ON keeps of a conversation until its side here ends. Status: 0 received, 3 a copy of what was sent.
 -- A table of its own, so that RECEIVE never meets them. The queue is that of the endpoint.
@@ -670,8 +671,8 @@ create table broker_private.transmission_messages (
   shared_size integer
 );
 alter table broker_private.transmission_messages alter column body set storage external;
-create index transmission_messages_destination on broker_private.transmission_messages (destination_no, precedence, id);
-create index transmission_messages_endpoint on broker_private.transmission_messages (endpoint_no, id);
+create index transmission_messages_destination on broker_private.transmission_messages (destination_no, precedence, id) with (deduplicate_items = off);
+create index transmission_messages_endpoint on broker_private.transmission_messages (endpoint_no, id) with (deduplicate_items = off);
 
 -- A body that send_all put on many dialogs, stored once. The messages name it, and retained copies do; no index finds
 -- them by it, which every SEND would have to keep. Instead the row knows the senders' endpoints, and sweep looks at what waits on those dialogs;

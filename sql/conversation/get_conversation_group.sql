@@ -50,7 +50,7 @@ begin
   loop
     group_number := case
       when passed_over = '{}' then broker_private.pick_group(queue)
-      else broker_private.walk_to_group(queue, passed_over_numbers)
+      else broker_private.walk_to_group(queue, passed_over_numbers, true)
     end;
     if group_number is not null and broker_private.is_poisoned(queue) then
       perform broker_private.refuse_poisoned_queue(queue_name);

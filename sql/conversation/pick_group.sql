@@ -34,6 +34,6 @@ begin
   if picked is not null and not has_moved then
     return picked;
   end if;
-  return broker_private.walk_to_group(queue, '{}');
+  return broker_private.walk_to_group(queue, '{}', picked is not null);
 end
 $$;

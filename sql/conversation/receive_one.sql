@@ -1,16 +1,12 @@
 -- hot path
 -- broker_private.receive_one(group, endpoint): RECEIVE TOP (1) from a group that this session holds, or from one conversation of it, as an array of
 -- one message; null if there is none, or if it lay on an endpoint that has ended and is removed now.
+-- Called by RECEIVE alone, whose settings pin its plans too.
 -- Plan: messages_group, one row; each other table one row by key.
 create or replace function broker_private.receive_one(group_number bigint, endpoint bigint)
 returns broker.message[]
 language plpgsql
 set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-set enable_bitmapscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
 as $$
 declare
   taken record;
