@@ -12,6 +12,7 @@ import structlog
 from pybroker.workers.transport import faults, handshake, link, statements, wire
 from pybroker.workers.transport.faults import OwnSideError, TransportError, line_of, trace_of
 from pybroker.workers.transport.key_files import private_key_path
+from pybroker.workers.transport.refusals import Refusals
 from pybroker.workers.transport.security import Credentials, load_credentials
 from pybroker.workers.transport.tls import READ_BYTES
 
@@ -78,6 +79,7 @@ class HomeEndpoint:
         self._strangers: dict[asyncio.Task[None], None] = {}
         self._warned: object = None
         self._dropped = 0
+        self._refusals = Refusals()
 
     @property
     def forwarding_bytes(self) -> int | None:
@@ -112,6 +114,7 @@ class HomeEndpoint:
         self._was_read.set()
         await self._listen()
         self._warn_of_expiry()
+        self._refusals.tell()
         if self._dropped:
             logger.warning("strangers_dropped", connections=self._dropped, at_once=_STRANGERS)
             self._dropped = 0
@@ -182,7 +185,7 @@ class HomeEndpoint:
                         self._credentials.endpoint.encryption, each.far.encryption
                     )
             except TransportError as fault:
-                _log_refusal(each.address, fault)
+                self._refusals.note(each.address, fault)
                 refused.append(each.close(fault))
         # All at once: one that reads nothing must not give the others time.
         await asyncio.gather(*refused)
@@ -266,7 +269,7 @@ class HomeEndpoint:
             caller = await link.accept(reader, writer, credentials, self._hello(credentials))
         except TransportError as fault:
             self._connections.end(connection)
-            _log_refusal(address, fault)
+            self._refusals.note(address, fault)
             return
         except BaseException:
             self._connections.end(connection)
@@ -311,7 +314,3 @@ class HomeEndpoint:
             task.cancel()
         if self._callers:
             await asyncio.wait(self._callers)
-
-
-def _log_refusal(address: str, fault: TransportError) -> None:
-    logger.warning("connection_refused", address=address, number=fault.number, reason=fault.text)
