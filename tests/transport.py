@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 from pybroker.workers.transport import wire
 from pybroker.workers.transport.security import Peer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def NO_DIALOGS(number: int) -> wire.Batch:  # noqa: N802
@@ -41,3 +45,10 @@ class FarLink:
 
     async def close(self, because: object = None) -> None:  # noqa: ARG002 - as a Link
         self.is_closed = True
+
+
+async def settled(condition: Callable[[], object]) -> None:
+    """Let the other tasks run until `condition()`."""
+    async with asyncio.timeout(60):
+        while not condition():  # noqa: ASYNC110 - nothing sets an event
+            await asyncio.sleep(0.001)

@@ -1,4 +1,4 @@
-"""Several batches of a dialog on their way at once: rows 130, 132 and 134, on a line that a test plays."""
+"""Batches and their answers, several of a dialog on their way at once: rows 130, 131, 134, 136, 137, on a line that a test plays."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import pytest
 
 from pybroker.workers.clock import Clock
 from pybroker.workers.database import Database as Served
-from pybroker.workers.transport import faults, sender, statements
+from pybroker.workers.transport import arrays, faults, sender, statements
 from pybroker.workers.transport.faults import TransportError
 from pybroker.workers.transport.pace import Pace
 from pybroker.workers.transport.receiver import CLEAR, Receiver
 from pybroker.workers.transport.turns import Turn, Turns
 from tests.brokers import INITIATOR_DEFINITIONS, TARGET_DEFINITIONS
+from tests.shop import ERROR
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -37,6 +38,9 @@ class Line:
         losses: how likely it is that a batch is lost, and as likely its answer.
         answers: while it is clear, whatever arrived goes unanswered.
         most: how many batches were on their way at once.
+        lost_answers: so many of the next answers are lost.
+        arrived: called with each answer, before it goes back.
+        dialogs: how many each batch had.
     """
 
     is_sibling = False
@@ -48,6 +52,9 @@ class Line:
         self.answers = asyncio.Event()
         self.answers.set()
         self.most = 0
+        self.lost_answers = 0
+        self.arrived: Callable[[wire.Ack], None] = lambda _: None
+        self.dialogs: list[int] = []
         self._database = database
         # Nothing is delivered by the worker's routes, so nothing is forwarded.
         self._receiver = Receiver([database], cast("Forwarder", None), Clock())
@@ -81,8 +88,11 @@ class Line:
             if is_lost:
                 raise TransportError(faults.SEND_FAILED, "The batch was lost.")
             ack = await self._receiver.deliver(self._database, batch, CLEAR)
+            self.dialogs.append(arrays.element_count(batch.conversation_ids, arrays.UUID))
+            self.arrived(ack)
         await self.answers.wait()
-        if is_unanswered:
+        if is_unanswered or self.lost_answers > 0:
+            self.lost_answers -= 1
             raise TransportError(faults.RECEIVE_FAILED, "The answer was lost.")
         return ack
 
@@ -197,3 +207,56 @@ def test_rows_130_134_lost_batches_and_answers_among_several_on_their_way_lose_a
     asyncio.run(play())
     expected = [(n, str(n).encode()) for n in range(MESSAGES // dialogs)]
     assert received(far) == [expected] * dialogs
+
+
+def test_rows_131_136_a_batch_of_several_dialogs_is_answered_when_it_is_stored_by_the_next_number_of_each(
+    databases: tuple[Database, Database],
+) -> None:
+    near, far = databases
+    send(near, 10)
+    answers: list[tuple[list[int], int]] = []
+
+    async def play() -> list[int]:
+        async with pair(near, far) as there:
+            with far.connect() as reader:
+                reader.autocommit = True
+
+                def arrived(ack: wire.Ack) -> None:
+                    # Another session sees what is stored, before the answer is on its way.
+                    row = reader.execute("select count(*) from public.warehouse").fetchone()
+                    assert row is not None
+                    answers.append((arrays.to_integers(ack.next_numbers, arrays.BIGINT), row[0]))
+
+                there.line.arrived = arrived
+                await there.empty(lambda: waiting(near))
+            return there.line.dialogs
+
+    assert max(asyncio.run(play())) > 1
+    assert all(stored >= sum(numbers) for numbers, stored in answers)
+    assert answers[-1][1] == MESSAGES
+
+
+def test_row_137_the_far_brokers_error_is_made_again_when_it_was_lost(
+    databases: tuple[Database, Database],
+) -> None:
+    near, far = databases
+    with near.connect() as connection:
+        connection.execute(
+            "select broker.send(broker.begin_dialog('//shop', '//warehouse', encryption => false), body => 'x'::bytea)"
+        )
+
+    async def play() -> None:
+        async with pair(near, far) as there:
+            there.line.lost_answers = 1
+            await there.empty(lambda: waiting(near))
+            assert there.line.dialogs == [1, 1]
+
+    asyncio.run(play())
+    with near.connect() as connection:
+        errors = connection.execute(
+            "select message_type_name, convert_from(message_body, 'UTF8') from broker.receive('shop')"
+        ).fetchall()
+    ((kind, text),) = errors
+    assert kind == ERROR
+    assert "-8408" in text
+    assert received(far) == []

@@ -15,7 +15,7 @@ from pybroker.workers.transport.dispatcher import DELIVERIES, Dispatcher
 from pybroker.workers.transport.faults import OwnSideError, TransportError
 from pybroker.workers.transport.outbound import Outbound
 from pybroker.workers.transport.pace import Pace
-from tests.transport import NO_DIALOGS, FarLink
+from tests.transport import NO_DIALOGS, FarLink, settled
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -65,13 +65,6 @@ async def fails(outbound: Outbound) -> int:
     with pytest.raises(TransportError) as refused:
         await outbound.open()
     return refused.value.number
-
-
-async def settled(condition: object) -> None:
-    """Let the tasks of the connection run until `condition()`."""
-    async with asyncio.timeout(20):
-        while not condition():  # type: ignore[operator]  # noqa: ASYNC110 - nothing sets an event
-            await asyncio.sleep(0.001)
 
 
 def test_row_138_nobody_is_called_for_60_s_after_a_failed_attempt() -> None:

@@ -85,6 +85,11 @@ class Outbound:
         """Why the last attempt to connect failed, or how the last connection ended."""
         return self._fault
 
+    @property
+    def waiting(self) -> int:
+        """How many batches wait for their turn."""
+        return self._turns.waiting
+
     async def open(self) -> Link:
         """Return the open connection.
 
