@@ -317,6 +317,7 @@ PLAUSIBLE: dict[str, st.SearchStrategy[Any]] = {
     "sequence_numbers": number(arrays.BIGINT, 8),
     "kinds": st.sampled_from(["M", "E", "X"]),
     "bodies": one(arrays.BYTEA, st.binary(max_size=50)),
+    "after": st.none() | st.integers(1, 2**63 - 1),
     "hops_remaining": st.integers(0, 255),
     "time_to_live_ms": st.integers(0, 2**31 - 1),
 }

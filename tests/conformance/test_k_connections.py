@@ -82,3 +82,20 @@ def test_row_165_a_connection_is_shown_on_both_sides_while_it_and_its_worker_liv
             " begin atomic select pg_catalog.clock_timestamp() + interval '15 s'; end"
         )
         assert connections(warehouse.psql, "*") == []
+
+
+def test_two_workers_that_both_send_have_one_connection_in_each_direction(
+    tmp_path: Path, server_for: ServerFor
+) -> None:
+    with two_sites(tmp_path, server_for=server_for) as (shop, warehouse):
+        warehouse.psql.rows("select broker.grant('SEND', 'SERVICE', '//warehouse', 'public')")
+        shop.start_worker()
+        warehouse.start_worker()
+        for _ in range(3):
+            send(shop, 10)
+            warehouse.psql.rows(
+                "select broker.send(h, 'ack') from (select conversation_handle h from broker.conversation_endpoints) e"
+            )
+            until(lambda: warehouse.psql.rows("select from broker.transmission_queue") == [])
+        for site in (shop, warehouse):
+            until(lambda: connections(site.psql, "is_accept") == [(False,), (True,)])  # noqa: B023 - called at once
