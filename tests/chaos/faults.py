@@ -53,6 +53,10 @@ def kill_worker(victim: Victim) -> Heal:
 
 
 def stop_worker(victim: Victim) -> Heal:
+    worker = victim.site.worker
+    assert worker is not None
+    # It may be frozen.
+    worker.send_signal(signal.SIGCONT)
     victim.site.stop_worker()
     return lambda: _start_worker(victim.site)
 
@@ -67,6 +71,8 @@ def freeze_worker(victim: Victim) -> Heal:
 def kill_server(victim: Victim) -> Heal:
     """Kill every process of it at once, as a machine that loses its power does."""
     postmaster = psutil.Process(victim.site.server._postmaster)
+    # So that it starts no further one meanwhile.
+    postmaster.suspend()
     processes = [postmaster, *postmaster.children(recursive=True)]
     for process in processes:
         try:

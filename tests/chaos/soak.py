@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 _SEED = 1
 # What pools, caches and the allocator take once; after this part of the samples nothing more may be taken.
 _WARM_UP = 0.4
-_GROWTH_BYTES = 12 * 2**20
-# A pool has as many as were ever needed at once.
-_MORE_CONNECTIONS = 3
+_GROWTH_BYTES = 24 * 2**20
+# The 16 of its pool, those that listen, and those with the other worker.
+_MOST_CONNECTIONS = 24
 
 
 @dataclass(frozen=True)
@@ -58,15 +58,13 @@ class Soak:
         return max(after - before for before, after in zip(first.memory, last.memory, strict=True))
 
     @property
-    def more_connections(self) -> int:
-        """How many more connections a worker has at the end than it had at most until it was warm."""
-        before = [sample.connections for sample in self.samples[: -len(self.warm) + 1]]
-        last = self.samples[-1].connections
-        return max(last[side] - max(each[side] for each in before) for side in (0, 1))
+    def most_connections(self) -> int:
+        """The most connections that a worker had."""
+        return max(number for sample in self.samples for number in sample.connections)
 
     @property
     def is_flat(self) -> bool:
-        return self.growth <= _GROWTH_BYTES and self.more_connections <= _MORE_CONNECTIONS
+        return self.growth <= _GROWTH_BYTES and self.most_connections <= _MOST_CONNECTIONS
 
 
 def soak(
