@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 POSTGRES_IMAGE = os.environ.get("PYBROKER_TEST_POSTGRES_IMAGE", "postgres:18")
 PYTHON_IMAGE = os.environ.get("PYBROKER_TEST_PYTHON_IMAGE", "python:3.13-slim")
 PLATFORMS = ("manylinux2014", "manylinux_2_28")
+_BUILD = ("docker", "build", "--quiet", "--build-arg")
 
 
 @dataclass(frozen=True)
@@ -74,23 +75,26 @@ def fetch_wheels(context: Path) -> None:
 def build(context: Path, tag: str) -> Images:
     """Build both images; `remove` takes them away again."""
     worker, database = f"pybroker-worker-test:{tag}", f"pybroker-database-test:{tag}"
-    build = ("docker", "build", "--quiet", "--build-arg")
-    from_python = (*build, f"PYTHON_IMAGE={PYTHON_IMAGE}", "--file", context / "docker/worker.Dockerfile")
-    # The first stage gets a name as well: nameless, it would stay behind among other nameless images.
-    run(*from_python, "--target", "build", "--tag", f"{worker}-build", context)
-    run(*from_python, "--tag", worker, context)
-    from_postgres = (
-        *build,
-        f"POSTGRES_IMAGE={POSTGRES_IMAGE}",
-        "--file",
-        context / "docker/database.Dockerfile",
-    )
-    run(*from_postgres, "--tag", database, context)
+    build_worker(context, worker)
+    file = context / "docker/database.Dockerfile"
+    run(*_BUILD, f"POSTGRES_IMAGE={POSTGRES_IMAGE}", "--file", file, "--tag", database, context)
     return Images(worker, database, context)
 
 
+def build_worker(context: Path, tag: str) -> None:
+    build = (*_BUILD, f"PYTHON_IMAGE={PYTHON_IMAGE}", "--file", context / "docker/worker.Dockerfile")
+    # The first stage gets a name as well: nameless, it would stay behind among other nameless images.
+    run(*build, "--target", "build", "--tag", f"{tag}-build", context)
+    run(*build, "--tag", tag, context)
+
+
 def remove(images: Images) -> None:
-    run("docker", "image", "rm", "--force", images.worker, f"{images.worker}-build", images.database)
+    remove_worker(images.worker)
+    run("docker", "image", "rm", "--force", images.database)
+
+
+def remove_worker(tag: str) -> None:
+    run("docker", "image", "rm", "--force", tag, f"{tag}-build")
 
 
 def _rename(context: Path, version: str) -> None:

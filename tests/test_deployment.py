@@ -1,0 +1,133 @@
+"""What docs/deployment.md tells an operator: units and manifests that the tools' own validators accept, and a connection pooler."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import kubernetes_validate
+import psycopg
+import pytest
+import yaml
+
+import pybroker
+from pybroker.demo.broker import free_ports
+from pybroker.embedded import EmbeddedServer
+from pybroker.migrations import migrate
+from tests.shop import DEFINITIONS, in_background, until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parent.parent
+UNIT = ROOT / "docker/systemd/pybroker-worker@.service"
+MANIFESTS = ROOT / "docker/kubernetes/worker.yaml"
+KUBERNETES = ("1.30", "1.33")
+# systemd-analyze security goes from 0, everything is locked, to 10.
+EXPOSURE_IN_TENTHS = 20
+PASSWORD = "secret"
+
+
+def tool(name: str) -> str:
+    """Return the path of a program that .ci/run installs."""
+    if found := shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin"):
+        return found
+    if os.environ.get("CI"):
+        pytest.fail(f"{name} is not installed")
+    pytest.skip(f"{name} is not installed")
+
+
+def test_the_systemd_unit_is_one_that_systemd_accepts_and_finds_locked(tmp_path: Path) -> None:
+    analyze = tool("systemd-analyze")
+    unit = tmp_path / UNIT.name
+    # The only thing that this machine lacks is the command at its place.
+    unit.write_text(UNIT.read_text().replace("/opt/pybroker/bin/pybroker", shutil.which("true") or ""))
+    for look in (("verify", "--man=no"), ("security", "--offline=true", f"--threshold={EXPOSURE_IN_TENTHS}")):
+        done = subprocess.run([analyze, *look, unit], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert unit.name not in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("version", KUBERNETES)
+def test_the_kubernetes_manifests_follow_its_schemas(version: str) -> None:
+    documents = list(yaml.safe_load_all(MANIFESTS.read_text()))
+    kinds = {document["kind"] for document in documents}
+    assert kinds == {"Deployment", "Service", "NetworkPolicy", "PodDisruptionBudget"}
+    for document in documents:
+        kubernetes_validate.validate(document, version, strict=True)
+    misspelt = {**documents[0], "spec": {**documents[0]["spec"], "replica": 2}}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(misspelt, version, strict=True)
+
+
+@pytest.fixture
+def pooled(tmp_path: Path) -> Iterator[str]:
+    """The URL of the shop's database through PgBouncer, which gives a server session for a transaction only."""
+    pgbouncer = tool("pgbouncer")
+    with ExitStack() as stack:
+        server = stack.enter_context(EmbeddedServer(listen=True))
+        server.create_database("shop")
+        migrate(server.url("shop"))
+        with psycopg.connect(server.url("shop"), autocommit=True) as session:
+            session.execute(DEFINITIONS)
+            session.execute(f"create role app login password '{PASSWORD}'")
+            for granted in ("'SEND', 'SERVICE', '//warehouse'", "'SEND', 'SERVICE', '//shop'", "'RECEIVE', 'QUEUE', 'warehouse'",
+                            "'REFERENCES', 'CONTRACT', 'ordering'", "'RECEIVE', 'QUEUE', 'shop'"):  # fmt: skip
+                session.execute(f"select broker.grant({granted}, 'app')".encode())
+        given = psycopg.conninfo.conninfo_to_dict(server.tcp_url("shop"))
+        (port,) = free_ports(1)
+        settings = tmp_path / "pgbouncer.ini"
+        (tmp_path / "users").write_text(f'"app" "{PASSWORD}"\n')
+        settings.write_text(
+            f"[databases]\nshop = host=127.0.0.1 port={given['port']} dbname=shop\n[pgbouncer]\n"
+            f"listen_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = plain\n"
+            f"auth_file = {tmp_path}/users\npool_mode = transaction\ndefault_pool_size = 2\n"
+        )
+        command = [pgbouncer, str(settings)]
+        if os.geteuid() == 0:
+            # It refuses to be root, and so has to reach its files.
+            for folder in (tmp_path, *tmp_path.parents):
+                if folder.owner() == "root" and folder.name.startswith(("pytest-", tmp_path.name)):
+                    folder.chmod(0o755)
+            command[1:1] = ["-u", "nobody"]
+        process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        stack.callback(process.wait)
+        stack.callback(process.terminate)
+        url = f"postgresql://app@127.0.0.1:{port}/shop?password={PASSWORD}"
+        until(lambda: process.poll() is not None or _answers(url))
+        assert process.returncode is None
+        yield url
+
+
+def _answers(url: str) -> bool:
+    try:
+        psycopg.connect(url).close()
+    except psycopg.OperationalError:
+        return False
+    return True
+
+
+def test_programs_send_receive_and_wait_through_a_pooler_in_transaction_mode(pooled: str) -> None:
+    def take(receiver: pybroker.Broker) -> list[bytes | None]:
+        with receiver.transaction():
+            return [message.body for message in receiver.receive("warehouse", timeout=60)]
+
+    received: list[bytes | None] = []
+    with ExitStack() as stack:
+        # More clients than server sessions, in turn: each transaction gets whichever is free.
+        brokers = [
+            pybroker.connect(stack.enter_context(psycopg.connect(pooled, prepare_threshold=None)))
+            for _ in range(4)
+        ]
+        for number in range(12):
+            sender, receiver = brokers[number % 4], brokers[(number + 1) % 4]
+            taken = in_background(lambda receiver=receiver: take(receiver))
+            with sender.transaction():
+                dialog = sender.begin_dialog("//shop", "//warehouse", contract="ordering")
+                dialog.send("order", str(number))
+            received += taken.result(60)
+    assert received == [str(number).encode() for number in range(12)]
