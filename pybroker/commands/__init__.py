@@ -16,6 +16,7 @@ SUBCOMMANDS = {
     "status": "Show the queues of a database: monitors, readers, backlog, rates and age.",
     "worker": "Serve databases: activation, timers and transport.",
     "activate": "Start command lines when event notifications ask for readers.",
+    "throughput": "Run the whitepaper's throughput tests, with Spark as the test clients.",
     "demo": "Trade stocks between two databases, on two servers made for it.",
     "redrive": "Take a conversation out of quarantine with all its messages.",
     "discard": "Remove the message that failed, and let its quarantined conversation go on.",

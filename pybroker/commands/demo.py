@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-import signal
 import time
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pybroker.commands.interruption import Interruption, ignore_signals, interruptible
 from pybroker.commands.options import Json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import FrameType
-
     from rich.console import Console
 
     from pybroker.demo.reconciliation import Reconciliation
     from pybroker.demo.stock_trading import Market
 
 _MISMATCHES_SHOWN = 20
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-class Interruption(KeyboardInterrupt):
-    """A signal asked the demo to end. A Ctrl-C to psycopg, which then cancels what its session is doing."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
 
 
 def demo(
@@ -65,7 +53,7 @@ def demo(
     # With --json standard output is for the program that reads it.
     console = Console(stderr=json, highlight=False)
     try:
-        with _interruptible():
+        with interruptible():
             result, seconds = _play(orders, console, keep=keep)
     except Interruption as interruption:
         typer.echo("Stopped: the servers and workers have ended.", err=True)
@@ -96,7 +84,7 @@ def _play(orders: int, console: Console, *, keep: bool) -> tuple[Reconciliation,
                 _keep(between, result, console)
         finally:
             # What was asked for twice still needs its time to end.
-            _ignore_signals()
+            ignore_signals()
     return result, seconds
 
 
@@ -112,35 +100,6 @@ def _keep(between: Market, result: Reconciliation, console: Console) -> None:
             time.sleep(1)
     except Interruption:
         return
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Raise `Interruption` for the first signal that asks the demo to end; ignore those that follow."""
-    raised: list[Interruption] = []
-
-    def interrupt(number: int, _frame: FrameType | None) -> None:
-        _ignore_signals()
-        raised.append(Interruption(number))
-        raise raised[0]
-
-    before = {number: signal.signal(number, interrupt) for number in _SIGNALS}
-    try:
-        yield
-    except Exception as error:
-        # What was cut short may fail in its own words while it cleans up.
-        if raised:
-            raise raised[0] from error
-        raise
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _ignore_signals() -> None:
-    # A handler, not SIG_IGN, which the processes started from here would inherit.
-    for number in _SIGNALS:
-        signal.signal(number, lambda *_: None)
 
 
 def _print_result(result: Reconciliation, seconds: float) -> None:

@@ -39,11 +39,11 @@ class Broker:
         port: Where the worker listens on 127.0.0.1.
     """
 
-    def __init__(self, name: str, role: str, port: int) -> None:
+    def __init__(self, name: str, role: str, port: int, server: EmbeddedServer | None = None) -> None:
         self.name = name
         self.role = role
         self.port = port
-        self._server = EmbeddedServer()
+        self._server = server or EmbeddedServer()
         self._worker: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -67,6 +67,11 @@ class Broker:
     def psql(self) -> str:
         """The command that opens this database in psql."""
         return f"{self._server.binary('psql')} '{self.url}'"
+
+    @property
+    def worker_id(self) -> int | None:
+        """The worker's process, once it was started."""
+        return None if self._worker is None else self._worker.pid
 
     @property
     def key_directory(self) -> Path:

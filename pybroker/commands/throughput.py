@@ -1,0 +1,265 @@
+"""`pybroker throughput`: the whitepaper's tests, with Spark as the test clients."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from pybroker.commands.options import Json, connection_string, connection_strings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+    from pybroker.throughput.analysis import Outcome
+    from pybroker.throughput.bed import Bed
+    from pybroker.throughput.matrix import Cell, Timing
+    from pybroker.throughput.series import Display
+
+
+def numbers(value: str | None) -> str | None:
+    """Refuse what is no list of numbers."""
+    if value is not None and not all(
+        part.isascii() and part.isdigit() and int(part) for part in value.split(",")
+    ):
+        raise typer.BadParameter("give numbers with commas between them, such as 1,5,50")
+    return value
+
+
+def throughput(
+    *,
+    on: Annotated[Literal["embedded", "urls"], typer.Option(help="Which servers.")] = "embedded",
+    initiators: Annotated[
+        str, typer.Option(metavar="N,N", callback=numbers, help="Initiator servers: 1 to 3.")
+    ] = "1,2,3",
+    threads: Annotated[
+        str, typer.Option(metavar="N,N", callback=numbers, help="Test client threads for each initiator.")
+    ] = "1,2,3,4,5,10,15,20,30,40,50",
+    ratios: Annotated[
+        str, typer.Option(metavar="N,N", callback=numbers, help="Dialogs opened for each that is used.")
+    ] = "1,150",
+    payloads: Annotated[
+        str, typer.Option(metavar="N,N", callback=numbers, help="Bytes of a message, 24 or more.")
+    ] = "100,1024,4096,8192",
+    versions: Annotated[
+        str, typer.Option(metavar="N,N", callback=numbers, help="PostgreSQL versions of embedded servers.")
+    ] = "18",
+    series: Annotated[
+        str, typer.Option(metavar="NAME,NAME", help="Which variations; --list shows them.")
+    ] = "whitepaper",
+    recommendations: Annotated[
+        bool,
+        typer.Option("--recommendations", help="Run the cells behind rows 171 to 177 instead of a matrix."),
+    ] = False,
+    warm_up: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0, help="Load before the measurement.")
+    ] = 6,
+    seconds: Annotated[float, typer.Option(metavar="SECONDS", min=1, help="Of measurement a cell.")] = 10,
+    output: Annotated[
+        Path, typer.Option(metavar="DIRECTORY", help="For results; finished cells in it are not run again.")
+    ] = Path("throughput"),
+    spark_master: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="A cluster for the test clients; default: threads of this machine."),
+    ] = None,
+    initiator_url: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="URL", callback=connection_strings, help="With --on urls: an initiator's database."
+        ),
+    ] = None,
+    target_url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", callback=connection_string, help="With --on urls: the target's database."
+        ),
+    ] = None,
+    target_cores: Annotated[
+        int, typer.Option(metavar="N", min=1, help="With --on urls: its processors.")
+    ] = 2,
+    show_list: Annotated[bool, typer.Option("--list", help="Print the cells and run none.")] = False,
+    json: Json = False,
+) -> None:
+    """Run the tests of "Service Broker: Performance and Scalability Techniques" on PostgreSQL.
+
+    Writes one page, report.html, with the whitepaper's figures 2 to 5. After Ctrl-C the same command goes on
+    with the cells that are missing. The full matrix has 264 cells of about half a minute. Needs the extras
+    `spark` and `embedded`.
+
+    \b
+    Example:
+      pybroker throughput --initiators 1 --threads 1,5,20 --payloads 100,1024
+      pybroker throughput --recommendations --output recommendations
+      pybroker throughput --on urls --initiator-url postgresql://…/a --target-url postgresql://…/b
+
+    \b
+    Exit codes:
+      0    every cell is finished, and every message of it was processed once and in order
+      1    a cell lost, doubled or swapped a message, or could not be run
+      2    wrong usage
+      130  stopped by Ctrl-C; 143 by SIGTERM, 129 by the terminal's end
+    """
+    from pybroker.throughput.matrix import SERIES, Timing, cells
+    from pybroker.throughput.matrix import recommendations as recommended
+
+    names = series.split(",")
+    if unknown := [name for name in names if name not in SERIES]:
+        raise typer.BadParameter(f"there is no series {unknown[0]}; there are {', '.join(SERIES)}")
+    if on == "urls" and not (initiator_url and target_url):
+        raise typer.BadParameter("--on urls needs --initiator-url, once for each initiator, and --target-url")
+    wanted = _numbers(versions) if on == "embedded" else (0,)
+    chosen = (
+        recommended(versions=wanted)
+        if recommendations
+        else cells(
+            series=names,
+            versions=wanted,
+            initiators=_numbers(initiators),
+            threads=_numbers(threads),
+            ratios=_numbers(ratios),
+            payloads=_numbers(payloads),
+        )
+    )
+    most = max(cell.initiators for cell in chosen)
+    if most > (len(initiator_url or ()) if on == "urls" else 3):
+        raise typer.BadParameter(f"--initiators says {most}, and there are not so many servers")
+    if min(cell.payload for cell in chosen) < 24:  # noqa: PLR2004
+        raise typer.BadParameter("a payload has 24 bytes at least: each message carries its number")
+    if show_list:
+        for cell in chosen:
+            typer.echo(f"{cell.name}: {cell.how.title}")
+        return
+    _run(
+        chosen,
+        Timing(warm_up, seconds),
+        _bed_for(on, initiator_url or [], target_url or "", target_cores),
+        on=on,
+        output=output,
+        spark_master=spark_master,
+        json=json,
+    )
+
+
+def _run(
+    chosen: list[Cell],
+    timing: Timing,
+    bed_for: Callable[[Cell], AbstractContextManager[Bed]],
+    *,
+    on: str,
+    output: Path,
+    spark_master: str | None,
+    json: bool,
+) -> None:
+    """Run what is missing, write the report, and leave with the command's exit code."""
+    from pybroker.commands.interruption import Interruption, interruptible
+    from pybroker.demo.failures import DemoError
+    from pybroker.embedded import EmbeddedServerError
+    from pybroker.throughput.failures import ThroughputError
+
+    try:
+        from pybroker.spark import JavaNotFoundError
+        from pybroker.throughput.report import write_report
+        from pybroker.throughput.results import Results
+        from pybroker.throughput.series import run_series
+    except ModuleNotFoundError as error:
+        typer.echo(f'pybroker throughput: {error}; pip install "pybroker[spark,embedded]"', err=True)
+        raise typer.Exit(1) from None
+    try:
+        results = Results(output, on, timing)
+        with interruptible(), _display() as display:
+            run_series(chosen, results, timing=timing, bed_for=bed_for, display=display, master=spark_master)
+    except Interruption as interruption:
+        typer.echo("Stopped: the servers have ended. The same command goes on from here.", err=True)
+        raise typer.Exit(128 + interruption.number) from None
+    except (ThroughputError, DemoError, EmbeddedServerError, JavaNotFoundError) as error:
+        typer.echo(f"pybroker throughput: {error}", err=True)
+        raise typer.Exit(1) from None
+    finished = {outcome.cell: outcome for outcome in results.outcomes()}
+    mine = [finished[cell] for cell in chosen]
+    page = write_report(results)
+    if json:
+        import msgspec
+
+        for outcome in mine:
+            typer.echo(msgspec.json.encode(outcome))
+    else:
+        typer.echo(f"{len(mine)} cells, {sum(outcome.sent for outcome in mine):,} messages: {page}")
+    if any(outcome.has_failed for outcome in mine):
+        typer.echo(
+            "pybroker throughput: a cell lost, doubled or swapped messages; the report names it", err=True
+        )
+        raise typer.Exit(1)
+
+
+def _bed_for(
+    on: str, initiator_urls: list[str], target_url: str, cores: int
+) -> Callable[[Cell], AbstractContextManager[Bed]]:
+    def start(cell: Cell) -> AbstractContextManager[Bed]:
+        from pybroker.throughput.bed import embedded, urls
+
+        if on == "urls":
+            return urls(initiator_urls[: cell.initiators], target_url, cores=cores)
+        return embedded(cell.initiators, version=cell.version, endpoint=cell.how.endpoint)
+
+    return start
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(","))
+
+
+@contextmanager
+def _display() -> Iterator[Display]:
+    """Show a bar to a person, and a line a cell to anybody else."""
+    if not sys.stderr.isatty():
+        yield _Lines()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+    ) as progress:
+        yield _Bar(progress)
+
+
+class _Lines:
+    def begin(self, cell: Cell, done: int, total: int) -> None:
+        typer.echo(f"{done + 1} of {total}: {cell.name}", err=True)
+
+    def rate(self, messages_per_second: float) -> None:
+        pass
+
+    def end(self, outcome: Outcome) -> None:
+        word = "FAILED, " if outcome.has_failed else ""
+        typer.echo(f"  {word}{outcome.rate:,.0f} messages/s, {outcome.sent:,} sent", err=True)
+
+
+class _Bar:
+    def __init__(self, progress: Any) -> None:
+        self._progress = progress
+        self._task: Any = None
+
+    def begin(self, cell: Cell, done: int, total: int) -> None:
+        if self._task is None:
+            self._task = self._progress.add_task(cell.name, total=total, rate="")
+        self._progress.update(self._task, description=cell.name, completed=done)
+
+    def rate(self, messages_per_second: float) -> None:
+        self._progress.update(self._task, rate=f"{messages_per_second:,.0f}/s")
+
+    def end(self, outcome: Outcome) -> None:
+        self._progress.advance(self._task)
+        if outcome.has_failed:
+            self._progress.console.print(
+                f"{outcome.cell.name} FAILED: {outcome.lost} lost, {outcome.doubled} doubled"
+            )

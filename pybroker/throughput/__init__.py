@@ -1,0 +1,15 @@
+"""The tests of "Service Broker: Performance and Scalability Techniques", with Spark as the test clients.
+
+    matrix      which cells there are: initiators, threads, ratio of used dialogs, payload, series
+    bed         the servers of a cell, a worker for each, and the whitepaper's objects in them (.sql)
+    clients     a cell's load: a barrier stage of Spark, a task for each test client thread
+    sampling    what is read from the servers meanwhile
+    cell        one cell from warm-up to the last message
+    analysis    Spark SQL over what the target wrote: accounts, rates, latencies
+    results     what is kept, so that a run can go on after an interruption
+    series      the cells one after the other
+    figures     the whitepaper's figures 2 to 5 with our lines
+    report      one HTML page
+
+`pybroker throughput` runs it; docs/whitepaper.md explains it. Needs the extra `spark`.
+"""

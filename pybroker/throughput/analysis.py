@@ -1,0 +1,213 @@
+"""Spark SQL over what the target's readers wrote: is every message there, how many a second, how late."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+# msgspec reads an outcome's annotations.
+from pybroker.throughput.matrix import Cell  # noqa: TC001
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from pybroker.throughput.cell import Run
+
+_ACCOUNTS = """
+    with numbered as (
+      select m.*, lag(number) over (partition by initiator, thread order by drop_no) as before
+      from messages m where test = {test}
+    ),
+    counted as (
+      select initiator, thread, count(*) as rows, count(distinct number) as numbers, max(number) as highest,
+        count_if(before > number) as swapped
+      from numbered group by initiator, thread
+    )
+    select
+      coalesce(sum(s.messages - coalesce(c.numbers, 0)), 0) as lost,
+      coalesce(sum(coalesce(c.rows, 0) - coalesce(c.numbers, 0)), 0) as doubled,
+      coalesce(sum(c.swapped), 0) as swapped
+    from sent s left join counted c using (initiator, thread)
+    """
+_STRAYS = "select count(*) from messages where test <> {test}"
+_RATES = """
+    select cast(floor(processed - {began}) as int) as second, sum(messages) as messages
+    from receives where processed >= {began} and processed < {ended}
+    group by 1 order by 1
+    """
+_LATENCIES = """
+    select
+      percentile_approx(r.processed - m.enqueued, array(0.5, 0.95, 0.99), 10000) as from_queue,
+      percentile_approx(r.processed - m.sent, array(0.5, 0.95, 0.99), 10000) as from_send
+    from messages m join receives r using (receive_no)
+    where r.processed >= {began} and r.processed < {ended}
+    """
+_RECEIVES = """
+    select count(*) as receives, coalesce(avg(messages), 0) as messages, count(distinct reader) as readers
+    from receives where processed >= {began} and processed < {ended}
+    """
+# Above this part of the machine's processors nothing but more processors makes a cell faster.
+_BUSY_PERCENT = 90.0
+# RECEIVE that waits for messages, and sessions that wait for nothing.
+_IDLE = {"running", "Timeout:PgSleep"}
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What a cell showed.
+
+    Attributes:
+        cell: Which.
+        sent: Messages, of the whole cell.
+        lost: Sent, and not among the target's rows.
+        doubled: Rows beyond the first of a message.
+        swapped: Messages of a thread with one dialog that came after a later one.
+        rate: Messages a second that the target committed in the measured seconds.
+        by_second: The same for each measured second.
+        send_rate: Messages a second that the clients sent, over all their time.
+        latency: Seconds from the target's queue until processed: median, 95th, 99th percentile.
+        from_send: The same from the client's call.
+        receives: RECEIVEs that brought something.
+        per_receive: Messages that one brought.
+        readers: Readers that received.
+        cores: Processors that were busy by server and by whom, such as `target worker`.
+        wal_per_message: Bytes of WAL a message by server.
+        waits: What sessions waited for, by server: event and part of the samples, the most frequent first.
+        bound_by: What kept the cell from being faster.
+        seconds: What the cell took, warm-up and draining included.
+    """
+
+    cell: Cell
+    sent: int
+    lost: int
+    doubled: int
+    swapped: int
+    rate: float
+    by_second: list[int]
+    send_rate: float
+    latency: list[float]
+    from_send: list[float]
+    receives: int
+    per_receive: float
+    readers: int
+    cores: dict[str, float]
+    wal_per_message: dict[str, float]
+    waits: dict[str, list[tuple[str, float]]]
+    bound_by: str
+    seconds: float
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a message was lost, doubled or out of order."""
+        return bool(self.lost or self.doubled or self.swapped)
+
+
+def analyse(spark: SparkSession, cell: Cell, run: Run, directory: Path, *, seconds: float) -> Outcome:
+    """Account for each message of a cell, and measure it; the samples join the target's rows as Parquet."""
+    pq.write_table(
+        pa.Table.from_pylist([msgspec.to_builtins(one) for one in run.samples]), directory / "samples.parquet"
+    )
+    pq.write_table(
+        pa.Table.from_pylist([msgspec.to_builtins(one) for one in run.sent]), directory / "sent.parquet"
+    )
+    for name in ("messages", "receives", "sent"):
+        spark.read.parquet(str(directory / f"{name}.parquet")).createOrReplaceTempView(name)
+    names = {"test": run.test, "began": run.began, "ended": run.ended}
+    (accounts,) = spark.sql(_ACCOUNTS.format(**names)).collect()
+    ((strays,),) = spark.sql(_STRAYS.format(**names)).collect()
+    by_second = {row.second: int(row.messages) for row in spark.sql(_RATES.format(**names)).collect()}
+    (latencies,) = spark.sql(_LATENCIES.format(**names)).collect()
+    (receives,) = spark.sql(_RECEIVES.format(**names)).collect()
+    measured = run.ended - run.began
+    received = sum(by_second.values())
+    waits = _waits(run)
+    return Outcome(
+        cell=cell,
+        sent=sum(one.messages for one in run.sent),
+        lost=int(accounts.lost),
+        doubled=int(accounts.doubled) + strays,
+        # Threads that share a dialog, or use several, have no order among their messages.
+        swapped=int(accounts.swapped) if cell.how.dialogs == "own" else 0,
+        rate=received / measured,
+        by_second=[by_second.get(second, 0) for second in range(int(measured))],
+        send_rate=sum(one.messages / max(one.ended - one.began, 1e-3) for one in run.sent),
+        latency=[float(value) for value in latencies.from_queue or ()],
+        from_send=[float(value) for value in latencies.from_send or ()],
+        receives=receives.receives,
+        per_receive=float(receives.messages),
+        readers=receives.readers,
+        cores=_cores(run),
+        wal_per_message=_wal(run, received),
+        waits=waits,
+        bound_by=_bound(run, waits),
+        seconds=seconds,
+    )
+
+
+def _measured(run: Run, server: str) -> list[tuple[float, int, float | None, float | None]]:
+    return [
+        (one.at, one.wal_bytes, one.server_cpu, one.worker_cpu)
+        for one in run.samples
+        if one.server == server and run.began <= one.at <= run.ended
+    ]
+
+
+def _servers(run: Run) -> list[str]:
+    return list(dict.fromkeys(one.server for one in run.samples))
+
+
+def _cores(run: Run) -> dict[str, float]:
+    found = {}
+    for server in _servers(run):
+        samples = _measured(run, server)
+        for place, who in ((2, "server"), (3, "worker")):
+            known = [(one[0], one[place]) for one in samples if one[place] is not None]
+            if len(known) > 1:
+                (first, used_then), (last, used_now) = known[0], known[-1]
+                found[f"{server} {who}"] = (used_now - used_then) / (last - first)  # type: ignore[operator]
+    return found
+
+
+def _wal(run: Run, received: int) -> dict[str, float]:
+    """Return what each server wrote for a message; of several initiators each has its share of them."""
+    initiators = sum(server != "target" for server in _servers(run))
+    found = {}
+    for server in _servers(run):
+        samples = _measured(run, server)
+        if len(samples) > 1 and received:
+            seconds = samples[-1][0] - samples[0][0]
+            share = received / (run.ended - run.began) * seconds / (1 if server == "target" else initiators)
+            found[server] = (samples[-1][1] - samples[0][1]) / share
+    return found
+
+
+def _waits(run: Run) -> dict[str, list[tuple[str, float]]]:
+    found = {}
+    for server in _servers(run):
+        counted = Counter(
+            wait
+            for one in run.samples
+            if one.server == server and run.began <= one.at <= run.ended
+            for wait in one.waits
+        )
+        total = counted.total()
+        found[server] = [(wait, count / total) for wait, count in counted.most_common(4)]
+    return found
+
+
+def _bound(run: Run, waits: dict[str, list[tuple[str, float]]]) -> str:
+    busy = [one.machine_cpu for one in run.samples if run.began <= one.at <= run.ended]
+    if busy and sum(busy) / len(busy) > _BUSY_PERCENT:
+        return "the machine's processors"
+    tops = [
+        (part, f"{wait} at the {server}")
+        for server, events in waits.items()
+        for wait, part in events
+        if wait not in _IDLE
+    ]
+    return max(tops)[1] if tops else "the number of clients"

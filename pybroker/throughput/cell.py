@@ -1,0 +1,330 @@
+"""One cell: dialogs and warm-up, load, the measured seconds, and every message that is still on its way."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pybroker.throughput.bed import QUEUE
+from pybroker.throughput.clients import HEADER, Client, Sent, run_clients
+from pybroker.throughput.failures import ThroughputError
+from pybroker.throughput.sampling import Sample, Sampler
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import psycopg
+    from pyspark.sql import SparkSession
+
+    from pybroker.throughput.bed import Bed
+    from pybroker.throughput.matrix import Cell, Series, Timing
+
+# Seconds: a monitor adds a reader every 5 s, so after a little more none is to come.
+_READERS_SETTLED = 5.5
+_RAMP_LIMIT = 60.0
+# Seconds without any progress after which something must be wrong.
+_PATIENCE = 60.0
+_POLL = 0.1
+_ROWS = 50_000
+
+
+class Run(msgspec.Struct, frozen=True):
+    """What happened in a cell; times are seconds of this machine's clock.
+
+    Attributes:
+        test: The number that its messages carry.
+        sent: What each client sent.
+        samples: What the servers showed.
+        began: When the measurement began.
+        ended: When it ended.
+        drained: When the last message was processed.
+    """
+
+    test: int
+    sent: list[Sent]
+    samples: list[Sample]
+    began: float
+    ended: float
+    drained: float
+
+
+def run_cell(
+    spark: SparkSession,
+    bed: Bed,
+    cell: Cell,
+    *,
+    test: int,
+    timing: Timing,
+    directory: Path,
+    tell: Callable[[float], None],
+) -> Run:
+    """Run a cell, and leave the target's rows as Parquet in the directory.
+
+    Args:
+        spark: With as many slots as the cell has threads.
+        bed: With as many initiators as the cell has.
+        cell: What to run.
+        test: A number that no other cell on this bed had.
+        timing: How long.
+        directory: For `messages.parquet` and `receives.parquet`.
+        tell: Told the messages a second at the target, again and again.
+
+    Raises:
+        ThroughputError: Messages don't arrive, or the clients could not run at once.
+    """
+    clients = _prepare(bed, cell, test)
+    load = _Load(spark, bed, clients)
+    with bed.target.connect() as target, Sampler(bed) as sampler:
+        try:
+            load.start()
+            _wait(bed, lambda: _processed(target) > 0, load.check)
+            began_load = time.time()
+            while time.time() - began_load < timing.warm_up or (
+                sampler.seconds_without_new_readers() < min(_READERS_SETTLED, timing.warm_up)
+                and time.time() - began_load < _RAMP_LIMIT
+            ):
+                _watch(bed, sampler, load, target, tell)
+            began = time.time()
+            while time.time() - began < timing.measured:
+                _watch(bed, sampler, load, target, tell)
+            ended = time.time()
+        finally:
+            sent = load.stop()
+        expected = sum(one.messages for one in sent)
+        _wait(bed, lambda: _processed(target) >= expected, sampler.check)
+        sampler.check()
+        drained = time.time()
+        _export(target, directory)
+    return Run(test, sent, list(sampler.samples), began, ended, drained)
+
+
+class _Load:
+    """The barrier stage, in a thread: Spark's calls return when the stage is over."""
+
+    def __init__(self, spark: SparkSession, bed: Bed, clients: list[Client]) -> None:
+        self._spark = spark
+        self._bed = bed
+        self._clients = clients
+        self._sent: list[Sent] = []
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> None:
+        self._tell_initiators(is_over=False)
+        self._thread.start()
+
+    def check(self) -> None:
+        if self._error is not None:
+            raise ThroughputError(f"The test clients failed: {self._error}") from self._error
+
+    def stop(self) -> list[Sent]:
+        self._tell_initiators(is_over=True)
+        if self._thread.ident is not None:
+            self._thread.join()
+        self.check()
+        return self._sent
+
+    def _run(self) -> None:
+        try:
+            self._sent = run_clients(self._spark, self._clients)
+        except BaseException as error:
+            self._error = error
+
+    def _tell_initiators(self, *, is_over: bool) -> None:
+        for initiator in self._bed.initiators:
+            with initiator.connect() as connection:
+                connection.execute("update lab.control set is_over = %s", [is_over])
+
+
+def _prepare(bed: Bed, cell: Cell, test: int) -> list[Client]:
+    """Open the dialogs, warm them up, set the readers, and return the clients."""
+    how = cell.how
+    is_secure = how.secure and bed.is_secured
+    with bed.target.connect() as target:
+        _set_readers(bed, target, how)
+        clients = []
+        for number, initiator in enumerate(bed.initiators, 1):
+            with initiator.connect() as connection:
+                for thread, handles in enumerate(_dialogs(connection, bed, cell, is_secure=is_secure), 1):
+                    clients.append(
+                        Client(
+                            url=initiator.url,
+                            test=test,
+                            initiator=number,
+                            thread=thread,
+                            handles=handles,
+                            payload=cell.payload,
+                            batch=how.batch,
+                            pause=how.pause,
+                            secure=is_secure,
+                            target_guid=bed.target.guid,
+                        )
+                    )
+                _wait(bed, lambda: _value(connection, "select count(*) from broker.transmission_queue") == 0)
+        _wait(bed, lambda: _value(target, f'select count(*) from "{QUEUE}"') == 0)  # noqa: S608
+        target.execute("truncate lab.message_drop, lab.receives")
+        return clients
+
+
+def _set_readers(bed: Bed, target: psycopg.Connection[Any], how: Series) -> None:
+    readers = max(1, math.ceil(how.readers * bed.cores))
+    wanted = (how.top, timedelta(seconds=how.timeout), readers)
+    if (
+        wanted
+        == target.execute(
+            """
+        select r.top, r.timeout, q.max_readers::integer
+        from lab.reader_settings r, broker.service_queues q
+        where q.name = %s
+        """,
+            [QUEUE],
+        ).fetchone()
+    ):
+        return
+    # Readers that run go on with the settings that they have read: first they must end.
+    target.execute("select broker.alter_queue(%s, activation_status => false)", [QUEUE])
+    _wait(bed, lambda: _value(target, "select count(*) from broker.dm_broker_activated_tasks") == 0)
+    target.execute("update lab.reader_settings set top = %s, timeout = %s", wanted[:2])
+    target.execute(
+        "select broker.alter_queue(%s, activation_status => true, max_queue_readers => %s)", [QUEUE, readers]
+    )
+
+
+def _dialogs(
+    connection: psycopg.Connection[Any], bed: Bed, cell: Cell, *, is_secure: bool
+) -> list[tuple[str, ...]]:
+    """Return the dialogs that each thread uses; those that are missing are opened."""
+    how = cell.how
+    if how.dialogs == "each":
+        return [()] * cell.threads
+    if how.dialogs == "rotating":
+        # New ones each time, since warm or cold is what is looked at.
+        ratio, rows = 0, cell.threads * cell.ratio
+        connection.execute("delete from lab.dialogs where ratio = 0")
+    else:
+        ratio, rows = cell.ratio, 1 if how.dialogs == "shared" else cell.threads
+    connection.execute(
+        "call lab.open_dialogs(%s, %s, %s, %s, %s)", [is_secure, ratio, rows, bed.target.guid, how.warm]
+    )
+    handles = [
+        handle
+        for (handle,) in connection.execute(
+            """
+            select conversation_handle::text from lab.dialogs
+            where is_secure = %s and ratio = %s
+            order by thread
+            limit %s
+            """,
+            [is_secure, ratio, rows],
+        )
+    ]
+    if how.dialogs == "shared":
+        return [(handles[0],)] * cell.threads
+    share = len(handles) // cell.threads
+    return [tuple(handles[first : first + share]) for first in range(0, len(handles), share)]
+
+
+def _watch(
+    bed: Bed, sampler: Sampler, load: _Load, target: psycopg.Connection[Any], tell: Callable[[float], None]
+) -> None:
+    bed.check()
+    sampler.check()
+    load.check()
+    tell(
+        float(
+            _value(
+                target,
+                """
+                select coalesce(sum(messages), 0) / 2.0 from lab.receives
+                where processed_at > clock_timestamp() - interval '2 s'
+                """,
+            )
+        )
+    )
+    time.sleep(_POLL * 3)
+
+
+def _wait(bed: Bed, condition: Callable[[], bool], check: Callable[[], None] = lambda: None) -> None:
+    """Wait for what the servers are about to do.
+
+    Raises:
+        ThroughputError: Nothing was processed at the target for a minute.
+    """
+    before, since = -1, time.monotonic()
+    with bed.target.connect() as target:
+        while not condition():
+            bed.check()
+            check()
+            now = _value(target, "select last_value from lab.receive_numbers")
+            if now != before:
+                before, since = now, time.monotonic()
+            if time.monotonic() - since > _PATIENCE:
+                raise ThroughputError(
+                    f"Nothing has arrived at the target for {_PATIENCE:.0f} s. {_statuses(bed)}"
+                )
+            time.sleep(_POLL)
+
+
+def _statuses(bed: Bed) -> str:
+    found = []
+    for initiator in bed.initiators:
+        with initiator.connect() as connection:
+            rows = connection.execute(
+                "select distinct transmission_status from broker.transmission_queue limit 3"
+            ).fetchall()
+            found += [f"{initiator.name} says: {status}" for (status,) in rows if status]
+    return " ".join(found)
+
+
+def _processed(target: psycopg.Connection[Any]) -> int:
+    return int(_value(target, "select coalesce(sum(messages), 0) from lab.receives"))
+
+
+def _value(connection: psycopg.Connection[Any], query: str) -> Any:
+    row = connection.execute(query.encode()).fetchone()
+    assert row is not None  # noqa: S101
+    return row[0]
+
+
+def _export(target: psycopg.Connection[Any], directory: Path) -> None:
+    """Write what the target's readers wrote, of each body its header."""
+    directory.mkdir(parents=True, exist_ok=True)
+    fields = pa.schema([
+        ("drop_no", pa.int64()), ("receive_no", pa.int64()), ("enqueued", pa.float64()),
+        ("bytes", pa.int32()),
+        ("test", pa.int64()), ("initiator", pa.int32()), ("thread", pa.int32()), ("number", pa.int64()),
+        ("sent", pa.float64()),
+    ])  # fmt: skip
+    query = f"""
+        select drop_no, receive_no, extract(epoch from enqueue_time)::float8, length(message_val),
+          substr(message_val, 1, {HEADER.size})
+        from lab.message_drop
+        """  # noqa: S608
+    with (
+        target.transaction(),
+        target.cursor(name="drop", binary=True) as cursor,
+        pq.ParquetWriter(directory / "messages.parquet", fields) as writer,
+    ):
+        cursor.execute(query.encode())
+        while rows := cursor.fetchmany(_ROWS):
+            heads = [HEADER.unpack(row[4]) for row in rows]
+            columns = [list(column) for column in zip(*rows, strict=True)][:4]
+            columns += [list(column) for column in zip(*heads, strict=True)]
+            columns[-1] = [moment / 1e6 for moment in columns[-1]]
+            writer.write_table(pa.table(columns, schema=fields))
+    receives = target.execute(
+        "select receive_no, reader, messages, extract(epoch from processed_at)::float8 from lab.receives"
+    ).fetchall()
+    names = ("receive_no", "reader", "messages", "processed")
+    pq.write_table(
+        pa.table({name: [row[place] for row in receives] for place, name in enumerate(names)}),
+        directory / "receives.parquet",
+    )

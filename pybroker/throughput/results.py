@@ -1,0 +1,115 @@
+"""What a run has found so far, in a directory, so that it can go on after an interruption."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import psutil
+
+from pybroker.throughput.analysis import Outcome
+from pybroker.throughput.failures import ThroughputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pybroker.throughput.matrix import Cell, Timing
+
+
+class Conditions(msgspec.Struct, frozen=True):
+    """What must be the same for all cells of a run.
+
+    Attributes:
+        on: The kind of test bed.
+        warm_up: Seconds.
+        measured: Seconds.
+        machine: Processors, memory and system.
+    """
+
+    on: str
+    warm_up: float
+    measured: float
+    machine: str
+
+
+class Results:
+    """A directory: `conditions.json`, and for each finished cell its outcome and the Parquet files behind it.
+
+    Raises:
+        ThroughputError: The directory holds a run under other conditions.
+    """
+
+    def __init__(self, directory: Path, on: str, timing: Timing) -> None:
+        self._directory = directory.resolve()
+        self.conditions = Conditions(on, timing.warm_up, timing.measured, _machine())
+        self._directory.mkdir(parents=True, exist_ok=True)
+        file = self._directory / "conditions.json"
+        if file.exists():
+            before = msgspec.json.decode(file.read_bytes(), type=Conditions)
+            if before != self.conditions:
+                raise ThroughputError(
+                    f"{directory} holds a run under other conditions: {_shown(before)};"
+                    f" now {_shown(self.conditions)}."
+                    " Name another directory with --output."
+                )
+        else:
+            _write(file, self.conditions)
+
+    def directory_of(self, cell: Cell) -> Path:
+        """Return where a cell's files are."""
+        return self._directory / "cells" / cell.name
+
+    def add(self, outcome: Outcome) -> None:
+        """Keep an outcome; a cell with one is finished."""
+        _write(self.directory_of(outcome.cell) / "outcome.json", outcome)
+
+    def missing(self, cells: Iterable[Cell]) -> list[Cell]:
+        """Return the cells that are not finished."""
+        return [cell for cell in cells if not (self.directory_of(cell) / "outcome.json").exists()]
+
+    def outcomes(self) -> list[Outcome]:
+        """Return all that is finished."""
+        files = sorted((self._directory / "cells").glob("*/outcome.json"))
+        return [msgspec.json.decode(file.read_bytes(), type=Outcome) for file in files]
+
+    def path_of(self, name: str) -> Path:
+        """Return the path of a file beside the cells."""
+        return self._directory / name
+
+    def note_servers(self, version: int, about: dict[str, str]) -> None:
+        """Keep what is told of the servers of a version."""
+        _write(self._directory / f"servers-{version}.json", about)
+
+    def servers(self) -> list[dict[str, str]]:
+        """Return what was told of the servers, a dictionary for each version."""
+        files = sorted(self._directory.glob("servers-*.json"))
+        return [msgspec.json.decode(file.read_bytes(), type=dict[str, str]) for file in files]
+
+
+def _write(file: Path, content: Any) -> None:
+    """Write it whole or not at all."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    draft = file.with_suffix(".draft")
+    draft.write_bytes(msgspec.json.format(msgspec.json.encode(content)))
+    draft.replace(file)
+
+
+def _shown(conditions: Conditions) -> str:
+    return ", ".join(f"{name} {value}" for name, value in msgspec.to_builtins(conditions).items())
+
+
+def _machine() -> str:
+    memory = psutil.virtual_memory().total / 2**30
+    system = f"{platform.system()} {platform.release()}"
+    return f"{psutil.cpu_count()} cores{_processor()}, {memory:.0f} GiB, {system}"
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return ""
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f" of {names[0]}" if names else ""

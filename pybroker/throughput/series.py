@@ -1,0 +1,129 @@
+"""The cells one after the other, on servers that are started as they need them."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import signal
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from pybroker.spark.session import start_session
+from pybroker.throughput.analysis import Outcome, analyse
+from pybroker.throughput.cell import run_cell
+from pybroker.throughput.matrix import Cell, Timing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
+
+    from pyspark.sql import SparkSession
+
+    from pybroker.throughput.bed import Bed
+    from pybroker.throughput.results import Results
+
+# Java waits and counts here; the processors are for the servers.
+_MODEST_JAVA = {
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    "spark.sql.shuffle.partitions": "2",
+}
+
+
+class Display(Protocol):
+    """Who watches."""
+
+    def begin(self, cell: Cell, done: int, total: int) -> None:
+        """A cell begins; so many are done."""
+
+    def rate(self, messages_per_second: float) -> None:
+        """What the target processes now."""
+
+    def end(self, outcome: Outcome) -> None:
+        """A cell is over."""
+
+
+def run_series(
+    cells: Sequence[Cell],
+    results: Results,
+    *,
+    timing: Timing,
+    bed_for: Callable[[Cell], AbstractContextManager[Bed]],
+    display: Display,
+    master: str | None = None,
+) -> None:
+    """Run the cells that are missing.
+
+    Args:
+        cells: In the order in which they share servers.
+        results: Where the outcomes go.
+        timing: How long each is.
+        bed_for: Starts the servers of a cell, and of those after it that need the same.
+        display: Told what happens.
+        master: Spark's master; None is this machine with a slot for each thread.
+
+    Raises:
+        ThroughputError: A cell could not be run.
+    """
+    missing = results.missing(cells)
+    if not missing:
+        return
+    slots = max(cell.initiators * cell.threads for cell in missing)
+    with _spark(master or f"local[{slots + 1}]") as spark:
+        _write_matrix(spark, cells, results)
+        done = 0
+        for _, together in itertools.groupby(
+            missing, key=lambda cell: (cell.version, cell.initiators, cell.how.endpoint)
+        ):
+            group = list(together)
+            with bed_for(group[0]) as bed:
+                results.note_servers(group[0].version, bed.about)
+                for test, cell in enumerate(group, 1):
+                    display.begin(cell, done, len(missing))
+                    outcome = _run_one(
+                        spark, bed, cell, test=test, timing=timing, results=results, display=display
+                    )
+                    results.add(outcome)
+                    display.end(outcome)
+                    done += 1
+
+
+def _run_one(
+    spark: SparkSession,
+    bed: Bed,
+    cell: Cell,
+    *,
+    test: int,
+    timing: Timing,
+    results: Results,
+    display: Display,
+) -> Outcome:
+    began = time.monotonic()
+    directory = results.directory_of(cell)
+    # What an interrupted attempt left.
+    shutil.rmtree(directory, ignore_errors=True)
+    run = run_cell(spark, bed, cell, test=test, timing=timing, directory=directory, tell=display.rate)
+    return analyse(spark, cell, run, directory, seconds=time.monotonic() - began)
+
+
+@contextmanager
+def _spark(master: str) -> Iterator[SparkSession]:
+    # Spark puts a handler of its own in the place of this one, which knows nothing of servers to stop.
+    handler = signal.getsignal(signal.SIGINT)
+    session = start_session(master, "pybroker throughput", _MODEST_JAVA)
+    signal.signal(signal.SIGINT, handler)
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def _write_matrix(spark: SparkSession, cells: Sequence[Cell], results: Results) -> None:
+    """Keep the matrix as a DataFrame beside the cells' own files."""
+    rows = [(cell.name, *msgspec.structs.astuple(cell)) for cell in cells]
+    columns = ["name", *Cell.__struct_fields__]
+    spark.createDataFrame(rows, columns).coalesce(1).write.mode("overwrite").parquet(
+        str(results.path_of("matrix"))
+    )

@@ -1,0 +1,131 @@
+"""`pybroker throughput`: a cell's messages are all accounted for, and an interrupted run goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import psutil
+import pytest
+
+from pybroker.throughput.matrix import RECOMMENDATIONS, SERIES, Cell, cells, recommendations
+from tests.shop import until
+
+pytest.importorskip("pyspark")
+
+from pybroker.throughput.analysis import Outcome
+from pybroker.throughput.figures import gain_figure, throughput_figure
+from pybroker.throughput.report import answers
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+pytestmark = pytest.mark.timeout(900)
+
+QUICK = ("--threads", "2", "--ratios", "2", "--payloads", "100", "--warm-up", "1", "--seconds", "2", "--json")
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "pybroker", "throughput", *arguments]
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.run(command(*arguments), capture_output=True, text=True, check=False, env=environment)
+
+
+def outcome(cell: Cell, rate: float, **others: Any) -> Outcome:
+    plain: dict[str, Any] = {
+        "sent": 100, "lost": 0, "doubled": 0, "swapped": 0, "by_second": [int(rate)], "send_rate": rate, "latency": [0.1, 0.2, 0.3],
+        "from_send": [0.1, 0.2, 0.3], "receives": 1, "per_receive": 1.0, "readers": 1, "cores": {}, "wal_per_message": {},
+        "waits": {}, "bound_by": "", "seconds": 1.0,
+    }  # fmt: skip
+    return Outcome(cell=cell, rate=rate, **{**plain, **others})
+
+
+def everything(by: Sequence[Cell]) -> list[Outcome]:
+    return [outcome(cell, 100.0 * cell.initiators * cell.threads) for cell in by]
+
+
+def test_row_176_the_matrix_is_the_whitepaper_s() -> None:
+    assert len(cells()) == 264
+    assert len(set(cells(versions=(16, 18)))) == 528
+    assert max(cell.initiators * cell.threads * cell.ratio for cell in cells()) == 22_500
+
+
+def test_rows_171_to_178_each_have_an_answer_once_their_cells_are_run() -> None:
+    found = answers(everything([*cells(), *recommendations()]))
+    assert [row for row, _, _ in found] == list(range(171, 179))
+    assert not [answer for _, _, answer in found if "not run" in answer]
+    assert "not run" in answers([])[0][2]
+    assert set(RECOMMENDATIONS) < set(SERIES)
+
+
+def test_figures_2_to_5_are_drawn() -> None:
+    outcomes = everything(cells())
+    pictures = [throughput_figure(outcomes, initiators, 150) for initiators in (1, 2, 3)]
+    for picture in [*pictures, gain_figure(outcomes)]:
+        assert picture is not None
+        assert picture.startswith(b"\x89PNG")
+    assert throughput_figure([], 1, 150) is None
+
+
+def test_a_cell_that_lost_a_message_has_failed() -> None:
+    (cell,) = cells(initiators=(1,), threads=(1,), ratios=(1,), payloads=(100,))
+    assert not outcome(cell, 1.0).has_failed
+    for complaint in ("lost", "doubled", "swapped"):
+        assert outcome(cell, 1.0, **{complaint: 1}).has_failed
+
+
+def test_an_interrupted_run_leaves_no_server_and_goes_on(tmp_path: Path) -> None:
+    output = tmp_path / "results"
+    arguments = ("--initiators", "1", *QUICK, "--series", "whitepaper,batches", "--output", str(output))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    errors = (tmp_path / "errors").open("wb+")
+    first = psutil.Popen(command(*arguments), stdout=subprocess.DEVNULL, stderr=errors, env=environment)
+    try:
+        until(lambda: list(output.glob("cells/*/outcome.json")) or first.poll() is not None)
+        below = first.children(recursive=True)
+        first.send_signal(signal.SIGINT)
+        assert first.wait() == 130, (tmp_path / "errors").read_text()
+        assert psutil.wait_procs(below, timeout=120)[1] == []
+    finally:
+        if first.is_running():
+            first.kill()
+    (finished,) = output.glob("cells/*/outcome.json")
+    before = finished.read_bytes()
+    second = run(*arguments)
+    assert second.returncode == 0, second.stderr
+    outcomes = [msgspec.json.decode(line, type=Outcome) for line in second.stdout.splitlines()]
+    assert [one.cell.series for one in outcomes] == ["whitepaper", "batches"]
+    assert finished.read_bytes() == before
+    for one in outcomes:
+        assert one.sent > 0
+        assert (one.lost, one.doubled, one.swapped) == (0, 0, 0)
+        assert one.cores.keys() == {
+            f"{name} {who}" for name in ("initiator1", "target") for who in ("server", "worker")
+        }
+    assert "<h1>" in (output / "report.html").read_text()
+    assert json.loads((output / "conditions.json").read_text())["measured"] == 2
+    other = run(*arguments, "--seconds", "9")
+    assert other.returncode == 1
+    assert "--output" in other.stderr
+
+
+def test_what_can_t_be_run_is_refused_at_once() -> None:
+    for arguments, complaint in (
+        (("--series", "nothing"), "nothing"),
+        (("--threads", "one"), "1,5,50"),
+        (("--payloads", "10"), "24 bytes"),
+        (("--on", "urls"), "--target-url"),
+        (("--initiators", "4"), "4"),
+    ):
+        refused = run(*arguments)
+        assert refused.returncode == 2, refused.stderr
+        assert complaint in refused.stderr
