@@ -25,6 +25,8 @@ MEMORY, MEMORY_BYTES = Path("/dev/shm"), 6 * 2**30
 _TEMPLATES: set[tuple[Path, str]] = set()
 MIGRATED, WITH_SHOP = "migrated", "migrated_with_shop"
 SLOW_FILES = (
+    "test_throughput.py",
+    "test_spark.py",
     "test_chaos.py",
     "test_two_databases.py",
     "test_model.py",

@@ -87,8 +87,8 @@ def test_an_interrupted_run_leaves_no_server_and_goes_on(tmp_path: Path) -> None
     output = tmp_path / "results"
     arguments = ("--initiators", "1", *QUICK, "--series", "whitepaper,batches", "--output", str(output))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    errors = (tmp_path / "errors").open("wb+")
-    first = psutil.Popen(command(*arguments), stdout=subprocess.DEVNULL, stderr=errors, env=environment)
+    with (tmp_path / "errors").open("wb") as errors:
+        first = psutil.Popen(command(*arguments), stdout=subprocess.DEVNULL, stderr=errors, env=environment)
     try:
         until(lambda: list(output.glob("cells/*/outcome.json")) or first.poll() is not None)
         below = first.children(recursive=True)
