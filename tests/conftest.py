@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
+from hypothesis import HealthCheck, settings
 
 from pybroker.embedded import EmbeddedServer, available_versions
 from pybroker.migrations import migrate
@@ -64,6 +65,9 @@ class Database:
 def pytest_configure(config: pytest.Config) -> None:
     """Refuse to pass quietly in CI without the servers that the tests are for; keep the servers in memory if they fit."""
     _use_memory()
+    # A busy machine is no failure.
+    settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("patient")
     # A shell starts what it runs in the background with SIGINT ignored, and children inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
