@@ -250,7 +250,7 @@ class Sender:
         has_sent = False
         async with _Lane(0, 1, 1 if carrier.is_sibling else DEPTH_ALONE) as lane:
             while self._may_go_on(until):
-                self._start_transfers(destination, carrier, until)
+                self._start_transfers(destination, carrier, until, lane.in_flight)
                 batch = await self._post_batch(destination, carrier, lane)
                 if batch is None and lane.is_empty:
                     if self._large or self._crossing:
@@ -354,8 +354,7 @@ class Sender:
                 by_age=by_age,
                 in_flight=in_flight.columns(),
             )
-            # A piece is of the oldest message, which may be on its way.
-            self._large.update(endpoint for endpoint in large if endpoint not in in_flight)
+            self._large.update(large)
             if taken is None:
                 return None
             await _note_security(connection, carrier, taken)
@@ -385,8 +384,12 @@ class Sender:
             self._backoff.reset()
         return settled.has_moved
 
-    def _start_transfers(self, destination: Destination, carrier: Carrier, until: float) -> None:
-        """Begin to send large messages, while there are few on their way.
+    def _start_transfers(
+        self, destination: Destination, carrier: Carrier, until: float, in_flight: InFlight
+    ) -> None:
+        """Begin to send large messages of dialogs that have no batch in flight, while few are on their way.
+
+        A piece is of the oldest message that is not acknowledged, so nothing before it may be on its way.
 
         Raises:
             TransportError, psycopg.Error: What went wrong with one that has ended.
@@ -395,11 +398,12 @@ class Sender:
             if crossing.done():
                 del self._crossing[endpoint]
                 crossing.result()
-        while self._large and len(self._crossing) < _TRANSFERS:
-            endpoint = self._large.pop()
-            if endpoint not in self._crossing:
-                sending = self._send_large(destination, carrier, until, endpoint)
-                self._crossing[endpoint] = asyncio.create_task(sending, name=f"large {endpoint}")
+        self._large -= self._crossing.keys()
+        ready = [endpoint for endpoint in self._large if endpoint not in in_flight]
+        for endpoint in ready[: _TRANSFERS - len(self._crossing)]:
+            self._large.remove(endpoint)
+            sending = self._send_large(destination, carrier, until, endpoint)
+            self._crossing[endpoint] = asyncio.create_task(sending, name=f"large {endpoint}")
 
     async def _end_transfers(self) -> None:
         """Wait until the pieces on their way are answered; the next turn goes on after them.
