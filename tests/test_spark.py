@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import psutil
 import pytest
 
 from tests.shop import Session, until
+from tests.test_docs import blocks
 
 pytest.importorskip("pyspark")
 
@@ -217,6 +219,34 @@ def test_a_pipeline_answers_and_ends_conversations(
         == 1
     )
     assert shop.value("select count(*) from broker.conversation_endpoints where state <> 'CD'") == 0
+
+
+def test_the_pipeline_of_the_page(
+    spark: SparkSession, shop: Session, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (program,) = blocks("docs/spark.md", "spark")
+    for line in (
+        "select broker.create_message_type('//shop/order')",
+        "select broker.create_contract('//shop/ordering', '{//shop/order}')",
+        "select broker.create_queue('fulfilment'), broker.create_queue('large'), broker.create_queue('audit')",
+        "select broker.create_service('//shop/orders', 'shop')",
+        "select broker.create_service('//warehouse/fulfilment', 'fulfilment', '{//shop/ordering}')",
+        "select broker.create_service('//warehouse/large', 'large')",
+        "select broker.create_service('//audit/large', 'audit', '{//shop/ordering}')",
+    ):
+        shop.rows(line)
+    handle = shop.value(
+        "select broker.begin_dialog('//shop/orders', '//warehouse/fulfilment', '//shop/ordering')"
+    )
+    orders = [{"customer": name, "amount": amount} for name, amount in (("a", 500), ("b", 5), ("b", 800))]
+    for order in orders:
+        shop.send(handle, "//shop/order", json.dumps(order).encode())
+    monkeypatch.setenv("PYBROKER_DATABASE_URL", database.url)
+    monkeypatch.setenv("CHECKPOINT", str(tmp_path / "checkpoint"))
+    exec(program, {})
+    received = shop.rows("select conversation_handle, message_body from audit order by queuing_order")
+    assert sorted(json.loads(body)["amount"] for _, body in received) == [500, 800]
+    assert len({handle for handle, _ in received}) == 2
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def test_row_176_the_matrix_is_the_whitepaper_s() -> None:
     assert max(cell.initiators * cell.threads * cell.ratio for cell in cells()) == 22_500
 
 
-def test_rows_171_to_178_each_have_an_answer_once_their_cells_are_run() -> None:
+def test_rows_171_172_173_174_175_177_178_are_lines_of_the_report_once_their_cells_are_run() -> None:
     found = answers(everything([*cells(), *recommendations()]))
     assert [row for row, _, _ in found] == list(range(171, 179))
     assert not [answer for _, _, answer in found if "not run" in answer]
