@@ -26,6 +26,12 @@ INSTALL := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-ch
 	@$(INSTALL) --group lint
 	@touch $@
 
+# BENCH="--peer-sql DIR" and the like: see python -m tests.bench --help.
+.venv/.bench: .venv/.installed
+	@echo "Installing what the benchmark draws with, and the queues that it measures beside ours, into .venv"
+	@$(INSTALL) --group bench
+	@touch $@
+
 demo: .venv
 	@$(BIN)/pybroker demo --orders $(ORDERS)
 
@@ -45,8 +51,8 @@ lint: .venv/.linters
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.sql_checks
 
-bench: .venv
-	$(BIN)/python -m tests.benchmark
+bench: .venv/.bench
+	$(BIN)/python -m tests.bench $(BENCH)
 
 chaos: .venv
 	@$(BIN)/python -m tests.chaos --rounds $(ROUNDS) $(if $(MESSAGES),--messages $(MESSAGES)) $(if $(SEED),--seed $(SEED))
