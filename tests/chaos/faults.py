@@ -106,6 +106,11 @@ def disturb_line(victim: Victim) -> Heal:
     return victim.line.heal
 
 
+def reset_connections(victim: Victim) -> Heal:
+    victim.line.reset(victim.chance)
+    return victim.line.heal
+
+
 def disable_queue(victim: Victim) -> Heal:
     alter = f"select broker.alter_queue('{QUEUE}', status => %s)"
     victim.order(alter, False)
@@ -136,12 +141,13 @@ FAULTS: dict[str, Callable[[Victim], Heal]] = {
     "sessions terminated": end_sessions,
     "line cut": cut_line,
     "line disturbed": disturb_line,
+    "connections reset": reset_connections,
     "queue disabled": disable_queue,
     "broker disabled": disable_broker,
     "readers roll back": roll_readers_back,
 }
 # What strikes the line strikes both sites.
-OF_THE_LINE = ("line cut", "line disturbed")
+OF_THE_LINE = ("line cut", "line disturbed", "connections reset")
 
 
 def _start_worker(site: Site) -> None:

@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 _TUN = Path("/dev/net/tun")
 _TUNSETIFF, _IFF_TUN, _IFF_NO_PI = 0x400454CA, 0x0001, 0x1000
 _PACKET_BYTES = 9000
+_IPV4, _TCP, _RST = 4, 6, 4
 _ADDRESSES = ("198.18.0.1", "198.18.0.2")
-_LONGEST_DELAY, _LOSS = 0.03, 0.02
+_LONGEST_DELAY, _LOSS, _RESETS = 0.03, 0.02, 0.15
 
 
 class Line(Protocol):
@@ -51,17 +52,21 @@ class Line(Protocol):
     def disturb(self, chance: random.Random) -> None:
         """Delay what passes until `heal`, and more where the line can."""
 
+    def reset(self, chance: random.Random) -> None:
+        """End connections in the midst of what they carry, now and then until `heal`."""
+
     def heal(self) -> None: ...
 
 
 class Namespaces:
     """A network namespace for each worker. They end with this process, whatever ends it."""
 
-    kind = "network namespaces: packets delayed, reordered, lost"
+    kind = "network namespaces: packets delayed, reordered, lost; connections reset"
 
     def __init__(self) -> None:
         self._is_cut = False
         self._chance: random.Random | None = None
+        self._resets: random.Random | None = None
         self._holders: list[subprocess.Popen[bytes]] = []
         self._ends: list[int] = []
         self._stop, self._stopped = os.pipe()
@@ -114,8 +119,11 @@ class Namespaces:
     def disturb(self, chance: random.Random) -> None:
         self._chance = random.Random(chance.random())
 
+    def reset(self, chance: random.Random) -> None:
+        self._resets = random.Random(chance.random())
+
     def heal(self) -> None:
-        self._is_cut, self._chance = False, None
+        self._is_cut, self._chance, self._resets = False, None, None
 
     def _carry(self) -> None:
         # By the time when each is due; the number keeps the order of those that are due at once.
@@ -132,6 +140,8 @@ class Namespaces:
                 chance = self._chance
                 if self._is_cut or (chance is not None and chance.random() < _LOSS):
                     continue
+                if (resets := self._resets) is not None and resets.random() < _RESETS:
+                    packet = as_reset(packet)
                 delay = chance.uniform(0, _LONGEST_DELAY) if chance is not None else 0.0
                 other = self._ends[1 - self._ends.index(end)]
                 heapq.heappush(held, (now + delay, next(numbers), other, packet))
@@ -154,7 +164,7 @@ class Namespaces:
 class Proxies:
     """A TCP proxy in each direction."""
 
-    kind = "proxies: connections delayed, cut"
+    kind = "proxies: connections delayed, refused, reset"
 
     def __init__(self) -> None:
         self._proxies: list[Proxy] = []
@@ -174,6 +184,10 @@ class Proxies:
     def disturb(self, chance: random.Random) -> None:
         for proxy in self._proxies:
             proxy.delay = chance.uniform(0, _LONGEST_DELAY)
+
+    def reset(self, chance: random.Random) -> None:  # noqa: ARG002 - all of them, once
+        for proxy in self._proxies:
+            proxy.cut()
 
     def heal(self) -> None:
         for proxy in self._proxies:
@@ -196,6 +210,27 @@ def a_line() -> Iterator[Line]:
         yield line
     finally:
         line.close()
+
+
+def as_reset(packet: bytes) -> bytes:
+    """Return a TCP packet without what it carries and as the end of its connection; another packet as it is."""
+    header = (packet[0] & 15) * 4
+    if packet[0] >> 4 != _IPV4 or packet[9] != _TCP:
+        return packet
+    tcp = bytearray(packet[header : header + 20])
+    # No options, no bytes; the flag alone.
+    tcp[12], tcp[13], tcp[16:18] = 5 << 4, _RST, b"\0\0"
+    tcp[16:18] = _checksum(packet[12:20] + struct.pack(">HH", _TCP, len(tcp)) + tcp)
+    ip = bytearray(packet[:header])
+    ip[2:4], ip[10:12] = struct.pack(">H", header + len(tcp)), b"\0\0"
+    ip[10:12] = _checksum(bytes(ip))
+    return bytes(ip + tcp)
+
+
+def _checksum(data: bytes) -> bytes:
+    total = sum(struct.unpack(f">{len(data) // 2}H", data))
+    total = (total & 0xFFFF) + (total >> 16)
+    return struct.pack(">H", ~(total + (total >> 16)) & 0xFFFF)
 
 
 def _run(*command: str) -> None:

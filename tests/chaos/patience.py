@@ -39,7 +39,7 @@ class Patience:
             StalledError: Nothing moves any more.
             Exception: What ended one of the sessions.
         """
-        self._until(lambda: all(_count(site, ledger) >= count for site in self._sites))
+        self.until(lambda: all(_count(site, ledger) >= count for site in self._sites))
 
     def end_dialogs(self) -> None:
         """End every dialog where it was begun, and wait until the other side has heard of it.
@@ -52,13 +52,25 @@ class Patience:
                 "select broker.end_conversation(conversation_handle) from broker.conversation_endpoints"
                 " where is_initiator"
             )
-        remains = (
-            "select from broker.conversation_endpoints where state <> 'CD'",
-            "select from broker.transmission_queue",
-        )
-        self._until(lambda: not any(site.psql.rows(query) for site in self._sites for query in remains))
+        remains = "select from broker.conversation_endpoints where state <> 'CD'"
+        self.until(lambda: not any(site.psql.rows(remains) for site in self._sites))
+        self.until_nothing_waits()
 
-    def _until(self, condition: Callable[[], bool]) -> None:
+    def until_nothing_waits(self) -> None:
+        """Wait until both transmission queues are empty.
+
+        Raises:
+            As `wait_for`.
+        """
+        waits = "select from broker.transmission_queue"
+        self.until(lambda: not any(site.psql.rows(waits) for site in self._sites))
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for anything that the sessions bring about.
+
+        Raises:
+            As `wait_for`.
+        """
         pause, last, moved_at = threading.Event(), -1, time.monotonic()
         for site in self._sites:
             # A fault may have ended the session.

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _MOST_FAULTS_AT_ONCE = 3
 _LONGEST_FAULT = 1.5
+# Seconds for which messages are still sent after that: a server takes as long to start.
+_MARGIN = 1.0
 
 
 @dataclass
@@ -71,10 +73,10 @@ def play(
             harm = _Harm(sites, line, traffic, chance, report.faults)
             patience = Patience(sites, traffic)
             for number in range(rounds):
-                traffic.allowance = -(-each * (number + 1) // rounds)
-                harm.round()
+                allowed = -(-each * (number + 1) // rounds)
+                harm.round(allowed)
                 patience.watch = partial(watch, number + 1) if watch is not None else None
-                patience.wait_for("sent", traffic.allowance * dialogs)
+                patience.wait_for("sent", allowed * dialogs)
             patience.wait_for("received", each * dialogs)
             patience.end_dialogs()
         report.rolled_back = traffic.rolled_back
@@ -98,21 +100,25 @@ class _Harm:
         counted: Counter[str],
     ) -> None:
         self._victims = [Victim(site, line, traffic, chance) for site in sites]
+        self._traffic = traffic
         self._chance = chance
         self._counted = counted
         self._to_come: list[tuple[str, Victim]] = []
 
-    def round(self) -> None:
-        """Let some faults begin and be healed, one after another, each in a time of its own."""
+    def round(self, allowed: int) -> None:
+        """Let some faults begin and be healed, one after another, each in a time of its own, and messages pass meanwhile."""
+        chosen = [self._next() for _ in range(self._chance.randint(1, _MOST_FAULTS_AT_ONCE))]
+        before = [self._chance.uniform(0, _LONGEST_FAULT / 2) for _ in chosen]
+        after = [self._chance.uniform(0, _LONGEST_FAULT) for _ in chosen]
+        self._traffic.allow(allowed, sum(before) + sum(after) + _MARGIN)
         pause = threading.Event()
         healing: list[Callable[[], None]] = []
-        for _ in range(self._chance.randint(1, _MOST_FAULTS_AT_ONCE)):
-            name, victim = self._next()
-            pause.wait(self._chance.uniform(0, _LONGEST_FAULT / 2))
+        for (name, victim), seconds in zip(chosen, before, strict=True):
+            pause.wait(seconds)
             healing.append(FAULTS[name](victim))
             self._counted[name] += 1
-        for heal in healing:
-            pause.wait(self._chance.uniform(0, _LONGEST_FAULT))
+        for heal, seconds in zip(healing, after, strict=True):
+            pause.wait(seconds)
             heal()
 
     def _next(self) -> tuple[str, Victim]:

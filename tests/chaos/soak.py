@@ -85,7 +85,7 @@ def soak(
         for step in range(1, steps + 1):
             with Traffic(sites, dialogs, _SEED + step) as traffic:
                 patience = Patience(sites, traffic)
-                traffic.allowance = each
+                traffic.allow(each)
                 patience.wait_for("received", each * dialogs)
                 patience.end_dialogs()
             left, right = sites

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import threading
+import time
 import zlib
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 SENDERS = READERS = 2
 _BATCH = 20
 _QUEUE_IS_OFF = "S9617"
+_DIALOG_IS_OVER = ("S8426", "S8429")
 # Classes of SQLSTATE by which a session learns that its connection or its server goes.
 _LOST = ("08", "57")
 # Now and then a body that crosses in pieces.
@@ -62,25 +64,29 @@ class Traffic:
     """All the sessions of both sides.
 
     Attributes:
-        allowance: How many messages each direction of a dialog may have sent by now.
         failures: What ended a session for good: nothing should.
         rollback: By site, how likely a reader rolls back what it has received and booked.
+        quiet: Dialogs on which nothing is sent for now.
     """
 
-    def __init__(self, sites: tuple[Site, Site], dialogs: int, seed: int) -> None:
+    def __init__(
+        self, sites: tuple[Site, Site], dialogs: int, seed: int, *, survives_errors: bool = False
+    ) -> None:
         self.sites = sites
-        self.allowance = 0
+        self._allowed = (0, 0)
+        self._release = (0.0, 0.0)
         self.failures: list[BaseException] = []
         self.rollback = dict.fromkeys(NAMES, ROLLED_BACK)
         self.rolled_back = 0
+        self.quiet: set[str] = set()
+        self._survives_errors = survives_errors
         self._dialogs = dialogs
         self._seed = seed
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
 
     def __enter__(self) -> Traffic:
-        for number, site in enumerate(self.sites):
-            _begin(site, self.sites[1 - number], self._dialogs // 2)
+        self.begin(self._dialogs)
         jobs: list[Callable[[Site, int], None]] = [self._send] * SENDERS + [self._read] * READERS
         for site in self.sites:
             for place, job in enumerate(jobs):
@@ -94,6 +100,24 @@ class Traffic:
         for thread in self._threads:
             thread.join()
 
+    @property
+    def allowance(self) -> int:
+        """How many messages each direction of a dialog may have sent by now."""
+        before, after = self._allowed
+        begun, seconds = self._release
+        part = min(1.0, (time.monotonic() - begun) / seconds) if seconds else 1.0
+        return before + int((after - before) * part)
+
+    def allow(self, messages: int, seconds: float = 0.0) -> None:
+        """Let each direction of a dialog have sent so many in the end; evenly over some seconds, or at once."""
+        self._allowed = self.allowance, messages
+        self._release = time.monotonic(), seconds
+
+    def begin(self, dialogs: int) -> None:
+        """Begin so many dialogs, half of them at each side."""
+        for number, site in enumerate(self.sites):
+            _begin(site, self.sites[1 - number], dialogs // 2)
+
     def _guarded(self, job: Callable[[Site, int], None], site: Site, place: int) -> None:
         try:
             job(site, place)
@@ -106,6 +130,7 @@ class Traffic:
         survivor = Survivor(site, self._stop)
         known: dict[str, Any] = {}
         numbers: dict[str, int] = {}
+        over: set[str] = set()
 
         def look(session: Session) -> None:
             known.update(
@@ -121,20 +146,28 @@ class Traffic:
             bodies = [_body(name, first + n, chance) for n in range(count)]
             session.rows("begin")
             session.rows(_BOOK_SENT, name, first, bodies)
-            session.rows(_SEND, known[name], bodies)
+            try:
+                session.rows(_SEND, known[name], bodies)
+            except psycopg.Error as error:
+                if not self._survives_errors or error.sqlstate not in _DIALOG_IS_OVER:
+                    raise
+                session.rows("rollback")
+                over.add(name)
+                return
             session.rows("commit" if is_kept else "rollback")
             if is_kept:
                 numbers[name] = first + count
 
         survivor.run(look)
         while not self._stop.is_set():
-            due = [name for name in known if numbers[name] < self.allowance]
+            allowance = self.allowance
+            due = [name for name in known.keys() - over - self.quiet if numbers[name] < allowance]
             if not due:
                 self._stop.wait(0.05)
                 survivor.run(look)
                 continue
-            name = chance.choice(due)
-            count = min(chance.randint(1, _BATCH), self.allowance - numbers[name])
+            name = chance.choice(sorted(due))
+            count = min(chance.randint(1, _BATCH), allowance - numbers[name])
             is_kept = chance.random() >= ROLLED_BACK
             # Nobody knows whether what a crash cut off was committed: the ledger does.
             if not survivor.attempt(lambda s, n=name, c=count, k=is_kept: send(s, n, c, is_kept=k)):
