@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import psycopg
 import pytest
 from hypothesis import HealthCheck, settings
@@ -20,6 +21,10 @@ from tests.shop import DEFINITIONS, Shop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+# How long an example takes says how busy the machine is.
+hypothesis.settings.register_profile("unhurried", deadline=None)
+hypothesis.settings.load_profile("unhurried")
 
 NEWEST = 18
 MEMORY, MEMORY_BYTES = Path("/dev/shm"), 6 * 2**30

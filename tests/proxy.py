@@ -1,4 +1,4 @@
-"""A line between two sites that a test can cut: a TCP proxy that sees bytes, not frames."""
+"""A line between two sites that a test can cut: a TCP proxy that sees bytes, and frames where there is no TLS."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 _BYTES = 256 * 1024
 
@@ -26,6 +26,8 @@ class Proxy:
         delay: Seconds for which each chunk of bytes is held back.
         cuts: How often one of both happened.
         carried: How many bytes went there.
+        rewrites: Between endpoints without encryption: given each frame, with its length, and whether it goes there, it
+            returns what is passed on. None, when a connection begins: bytes pass as they are.
     """
 
     host = "127.0.0.1"
@@ -40,6 +42,7 @@ class Proxy:
         self.delay = 0.0
         self.cuts = 0
         self.carried = 0
+        self.rewrites: Callable[[bytes, bool], bytes] | None = None
         self._lines: set[_Line] = set()
         self._lock = threading.Lock()
         self._is_open = True
@@ -90,6 +93,8 @@ class _Line:
         self._near = near
         self._far = far
         self._asked = 0
+        self._has_frames = proxy.rewrites is not None
+        self._partial = {True: b"", False: b""}
 
     def start(self) -> None:
         threading.Thread(target=self._ask, daemon=True).start()
@@ -114,7 +119,7 @@ class _Line:
                     self._proxy.cuts += 1
                     break
                 self._hold_back()
-                self._far.sendall(data)
+                self._far.sendall(self._rewritten(data, True))
         self.close()
 
     def _answer(self) -> None:
@@ -125,8 +130,20 @@ class _Line:
                     self._proxy.cuts += 1
                     break
                 self._hold_back()
-                self._near.sendall(data)
+                self._near.sendall(self._rewritten(data, False))
         self.close()
+
+    def _rewritten(self, data: bytes, goes_there: bool) -> bytes:
+        if not self._has_frames:
+            return data
+        data = self._partial[goes_there] + data
+        passed = []
+        while len(data) >= 4 and len(data) >= (end := 4 + int.from_bytes(data[:4], "big")):
+            rewrites = self._proxy.rewrites
+            passed.append(data[:end] if rewrites is None else rewrites(data[:end], goes_there))
+            data = data[end:]
+        self._partial[goes_there] = data
+        return b"".join(passed)
 
     def _hold_back(self) -> None:
         if self._proxy.delay:

@@ -77,7 +77,7 @@ begin
   returning group_no into group_number;
   perform broker_private.new_endpoint(
     handle, gen_random_uuid(), true, group_number, source.service_id, source.queue_id, 2, target_service, instance_guid, 'U', null,
-    broker_private.clock() + make_interval(secs => 2147483647), true, caller
+    broker_private.clock() + make_interval(secs => 2147483647), false, caller
   );
   return true;
 end

@@ -14,7 +14,8 @@ from pybroker.workers.database import Database as Served
 from pybroker.workers.transport import arrays, faults, sender, statements
 from pybroker.workers.transport.faults import TransportError
 from pybroker.workers.transport.pace import Pace
-from pybroker.workers.transport.receiver import CLEAR, Receiver
+from pybroker.workers.transport.receiver import Receiver
+from pybroker.workers.transport.secure_dialogs import SecureDialogs
 from pybroker.workers.transport.turns import Turn, Turns
 from tests.brokers import INITIATOR_DEFINITIONS, TARGET_DEFINITIONS
 from tests.shop import ERROR
@@ -57,7 +58,9 @@ class Line:
         self.dialogs: list[int] = []
         self._database = database
         # Nothing is delivered by the worker's routes, so nothing is forwarded.
-        self._receiver = Receiver([database], cast("Forwarder", None), Clock())
+        self._receiver = Receiver(
+            [database], SecureDialogs([database], None, Clock()), cast("Forwarder", None), Clock()
+        )
         self._random = random.Random(seed)
         self._on_their_way: list[asyncio.Task[wire.Ack]] = []
         self._number = 0
@@ -87,7 +90,7 @@ class Line:
         async with self._delivering:
             if is_lost:
                 raise TransportError(faults.SEND_FAILED, "The batch was lost.")
-            ack = await self._receiver.deliver(self._database, batch, CLEAR)
+            ack = await self._receiver.deliver(self._database, batch)
             self.dialogs.append(arrays.element_count(batch.conversation_ids, arrays.UUID))
             self.arrived(ack)
         await self.answers.wait()
@@ -105,7 +108,8 @@ class Pair:
         self.line = line
         self.destination = destination
         pace = Pace(resend_after=0.01)
-        self.sender = sender.Sender(near, destination.destination_no, Clock(), pace)
+        dialogs = SecureDialogs([near], None, Clock())
+        self.sender = sender.Sender(near, destination.destination_no, dialogs, Clock(), pace=pace)
 
     async def empty(self, count: Callable[[], int]) -> None:
         """Send until nothing waits."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pybroker.workers.clock import Clock
 from pybroker.workers.database import Database
 from pybroker.workers.transport import arrays, sender, statements, wire
+from pybroker.workers.transport.secure_dialogs import SecureDialogs
 from pybroker.workers.transport.turns import Turn, Turns
 
 if TYPE_CHECKING:
@@ -134,7 +135,8 @@ def test_row_098_a_message_of_level_1_leaves_among_those_of_level_10_after_15_ba
         async with Database(shop.database.url) as database:
             async with database.connection() as connection:
                 (destination,) = await statements.transmission_work(connection)
-            only_lane = sender.Sender(database, destination.destination_no, Clock(), lanes=1)
+            dialogs = SecureDialogs([database], None, Clock())
+            only_lane = sender.Sender(database, destination.destination_no, dialogs, Clock(), lanes=1)
             await only_lane.send(destination, line)
 
     asyncio.run(send())

@@ -13,6 +13,7 @@ from pybroker.workers.transport import arrays, faults, sender, statements, wire
 from pybroker.workers.transport.faults import TransportError
 from pybroker.workers.transport.outbound import Outbound
 from pybroker.workers.transport.pace import Pace
+from pybroker.workers.transport.secure_dialogs import SecureDialogs
 from pybroker.workers.transport.turns import Turn, Turns
 from tests.brokers import INITIATOR_DEFINITIONS
 from tests.transport import FarLink, settled
@@ -171,7 +172,9 @@ def test_row_097_the_level_10_of_one_database_goes_before_all_others_of_the_work
                 served = await stack.enter_async_context(Served(database.url))
                 async with served.connection() as connection:
                     (destination,) = await statements.transmission_work(connection)
-                here = sender.Sender(served, destination.destination_no, Clock())
+                here = sender.Sender(
+                    served, destination.destination_no, SecureDialogs([served], None, Clock()), Clock()
+                )
                 sending.append(asyncio.create_task(here.send(destination, line)))
             for passed in range(len(levels) * MESSAGES):
                 await settled(partial(everybody_has_asked, passed))

@@ -20,6 +20,7 @@ from pybroker.workers.transport.outbound import Outbound
 from pybroker.workers.transport.pace import Pace
 from pybroker.workers.transport.receiver import Receiver
 from pybroker.workers.transport.router import Router
+from pybroker.workers.transport.secure_dialogs import SecureDialogs
 from pybroker.workers.transport.siblings import Siblings
 from pybroker.workers.transport.upkeep import Upkeep
 
@@ -57,7 +58,8 @@ class Transport:
         self._pace = pace or Pace()
         self._outbounds: dict[tuple[str, ...], Outbound] = {}
         forwarder = Forwarder(self._outbound_to, lambda: self._endpoint.forwarding_bytes, self._clock)
-        receiver = Receiver(databases, forwarder, self._clock)
+        dialogs = SecureDialogs(databases, key_directory, self._clock)
+        receiver = Receiver(databases, dialogs, forwarder, self._clock)
         self._presence = Presence(home, self._clock)
         connections = Connections(self._clock, WINDOW, self._presence.changed.set)
         self._presence.add(connections.tell)
@@ -67,7 +69,7 @@ class Transport:
         )
         siblings = Siblings(databases, receiver, self._clock)
         self._routers = {
-            database: Router(database, siblings, self._outbound_to, self._clock, self._pace)
+            database: Router(database, siblings, dialogs, self._outbound_to, self._clock, pace=self._pace)
             for database in databases
         }
         self._upkeep = Upkeep(

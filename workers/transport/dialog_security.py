@@ -14,6 +14,11 @@ if TYPE_CHECKING:
 # In the clear; anonymous: the target is identified; full: both are.
 Kind = Literal["N", "A", "F"]
 
+
+class UnboundError(TransportError):
+    """The far service has no remote service binding, and the dialog may not go without."""
+
+
 _NAMES = {"N": "no", "A": "anonymous", "F": "full"}
 
 
@@ -71,7 +76,7 @@ def _wanted(dialog: Dialog) -> Kind:
         case "A":
             return "A"
         case _ if dialog.is_encrypted:
-            raise TransportError(
+            raise UnboundError(
                 faults.NO_BINDING,
                 "Dialog security is not available, as there is no remote service binding for the target"
                 " service. Create one, or begin the dialog with ENCRYPTION = OFF.",

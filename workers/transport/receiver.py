@@ -16,13 +16,17 @@ from pybroker.workers.transport.faults import TransportError, line_of, number_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import Any
 
+    from psycopg import AsyncConnection
     from structlog.typing import FilteringBoundLogger
 
     from pybroker.workers.clock import Clock
     from pybroker.workers.database import Database
     from pybroker.workers.transport.forwarder import Forwarder
     from pybroker.workers.transport.link import Link
+    from pybroker.workers.transport.secure_dialogs import SecureDialogs
+    from pybroker.workers.transport.statements import Delivered
 
 # A peer pings after 15 s of silence, so one that is silent for this long is gone.
 _SILENCE_SECONDS = 60.0
@@ -30,9 +34,9 @@ _SILENCE_SECONDS = 60.0
 _REMEMBERED = 1.0
 _MOST_REMEMBERED = 10_000
 _LOCAL = ("LOCAL",)
-# Of a batch: it comes from a database of the same worker, or clear from another one.
-SIBLING = "L"
-CLEAR = "N"
+# The security of a dialog that comes from a database of the same worker, and of one that comes clear.
+_SIBLING = "L"
+_CLEAR = "N"
 
 logger: FilteringBoundLogger = structlog.get_logger()
 
@@ -40,15 +44,19 @@ logger: FilteringBoundLogger = structlog.get_logger()
 class Receiver:
     """Takes batches from accepted links and delivers them into the databases of this worker."""
 
-    def __init__(self, databases: Sequence[Database], forwarder: Forwarder, clock: Clock) -> None:
+    def __init__(
+        self, databases: Sequence[Database], dialogs: SecureDialogs, forwarder: Forwarder, clock: Clock
+    ) -> None:
         """Prepare.
 
         Args:
             databases: all that the worker serves; the first is its home, which has its routes.
+            dialogs: opens what far brokers have sealed.
             forwarder: passes on what is for another worker.
             clock: says how long a route is remembered.
         """
         self._databases = databases
+        self._dialogs = dialogs
         self._forwarder = forwarder
         self._clock = clock
         self._routes: dict[tuple[str, bytes | None], tuple[float, tuple[str, ...]]] = {}
@@ -134,28 +142,26 @@ class Receiver:
             raise _not_taken(error) from error
         if database is None:
             return await self._forwarder.relay(batch, addresses)
-        return await self.deliver(database, batch, CLEAR)
+        return await self.deliver(database, batch)
 
-    async def deliver(self, database: Database, batch: wire.Batch, security: str) -> wire.Ack:
+    async def deliver(self, database: Database, batch: wire.Batch, *, is_sibling: bool = False) -> wire.Ack:
         """Store a batch in a database of this worker, and return what became of it.
 
         Args:
             database: where to.
             batch: what arrived.
-            security: how its dialogs are secured.
+            is_sibling: whether it comes from a database of the same worker.
 
         Raises:
             TransportError: Nothing of it was stored.
         """
         try:
-            securities = statements.Securities.of_all(
-                security, arrays.element_count(batch.conversation_ids, arrays.UUID)
-            )
             async with self._dispatcher.delivery(database), database.connection() as connection:
-                if isinstance(batch, wire.Fragment):
-                    delivered = await statements.deliver_piece(connection, batch, securities)
-                else:
-                    delivered = await statements.deliver(connection, batch, securities)
+                if batch.envelopes and not is_sibling:
+                    return await self._open_and_deliver(connection, database, batch)
+                kind = _SIBLING if is_sibling else _CLEAR
+                count = arrays.element_count(batch.conversation_ids, arrays.UUID)
+                delivered = await _deliver(connection, batch, statements.Securities.of_all(kind, count))
                 broker = await statements.broker_instance(connection)
         except psycopg.Error as error:
             raise _not_taken(error) from error
@@ -170,6 +176,20 @@ class Receiver:
             delivered.fault_is_final,
             delivered.stored_bytes,
         )
+
+    async def _open_and_deliver(
+        self, connection: AsyncConnection[Any], database: Database, batch: wire.Batch
+    ) -> wire.Ack:
+        opened = await self._dialogs.open(connection, database, batch)
+        delivered = None
+        if opened.batch is not None:
+            securities = statements.Securities(
+                arrays.from_texts(opened.kinds),
+                arrays.from_texts(opened.far_users),
+                arrays.from_elements(opened.session_keys, arrays.BYTEA),
+            )
+            delivered = await _deliver(connection, opened.batch, securities)
+        return opened.answer(batch.number, await statements.broker_instance(connection), delivered)
 
     def drop_stale(self) -> None:
         """Drop the batches that no delivery has picked up for long; their senders send them again."""
@@ -242,6 +262,14 @@ async def _follow(before_it: asyncio.Task[bool]) -> None:
     await asyncio.wait((before_it,))
     if before_it.cancelled() or not before_it.result():
         raise TransportError(faults.NOT_TRANSMITTED, "The batch before it was not taken.")
+
+
+async def _deliver(
+    connection: AsyncConnection[Any], batch: wire.Batch, securities: statements.Securities
+) -> Delivered:
+    if isinstance(batch, wire.Fragment):
+        return await statements.deliver_piece(connection, batch, securities)
+    return await statements.deliver(connection, batch, securities)
 
 
 def _log_accident(address: str, error: Exception) -> None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pybroker.workers.database import Database
     from pybroker.workers.transport.carrier import Carrier
     from pybroker.workers.transport.outbound import Outbound
+    from pybroker.workers.transport.secure_dialogs import SecureDialogs
     from pybroker.workers.transport.siblings import Sibling, Siblings
     from pybroker.workers.transport.statements import Destination
 
@@ -47,8 +48,10 @@ class Router:
         self,
         database: Database,
         siblings: Siblings,
+        dialogs: SecureDialogs,
         outbound_to: Callable[[tuple[str, ...]], Outbound],
         clock: Clock,
+        *,
         pace: Pace | None = None,
     ) -> None:
         """Prepare.
@@ -56,12 +59,14 @@ class Router:
         Args:
             database: the database to look at.
             siblings: the worker's databases.
+            dialogs: secures what leaves for another worker.
             outbound_to: returns the shared connection to an address (and its mirror).
             clock: paces the looks.
             pace: what an operator has set.
         """
         self._database = database
         self._siblings = siblings
+        self._dialogs = dialogs
         self._outbound_to = outbound_to
         self._clock = clock
         self._pace = pace or Pace()
@@ -125,7 +130,9 @@ class Router:
             return
         sender = self._senders.get(number)
         if sender is None:
-            sender = self._senders[number] = Sender(self._database, number, self._clock, self._pace)
+            sender = self._senders[number] = Sender(
+                self._database, number, self._dialogs, self._clock, pace=self._pace
+            )
         if not self._database.greeting.is_broker_enabled:
             # The views say why by themselves.
             return

@@ -156,7 +156,7 @@ class Sealer:
                     plans.held.append((dialog.endpoint_no, None))
                     continue
             plans.plans.append(plan)
-            if dialog.established is None and dialog.is_initiator:
+            if dialog.established is None:
                 plans.pins.append((dialog.endpoint_no, plan.kind, plan.master_key))
         return plans
 

@@ -19,12 +19,13 @@ import structlog
 from pybroker.workers.clock import Backoff
 from pybroker.workers.transport import arrays, faults, statements, wire
 from pybroker.workers.transport.faults import TransportError, line_of
+from pybroker.workers.transport.held import HeldDialogs
 from pybroker.workers.transport.in_flight import InFlight
 from pybroker.workers.transport.outbound import FIRST_PAUSE, LONGEST_PAUSE
 from pybroker.workers.transport.pace import Pace, Resends
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Awaitable, Coroutine
     from types import TracebackType
 
     from psycopg import AsyncConnection
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from pybroker.workers.clock import Clock
     from pybroker.workers.database import Database
     from pybroker.workers.transport.carrier import Carrier
+    from pybroker.workers.transport.sealing import Plans, Sealed
+    from pybroker.workers.transport.secure_dialogs import SecureDialogs
     from pybroker.workers.transport.statements import Destination, Taken
 
 LANES = 4
@@ -142,6 +145,22 @@ class _Lane:
         return has_moved
 
 
+class _Found(NamedTuple):
+    """A batch that may leave, the broker that it comes from, and how it is secured."""
+
+    batch: Taken
+    from_broker: UUID
+    plans: Plans | None
+
+
+class _Sent(NamedTuple):
+    """A batch on its way."""
+
+    batch: Taken
+    sealed: Sealed | None
+    answer: asyncio.Task[wire.Ack]
+
+
 class Sender:
     """Sends to one destination of one database."""
 
@@ -149,7 +168,9 @@ class Sender:
         self,
         database: Database,
         destination_no: int,
+        dialogs: SecureDialogs,
         clock: Clock,
+        *,
         pace: Pace | None = None,
         lanes: int = LANES,
     ) -> None:
@@ -158,12 +179,14 @@ class Sender:
         Args:
             database: where the messages wait.
             destination_no: the destination's number there.
+            dialogs: secures what leaves for another worker.
             clock: says when the next attempt is due.
             pace: how long what was not acknowledged waits before it is sent again.
             lanes: batches in flight at once while there is much to send.
         """
         self._database = database
         self._destination_no = destination_no
+        self._dialogs = dialogs
         self._clock = clock
         self._lanes = lanes
         self._backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
@@ -177,6 +200,7 @@ class Sender:
         # Dialogs that have a large message to send, and those of them that are sending it now.
         self._large: set[int] = set()
         self._crossing: dict[int, asyncio.Task[None]] = {}
+        self._held = HeldDialogs(database.name, clock)
         # By dialog: of which message the far broker has how many bytes.
         self._stored: dict[int, tuple[int, int]] = {}
 
@@ -256,7 +280,7 @@ class Sender:
                     if self._large or self._crossing:
                         await self._clock.sleep(_GLANCE_SECONDS)
                         continue
-                    if self._resends.waiting() or not has_sent:
+                    if self._resends.waiting() or self._held.endpoints() or not has_sent:
                         # Only dialogs wait that are not due, or that the far side has ended; what comes for
                         # others waits a moment at most.
                         self._due = self._clock.monotonic() + FIRST_PAUSE
@@ -308,19 +332,21 @@ class Sender:
         found = await self._take(carrier, lane, by_age=by_age)
         if found is None:
             return None
-        turn = await carrier.ask(found[0].level)
+        turn = await carrier.ask(found.batch.level)
         try:
             # What honours no priorities has nothing that could go before this.
-            while not await turn.given(None if found[0].level is None else _LOOK_AGAIN_SECONDS):
+            while not await turn.given(None if found.batch.level is None else _LOOK_AGAIN_SECONDS):
                 found = await self._take(carrier, lane, by_age=by_age)
                 if found is None:
                     turn.end()
                     return None
-                turn.level = found[0].level or turn.level
+                turn.level = found.batch.level or turn.level
+            ready = found
+            sealed = self._dialogs.seal(self._database, ready.batch, ready.plans, ready.from_broker)
         except BaseException:
             turn.end()
             raise
-        taken, from_broker = found
+        taken = ready.batch
         fresh = [
             endpoint
             for endpoint in arrays.to_integers(taken.endpoint_nos, arrays.BIGINT)
@@ -332,38 +358,61 @@ class Sender:
             # follows on a dialog in flight changes nothing of its schedule.
             self._resends.sent(fresh)
             after, lane.last_batch = lane.last_batch, number
-            return _batch(number, from_broker, destination, taken, after)
+            return _batch(number, destination, ready, sealed=sealed, after=after)
 
         answer = await carrier.post(turn, batch)
         ends = lane.in_flight.add(taken)
-        lane.add(self._settle_in_order(taken, answer, lane.newest, lane.in_flight, ends))
+        lane.add(self._settle_in_order(_Sent(taken, sealed, answer), lane.newest, lane.in_flight, ends))
         is_full = len(taken.kinds) * 2 >= MAXIMUM_MESSAGES or len(taken.bodies) * 2 >= MAXIMUM_BYTES
         return _Posted(is_full, len(ends))
 
-    async def _take(self, carrier: Carrier, lane: _Lane, *, by_age: bool) -> tuple[Taken, UUID] | None:
-        """Return the next batch of a lane with the broker that it comes from, or None if nothing waits."""
+    async def _take(self, carrier: Carrier, lane: _Lane, *, by_age: bool) -> _Found | None:
+        """Return the next batch of a lane, or None if nothing waits."""
         in_flight = lane.in_flight
         waiting = [endpoint for endpoint in self._resends.waiting() if endpoint not in in_flight]
+        while True:
+            found, has_held = await self._take_secured(carrier, lane, waiting, by_age=by_age)
+            # Behind dialogs that can't be secured there may be others.
+            if not has_held:
+                return found
+
+    async def _take_secured(
+        self, carrier: Carrier, lane: _Lane, waiting: list[int], *, by_age: bool
+    ) -> tuple[_Found | None, bool]:
+        """Return the next batch of a lane; or none, and whether dialogs are held from now on instead."""
+        in_flight = lane.in_flight
         async with self._database.connection() as connection:
             taken, large = await statements.take_small(
                 connection,
                 self._destination_no,
                 (lane.number, lane.lanes),
                 (MAXIMUM_MESSAGES, MAXIMUM_BYTES, PIECE_BYTES),
-                [*waiting, *self._crossing, *in_flight.broken()],
+                [*waiting, *self._crossing, *in_flight.broken(), *self._held.endpoints()],
                 by_age=by_age,
                 in_flight=in_flight.columns(),
             )
             self._large.update(large)
             if taken is None:
-                return None
-            await _note_security(connection, carrier, taken)
-            return taken, await statements.broker_instance(connection)
+                return None, False
+            plans = await self._plan(connection, carrier, taken)
+            if plans is not None and plans.held:
+                await self._hold(connection, plans)
+                return None, True
+            return _Found(taken, await statements.broker_instance(connection), plans), False
+
+    async def _plan(self, connection: AsyncConnection[Any], carrier: Carrier, taken: Taken) -> Plans | None:
+        """Decide how a batch leaves; None if in the clear, as all does that stays within the worker."""
+        return None if carrier.is_sibling else await self._dialogs.plan(connection, self._database, taken)
+
+    async def _hold(self, connection: AsyncConnection[Any], plans: Plans) -> None:
+        if await self._held.hold(connection, plans.held) and self._has_status:
+            # What was wrong with the connection is not what they wait for.
+            await statements.set_destination_status(connection, self._destination_no, None)
+            self._status, self._has_status = None, False
 
     async def _settle_in_order(
         self,
-        taken: Taken,
-        answer: asyncio.Task[wire.Ack],
+        sent: _Sent,
         before_it: asyncio.Task[bool] | None,
         in_flight: InFlight,
         ends: dict[int, int],
@@ -371,10 +420,10 @@ class Sender:
         """Wait for the answer to a batch, and for all before it; note what became of it."""
         acknowledged: dict[int, int] = {}
         try:
-            ack = await answer
+            ack = await _proven(sent.answer, sent.sealed)
             if before_it is not None:
                 await asyncio.wait((before_it,))
-            settled = await self._settle(taken, ack)
+            settled = await self._settle(sent.batch, ack)
             acknowledged = settled.next_numbers
         finally:
             in_flight.settle(ends, acknowledged)
@@ -442,15 +491,20 @@ class Sender:
             )
             if piece is None:
                 return False
-            await _note_security(connection, carrier, piece.taken)
-            from_broker = await statements.broker_instance(connection)
+            plans = await self._plan(connection, carrier, piece.taken)
+            if plans is not None and plans.held:
+                await self._hold(connection, plans)
+                return False
+            found = _Found(piece.taken, await statements.broker_instance(connection), plans)
+        place = piece.piece_at, piece.total_bytes
+        sealed = self._dialogs.seal(self._database, piece.taken, plans, found.from_broker, place)
 
         def fragment(number: int) -> wire.Fragment:
             self._resends.sent([endpoint])
-            batch = msgspec.structs.asdict(_batch(number, from_broker, destination, piece.taken))
+            batch = msgspec.structs.asdict(_batch(number, destination, found, sealed=sealed))
             return wire.Fragment(**batch, piece_at=piece.piece_at, total_bytes=piece.total_bytes)
 
-        ack = await carrier.exchange(fragment, piece.taken.level)
+        ack = await _proven(carrier.exchange(fragment, piece.taken.level), sealed)
         self._stored.pop(endpoint, None)
         if (await self._settle(piece.taken, ack)).has_moved:
             self._backoff.reset()
@@ -469,7 +523,7 @@ class Sender:
         try:
             acknowledged, failed, waiting = _sort_out(taken, ack)
         except arrays.ArrayError as error:
-            raise TransportError(faults.CORRUPTED, f"A corrupted answer was received: {error}.") from error
+            raise _corrupted(error) from error
         async with self._database.connection() as connection:
             moved = 0
             if acknowledged:
@@ -501,25 +555,10 @@ class Sender:
         )
 
 
-async def _note_security(connection: AsyncConnection[Any], carrier: Carrier, taken: Taken) -> None:
-    """Pin how the dialogs are secured that go over the network for the first time."""
-    if carrier.is_sibling or not arrays.has_nulls(taken.established):
-        return
-    fresh = [
-        endpoint
-        for endpoint, kind in zip(
-            arrays.to_integers(taken.endpoint_nos, arrays.BIGINT),
-            arrays.to_texts(taken.established),
-            strict=True,
-        )
-        if kind is None
-    ]
-    await statements.note_dialog_security(connection, fresh, ["N"] * len(fresh))
-
-
 def _batch(
-    number: int, from_broker: UUID, destination: Destination, taken: Taken, after: int | None = None
+    number: int, destination: Destination, found: _Found, *, sealed: Sealed | None, after: int | None = None
 ) -> wire.Batch:
+    taken, from_broker, _ = found
     return wire.Batch(
         number=number,
         from_broker=from_broker.bytes,
@@ -538,9 +577,26 @@ def _batch(
         type_index=taken.type_index,
         sequence_numbers=taken.sequence_numbers,
         kinds=taken.kinds,
-        bodies=taken.bodies,
+        bodies=taken.bodies if sealed is None else sealed.bodies,
+        envelopes=b"" if sealed is None else sealed.envelopes,
+        key_exchanges=[] if sealed is None else sealed.key_exchanges,
         after=after,
     )
+
+
+async def _proven(answer: Awaitable[wire.Ack], sealed: Sealed | None) -> wire.Ack:
+    """Return what of an answer is the far broker's own, where dialogs are sealed."""
+    ack = await answer
+    if sealed is None:
+        return ack
+    try:
+        return sealed.proven(ack)
+    except arrays.ArrayError as error:
+        raise _corrupted(error) from error
+
+
+def _corrupted(error: arrays.ArrayError) -> TransportError:
+    return TransportError(faults.CORRUPTED, f"A corrupted answer was received: {error}.")
 
 
 def _sort_out(

@@ -14,7 +14,6 @@ import structlog
 
 from pybroker.workers.transport import faults, statements
 from pybroker.workers.transport.faults import TransportError, line_of
-from pybroker.workers.transport.receiver import SIBLING
 from pybroker.workers.transport.turns import DEFAULT_LEVEL, Turns
 
 if TYPE_CHECKING:
@@ -89,7 +88,7 @@ class Sibling:
         Raises:
             TransportError: Nothing of it was stored; send it again.
         """
-        return await self._receiver.deliver(self._database, batch(1), SIBLING)
+        return await self._receiver.deliver(self._database, batch(1), is_sibling=True)
 
 
 class Siblings:

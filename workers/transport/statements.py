@@ -345,11 +345,15 @@ def _securities(securities: Securities) -> tuple[BinaryArray, ...]:
 
 
 async def note_dialog_security(
-    connection: AsyncConnection[Any], endpoint_nos: list[int], kinds: list[str]
+    connection: AsyncConnection[Any],
+    endpoint_nos: list[int],
+    kinds: list[str],
+    session_keys: list[bytes | None],
 ) -> None:
     """Pin how dialogs are secured that go over the network for the first time."""
     await connection.execute(
-        "select broker_private.note_dialog_security(%s::bigint[], %s::text[])", (endpoint_nos, kinds)
+        "select broker_private.note_dialog_security(%s::bigint[], %s::text[], %s::bytea[])",
+        (endpoint_nos, kinds, session_keys),
     )
 
 
@@ -389,6 +393,11 @@ async def set_dialog_statuses(
     await connection.execute(
         "select broker_private.set_dialog_statuses(%s::bigint[], %s::text[])", (endpoint_nos, texts)
     )
+
+
+async def hold_unbound(connection: AsyncConnection[Any], endpoint_nos: list[int]) -> None:
+    """Say that these dialogs wait for a remote service binding, and ask for one where that is possible."""
+    await connection.execute("select broker_private.hold_unbound(%s::bigint[])", (endpoint_nos,))
 
 
 async def set_destination_status(
