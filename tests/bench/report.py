@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from tests.bench.results import STEADY, verdicts
-from tests.bench.scenarios import BODY_BYTES
+from tests.bench.scenarios import BODY_BYTES, TARGETS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -181,7 +181,6 @@ def _label(line: Line) -> str:
 
 def _ratio_plot(lines: Sequence[Line]) -> str:
     shown = [line for line in lines if line.ratios][::-1]
-    musts = {found.target.line: found.target for found in verdicts(lines)}
     figure, axes = _canvas(len(shown))
     middles = [median(line.ratios) for line in shown]
     spreads = [
@@ -196,9 +195,10 @@ def _ratio_plot(lines: Sequence[Line]) -> str:
         color=[colours.get(line.part, "#0969da") for line in shown],
         error_kw={"elinewidth": 1, "ecolor": "#57606a"},
     )
-    for place, line in enumerate(shown):
-        target = musts.get(line.key)
-        if target is not None and (target.of is None or target.of[0] == line.base):
+    places = {line.key: place for place, line in enumerate(shown)}
+    for target in TARGETS:
+        place = places.get(target.line)
+        if place is not None and (target.of is None or target.of[0] == shown[place].base):
             axes.plot([target.must] * 2, [place - 0.45, place + 0.45], color="#a40e26", linewidth=2)
     axes.set_xlabel(
         "part of the base's rate, same rounds; red: what is demanded; lines: worst and best round"
