@@ -104,8 +104,8 @@ select broker.create_service(
   contracts => array['//www.develop.com/DMBrokerage/EnterTrade']
 );
 
--- Dialogs from another worker come as public.
-select broker.grant('SEND', 'SERVICE', '//www.develop.com/DMBrokerage/TradeEntryService', 'public');
+-- Who proves with the trader's certificate that he is Trader1 may begin dialogs, and nobody else.
+select broker.grant('SEND', 'SERVICE', '//www.develop.com/DMBrokerage/TradeEntryService', 'Trader1');
 
 -- What the demo's table shows of this side. A target's endpoint stays CLOSED for half an hour after its conversation is over,
 -- so that a message that is sent again opens no second one: with the open ones it counts the orders delivered.

@@ -20,7 +20,7 @@ class Side:
     """A side of the play.
 
     Attributes:
-        name: its database's, and its worker's certificate's.
+        name: its database's, its certificate's, and that by which the far side knows it.
         scripts: what defines it, in this order.
         route: the name of the route to the far side.
         far_name: the far side's name.

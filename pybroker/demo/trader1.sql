@@ -80,6 +80,13 @@ select broker.create_service(
   'enterTrade', 'tradeAckQueue', contracts => array['//www.develop.com/DMBrokerage/EnterTrade']
 );
 
+-- Dialogs to the brokerage's service are encrypted for the user DMBrokerage, whose certificate transport.sql registers.
+select broker.create_remote_service_binding(
+  'TradeEntryBinding',
+  to_service => '//www.develop.com/DMBrokerage/TradeEntryService',
+  user_name => 'DMBrokerage'
+);
+
 -- Listings 15-12 and 15-14: begin a dialog and send the order. The order and its message commit together or not at all.
 create function public.enter_order(order_id text, symbol text, shares integer, price numeric)
 returns uuid
@@ -91,8 +98,7 @@ begin
   dialog := broker.begin_dialog(
     from_service => 'enterTrade',
     to_service => '//www.develop.com/DMBrokerage/TradeEntryService',
-    contract => '//www.develop.com/DMBrokerage/EnterTrade',
-    encryption => false
+    contract => '//www.develop.com/DMBrokerage/EnterTrade'
   );
   insert into public.orders (order_id, symbol, shares, price, conversation_handle)
   values (order_id, symbol, shares, price, dialog);

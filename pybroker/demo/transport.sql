@@ -1,8 +1,9 @@
 -- How this database's worker is reached, whom it lets in, and where the far service is. Run once on each side.
 
--- Listings 15-20 and 15-21, in their end only: each worker has a certificate, and knows the other's public one. The private
--- key of the first stays in the worker's key directory.
-select broker.create_certificate(%(own_name)s, %(own_certificate)s, user_name => %(own_name)s);
+-- Listings 15-20 and 15-21, in their end only: each side has a certificate, and knows the other's public one. The private
+-- key of the first stays in the worker's key directory. One certificate serves the worker, which connects with it, and
+-- the owner of the service, whose dialogs it secures.
+select broker.create_certificate(%(own_name)s, %(own_certificate)s, user_name => current_user);
 select broker.create_certificate(%(far_name)s, %(far_certificate)s, user_name => %(far_name)s);
 
 -- The chapter sets the port with sp_configure, as its beta had no syntax for endpoints yet.
