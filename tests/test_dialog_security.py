@@ -130,6 +130,8 @@ def taken(sender: Side, far: Side, conversations: Sequence[Conversation]) -> Tak
         texts([c.mode if c.from_initiator and c.mode in "AF" else None for c in conversations]),
         texts([c.established for c in conversations]),
         arrays.from_elements([c.kept for c in conversations], arrays.BYTEA),
+        arrays.from_integers([c.first for c in conversations], arrays.BIGINT),
+        arrays.from_elements([number.to_bytes(8, "big") for _, number, _ in messages], arrays.TIMESTAMPTZ),
     )
 
 

@@ -36,6 +36,8 @@ def batch(**changes: Any) -> wire.Batch:
         "sequence_numbers": arrays.from_integers([0, 4, 1], arrays.BIGINT),
         "kinds": "MME",
         "bodies": arrays.from_elements([b"one", b"\0" * 100_000, None], arrays.BYTEA),
+        "acknowledged": arrays.from_integers([0, 4], arrays.BIGINT),
+        "sent_at": arrays.from_elements([bytes(8)] * 3, arrays.TIMESTAMPTZ),
     }
     return wire.Batch(**{**fields, **changes})
 

@@ -520,7 +520,9 @@ create table broker_private.sequence_counters (
   epoch bigint not null,
   next_number bigint not null,
   -- of kind I: the far broker is known to have the acknowledgement of the dialog's first message, so it never sends that again
-  is_confirmed boolean not null default false
+  is_confirmed boolean not null default false,
+  -- of kind I: when the far side sent the last message that was taken, by its own clock; it tells that message from another of the same number
+  sent_at timestamp with time zone
 ) with (fillfactor = 50);
 create index sequence_counters_newest on broker_private.sequence_counters (endpoint_no, kind, epoch desc);
 
@@ -640,6 +642,7 @@ create table broker_private.early_messages (
   size bigint not null,
   is_whole boolean not null default true,
   stored_bytes bigint,
+  sent_at timestamp with time zone,
   body bytea,
   primary key (endpoint_no, sequence_number)
 );

@@ -57,8 +57,8 @@ begin
         select x.endpoint_no from broker_private.endpoints x where x.local_end is null order by x.endpoint_no
       loop
         select x.* into e from broker_private.endpoints x where x.endpoint_no = endpoint;
-        perform broker_private.put_broker_error(endpoint, 9719, 'The database for this conversation endpoint is attached or restored.');
-        perform broker_private.tell_far_side(e, -9720, 'The database for the remote conversation endpoint is attached or restored.');
+        perform broker_private.put_broker_error(endpoint, 9719, broker_private.fault_text(row(9719, null)::broker_private.fault));
+        perform broker_private.tell_far_side(e, -9720, broker_private.fault_text(row(9720, null)::broker_private.fault));
       end loop;
       perform broker_private.enable_broker();
       perform broker_private.deliver_dialog(w.endpoint_no) from broker_private.local_dialogs_waiting() w;

@@ -6,6 +6,8 @@
 -- END CONVERSATION WITH ERROR is dropping these rows now, or has dropped them, the count is not right and the dialog is left alone:
 -- what is still there is sent again, and the far broker drops what it knows. Only an Error needs no right count: the far
 -- broker takes it whatever its number, as nothing comes after it.
+-- A counter that another session has moved since this statement began can't be moved by it, as its new version is not visible: then nothing of
+-- the dialog is removed either.
 -- Locks: the rows, skipping those that somebody is dropping; the counters. Never the endpoint's row or its group: a session that sends may hold them for long.
 create or replace function broker_private.acknowledge(
   far_broker uuid, endpoint_nos bigint[], next_numbers bigint[], row_ids bigint[]
@@ -64,20 +66,21 @@ begin
     set next_number = n.next_number + c.messages, epoch = (n.next_number + c.messages) >> 7
     from complete c
     where n.ctid = c.location
+    returning c.endpoint_no, c.is_end
   ),
   known as (
     insert into broker_private.far_events (endpoint_no, event, far_broker_instance)
-    select c.endpoint_no, 'B', acknowledge.far_broker from complete c
+    select c.endpoint_no, 'B', acknowledge.far_broker from moved c
     union all
-    select c.endpoint_no, 'A', null from complete c where c.is_end
+    select c.endpoint_no, 'A', null from moved c where c.is_end
     on conflict do nothing
   ),
   cleared as (
-    delete from broker_private.transmission_status s using complete c where s.endpoint_no = c.endpoint_no
+    delete from broker_private.transmission_status s using moved c where s.endpoint_no = c.endpoint_no
   ),
   gone as (
     delete from broker_private.transmission_messages m
-    where m.ctid = any (array(select s.location from sent s join complete c on c.endpoint_no = s.endpoint_no))
+    where m.ctid = any (array(select s.location from sent s join moved c on c.endpoint_no = s.endpoint_no))
     returning 1
   )
   select count(*) into removed from gone;

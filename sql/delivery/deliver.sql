@@ -8,13 +8,16 @@
 -- What another broker sends than the one that the dialog is with already is refused (8495), and what comes with another security than the dialog's (9736): of
 -- each dialog L from the same worker, N clear, A anonymous, F full, with the user whose certificate signed; for A the key that is to be kept. What arrives for a side that has ended, or that has refused a message, is acknowledged and dropped. What a worker must look at, and what
 -- comes after it on its dialog, is stored as incomplete.
+-- acknowledged: for each dialog, the number up to which its sender has an acknowledgement. sent_at: of each message. By both a database is found that
+-- has gone back to an earlier state (torn_dialogs); its dialogs end in an Error on both sides. Null: not looked at.
 -- Locks: the counter of each dialog, in the order of their endpoints; no endpoint, no group: an arrival waits for no reader.
 -- Plan: endpoints by conversation and side; counters, contract messages by key; no scan.
 create or replace function broker_private.deliver(
   from_broker uuid, conversation_ids uuid[], from_initiator boolean[], from_services text[], to_services text[], to_brokers uuid[],
   contracts text[], expirations timestamp with time zone[], encrypted boolean[], type_names text[], dialog_index integer[],
   type_index integer[], sequence_numbers bigint[], kinds text, bodies bytea[],
-  security_kinds text[], far_users text[], session_keys bytea[],
+  security_kinds text[], far_users text[], session_keys bytea[], acknowledged bigint[] default null,
+  sent_at timestamp with time zone[] default null,
   out next_numbers bigint[], out fault_codes integer[], out fault_texts text[], out fault_is_final boolean[]
 )
 returns record
@@ -30,6 +33,7 @@ declare
   endpoint_nos bigint[];
   missing integer;
   made bigint[];
+  is_doubtful boolean;
   unpinned integer[];
   answered bigint[];
   answer record;
@@ -88,7 +92,7 @@ begin
         from unnest(deliver.dialog_index, deliver.sequence_numbers) with ordinality as m (dialog, number, place)
         where m.dialog = missing and (m.number = 0 or substr(deliver.kinds, m.place::integer, 1) = 'M')
       ),
-      security_kinds[missing], far_users[missing], session_keys[missing]
+      security_kinds[missing], far_users[missing], session_keys[missing], acknowledged[missing]
     ) a;
     -- 0 is no endpoint: its messages find nothing to lie on.
     endpoint_nos[missing] := coalesce(answer.endpoint_no, 0);
@@ -99,15 +103,38 @@ begin
     missing := array_position(endpoint_nos, null);
   end loop;
 
-  perform
-  from (select distinct u.endpoint_no from unnest(endpoint_nos) as u (endpoint_no) order by u.endpoint_no) d
+  -- What the sender knows to have arrived is what is expected here, unless an acknowledgement was lost.
+  select bool_or(c.next_number <> d.acknowledged) into is_doubtful
+  from (
+    select u.endpoint_no, max(u.acknowledged) as acknowledged
+    from unnest(endpoint_nos, deliver.acknowledged) as u (endpoint_no, acknowledged)
+    group by u.endpoint_no
+    order by u.endpoint_no
+  ) d
   cross join lateral (
-    select from broker_private.sequence_counters n
+    select n.next_number from broker_private.sequence_counters n
     where n.endpoint_no = d.endpoint_no and n.kind = 'I'
     order by n.epoch desc
     limit 1
     for update
   ) c;
+  if is_doubtful then
+    for answer in
+      select t.place, t.own_code, t.far_code
+      from broker_private.torn_dialogs(
+        endpoint_nos, deliver.acknowledged, deliver.dialog_index, deliver.sequence_numbers, deliver.kinds, deliver.sent_at
+      ) t
+    loop
+      perform broker_private.put_broker_error(
+        endpoint_nos[answer.place], answer.own_code, broker_private.fault_text(row(answer.own_code, null)::broker_private.fault)
+      );
+      endpoint_nos[answer.place] := 0;
+      fault_codes[answer.place] := -answer.far_code;
+      fault_texts[answer.place] := broker_private.fault_text(row(answer.far_code, null)::broker_private.fault);
+      fault_is_final[answer.place] := true;
+    end loop;
+  end if;
+  sent_at := coalesce(sent_at, array_fill(null::timestamp with time zone, array[cardinality(sequence_numbers)]));
 
   if exists (select from broker_private.early_messages h where h.endpoint_no = any (endpoint_nos) and h.is_whole) then
     early := broker_private.take_early(endpoint_nos, deliver.dialog_index, deliver.sequence_numbers, deliver.kinds);
@@ -117,14 +144,15 @@ begin
     sequence_numbers := sequence_numbers || early.early_numbers;
     kinds := kinds || coalesce(early.early_kinds, '');
     bodies := bodies || early.early_bodies;
+    sent_at := sent_at || early.early_sent_at;
   end if;
 
   with arrived as materialized (
     select
-      endpoint_nos[m.dialog] as endpoint_no, m.dialog, m.number, m.place, m.body, deliver.type_names[m.type_index] as type_name,
-      substr(deliver.kinds, m.place::integer, 1) as kind
-    from unnest(deliver.dialog_index, deliver.type_index, deliver.sequence_numbers, deliver.bodies)
-      with ordinality as m (dialog, type_index, number, body, place)
+      endpoint_nos[m.dialog] as endpoint_no, m.dialog, m.number, m.place, m.body, m.sent_at,
+      deliver.type_names[m.type_index] as type_name, substr(deliver.kinds, m.place::integer, 1) as kind
+    from unnest(deliver.dialog_index, deliver.type_index, deliver.sequence_numbers, deliver.bodies, deliver.sent_at)
+      with ordinality as m (dialog, type_index, number, body, sent_at, place)
   ),
   sides as materialized (
     select
@@ -146,7 +174,7 @@ begin
   ),
   expected as materialized (
     select
-      a.endpoint_no, a.dialog, a.number, a.place, a.body, a.kind, a.type_name, s.group_no, s.queue_id, s.precedence, s.is_open,
+      a.endpoint_no, a.dialog, a.number, a.place, a.body, a.sent_at, a.kind, a.type_name, s.group_no, s.queue_id, s.precedence, s.is_open,
       s.is_waiting, k.validation, k.schema_collection_id,
       s.is_open and k.validation <> 'N' as is_judged,
       case when s.is_open and k.validation <> 'N' then broker_private.is_valid_body(k.validation, coalesce(a.body, '')) end as is_valid,
@@ -212,10 +240,12 @@ begin
   ),
   moved as (
     update broker_private.sequence_counters n
-    set next_number = m.next_number, epoch = m.next_number >> 7, is_confirmed = n.is_confirmed or m.is_confirmed
+    set
+      next_number = m.next_number, epoch = m.next_number >> 7, is_confirmed = n.is_confirmed or m.is_confirmed, sent_at = m.sent_at
     from (
       -- A batch has a dialog's messages from the first on that its sender knows no acknowledgement of.
-      select s.location, max(j.number) + 1 as next_number, bool_and(f.endpoint_no is null) as is_confirmed
+      select s.location, max(j.number) + 1 as next_number, bool_and(f.endpoint_no is null) as is_confirmed,
+        (array_agg(j.sent_at order by j.number desc))[1] as sent_at
       from judged j
       join sides s on s.endpoint_no = j.endpoint_no
       left join firsts f on f.endpoint_no = j.endpoint_no
@@ -254,7 +284,7 @@ begin
     perform broker_private.wake_sleepers(u.queue_id) from unnest(sleepers_queues) as u (queue_id);
   end if;
   if has_gap is not null then
-    perform broker_private.hold_early(endpoint_nos, has_gap, dialog_index, type_names, type_index, sequence_numbers, kinds, bodies);
+    perform broker_private.hold_early(endpoint_nos, has_gap, dialog_index, type_names, type_index, sequence_numbers, kinds, bodies, sent_at);
   end if;
 
   -- A dialog that was made for a first message which could not be taken: nobody has seen it, and the message may come again.

@@ -7,7 +7,8 @@ create or replace function broker_private.deliver_piece(
   from_broker uuid, conversation_ids uuid[], from_initiator boolean[], from_services text[], to_services text[], to_brokers uuid[],
   contracts text[], expirations timestamp with time zone[], encrypted boolean[], type_names text[], dialog_index integer[],
   type_index integer[], sequence_numbers bigint[], kinds text, bodies bytea[], piece_at bigint, total_bytes bigint,
-  security_kinds text[], far_users text[], session_keys bytea[],
+  security_kinds text[], far_users text[], session_keys bytea[], acknowledged bigint[] default null,
+  sent_at timestamp with time zone[] default null,
   out next_numbers bigint[], out fault_codes integer[], out fault_texts text[], out fault_is_final boolean[], out stored_bytes bigint
 )
 returns record
@@ -57,7 +58,7 @@ begin
   if not found then
     opened := broker_private.open_dialog(
       from_broker, conversation_ids[1], from_initiator[1], from_services[1], to_services[1], to_brokers[1], contracts[1], expirations[1],
-      encrypted[1], number, security_kinds[1], far_users[1], session_keys[1]
+      encrypted[1], number, security_kinds[1], far_users[1], session_keys[1], acknowledged[1]
     );
     if opened.endpoint_no is null then
       next_numbers := array[0];
@@ -87,10 +88,10 @@ begin
   from broker_private.contract_messages k
   where k.contract_id = e.contract_id and k.message_type_name = type_names[1]
     and case when e.is_initiator then k.is_sent_by_target else k.is_sent_by_initiator end;
-  if is_open and number > next_number then
+  if is_open and number > next_number and (acknowledged[1] > next_number) is not true then
     return;
   end if;
-  if not is_open or number < next_number or type_row.message_type_id is null or type_row.validation = 'E' then
+  if not is_open or acknowledged[1] > next_number or number < next_number or type_row.message_type_id is null or type_row.validation = 'E' then
     -- It is dropped, or refused whatever its body is.
     if is_new then
       delete from broker_private.groups g where g.group_no = e.group_no;
@@ -102,22 +103,23 @@ begin
     into next_numbers, fault_codes, fault_texts, fault_is_final
     from broker_private.deliver(
       from_broker, conversation_ids, from_initiator, from_services, to_services, to_brokers, contracts, expirations, encrypted, type_names,
-      dialog_index, type_index, sequence_numbers, kinds, bodies, security_kinds, far_users, session_keys
+      dialog_index, type_index, sequence_numbers, kinds, bodies, security_kinds, far_users, session_keys, acknowledged, sent_at
     ) d;
     return;
   end if;
 
   select h.stored_bytes into stored_bytes
   from broker_private.early_messages h
-  where h.endpoint_no = e.endpoint_no and h.sequence_number = number and not h.is_whole and h.size = deliver_piece.total_bytes;
+  where h.endpoint_no = e.endpoint_no and h.sequence_number = number and not h.is_whole and h.size = deliver_piece.total_bytes
+    and h.sent_at is not distinct from deliver_piece.sent_at[1];
   if not found then
     stored_bytes := 0;
     delete from broker_private.early_messages h where h.endpoint_no = e.endpoint_no and h.sequence_number <= number;
     delete from broker_private.message_pieces p where p.endpoint_no = e.endpoint_no;
     insert into broker_private.early_messages (
-      endpoint_no, sequence_number, enqueue_time, queue_id, message_type_id, kind, size, is_whole, stored_bytes
+      endpoint_no, sequence_number, enqueue_time, queue_id, message_type_id, kind, size, is_whole, stored_bytes, sent_at
     )
-    values (e.endpoint_no, number, broker_private.clock(), e.queue_id, type_row.message_type_id, 'M', total_bytes, false, 0);
+    values (e.endpoint_no, number, broker_private.clock(), e.queue_id, type_row.message_type_id, 'M', total_bytes, false, 0, deliver_piece.sent_at[1]);
   end if;
   if piece_at = stored_bytes and piece_bytes > 0 then
     insert into broker_private.message_pieces (endpoint_no, piece_at, piece) values (e.endpoint_no, deliver_piece.piece_at, bodies[1]);
@@ -134,7 +136,7 @@ begin
   into next_numbers, fault_codes, fault_texts, fault_is_final
   from broker_private.deliver(
     from_broker, conversation_ids, from_initiator, from_services, to_services, to_brokers, contracts, expirations, encrypted, type_names,
-    dialog_index, type_index, sequence_numbers, kinds, array[whole], security_kinds, far_users, session_keys
+    dialog_index, type_index, sequence_numbers, kinds, array[whole], security_kinds, far_users, session_keys, acknowledged, sent_at
   ) d;
   -- A queue that is off takes it later, without another piece.
   if next_numbers[1] > number or fault_is_final[1] then

@@ -13,6 +13,8 @@ begin atomic
     when 9616 then pg_catalog.format('A message of type "%s" does not match the XML schemas that the target service demands.', (fault).message_type_name)
     when 9736 then '9736: The message came with another security than the dialog has: see docs/dialog-security.md.'
     when 9795 then pg_catalog.format('9795: The broker instance "%s" is not where the route leads to.', (fault).message_type_name)
+    when 9719 then 'The database for this conversation endpoint is attached or restored.'
+    when 9720 then 'The database for the remote conversation endpoint is attached or restored.'
     when 9749 then '9749: The target queue is disabled; the message is sent again until it is enabled.'
   end;
 end;

@@ -1,10 +1,10 @@
--- broker_private.hold_early(endpoints, has_gap, dialog_index, type names, numbers, kinds, bodies): keeps what a batch brought too early, with a number
+-- broker_private.hold_early(endpoints, has_gap, dialog_index, type names, numbers, kinds, bodies, sent_at): keeps what a batch brought too early, with a number
 -- beyond the one that its dialog expects: deliver meets it again when what comes before it is there. Only of the dialogs that has_gap names.
 -- What is too far ahead is not kept, so that a peer can't fill the table, nor what the dialog's contract doesn't know: it is sent again.
 -- Locks: called by deliver, which holds the dialogs' counters.
 create or replace function broker_private.hold_early(
   endpoint_nos bigint[], has_gap boolean[], dialog_index integer[], type_names text[], type_index integer[], sequence_numbers bigint[],
-  kinds text, bodies bytea[]
+  kinds text, bodies bytea[], sent_at timestamp with time zone[]
 )
 returns void
 language plpgsql
@@ -13,16 +13,16 @@ set enable_seqscan = off
 set jit = off
 as $$
 begin
-  insert into broker_private.early_messages (endpoint_no, sequence_number, enqueue_time, queue_id, message_type_id, kind, size, body)
+  insert into broker_private.early_messages (endpoint_no, sequence_number, enqueue_time, queue_id, message_type_id, kind, size, body, sent_at)
   select
     e.endpoint_no, a.number, broker_private.clock(), e.queue_id, coalesce(k.message_type_id, 2), a.kind::"char",
-    coalesce(octet_length(a.body), 0), a.body
+    coalesce(octet_length(a.body), 0), a.body, a.sent_at
   from (
     select
-      endpoint_nos[m.dialog] as endpoint_no, hold_early.has_gap[m.dialog] as has_gap, m.number, m.body,
+      endpoint_nos[m.dialog] as endpoint_no, hold_early.has_gap[m.dialog] as has_gap, m.number, m.body, m.sent_at,
       hold_early.type_names[m.type_index] as type_name, substr(hold_early.kinds, m.place::integer, 1) as kind
-    from unnest(hold_early.dialog_index, hold_early.type_index, hold_early.sequence_numbers, hold_early.bodies)
-      with ordinality as m (dialog, type_index, number, body, place)
+    from unnest(hold_early.dialog_index, hold_early.type_index, hold_early.sequence_numbers, hold_early.bodies, hold_early.sent_at)
+      with ordinality as m (dialog, type_index, number, body, sent_at, place)
   ) a
   join broker_private.endpoints e on e.endpoint_no = a.endpoint_no and e.local_end is null
   left join broker_private.contract_messages k on k.contract_id = e.contract_id and k.message_type_name = a.type_name and a.kind = 'M'

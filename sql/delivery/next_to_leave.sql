@@ -9,18 +9,19 @@ create or replace function broker_private.next_to_leave(
   in_flight_endpoints bigint[], in_flight_rows bigint[]
 )
 returns table (
-  id bigint, endpoint_no bigint, message_type_id integer, kind "char", body bytea, shared_body_no bigint, shared_size integer, turn integer
+  id bigint, endpoint_no bigint, message_type_id integer, kind "char", body bytea, shared_body_no bigint, shared_size integer, turn integer,
+  enqueue_time timestamp with time zone
 )
 language sql stable
 begin atomic
-  select t.id, t.endpoint_no, t.message_type_id, t.kind, t.body, t.shared_body_no, t.shared_size, t.turn
+  select t.id, t.endpoint_no, t.message_type_id, t.kind, t.body, t.shared_body_no, t.shared_size, t.turn, t.enqueue_time
   from (
     select
-      m.id, m.endpoint_no, m.message_type_id, m.kind, m.body, m.shared_body_no, m.shared_size,
+      m.id, m.endpoint_no, m.message_type_id, m.kind, m.body, m.shared_body_no, m.shared_size, m.enqueue_time,
       case when not by_age and (select b.is_broker_priority_honored from broker_private.broker_instance b where b.is_the_only_row) then l.precedence else 0 end as turn
     from pg_catalog.generate_series(0, 9) as l (precedence)
     cross join lateral (
-      select w.id, w.endpoint_no, w.message_type_id, w.kind, w.body, w.shared_body_no, w.shared_size
+      select w.id, w.endpoint_no, w.message_type_id, w.kind, w.body, w.shared_body_no, w.shared_size, w.enqueue_time
       from broker_private.transmission_messages w
       where w.destination_no = destination and w.precedence = l.precedence
         and w.endpoint_no % lanes = lane and w.endpoint_no <> all (left_out)

@@ -1,10 +1,11 @@
 -- broker_private.open_dialog(...): what to do with a dialog of a batch that has no endpoint here: makes the target's, or names the fault.
 -- One from another worker needs SEND on the service: with full security the user of its certificate, else public.
--- first number: the lowest that the batch brings; null: nothing that begins a dialog.
+-- first number: the lowest that the batch brings; null: nothing that begins a dialog. acknowledged: so much of the dialog the sender knows to have arrived,
+-- so it is not new, and was forgotten here.
 create or replace function broker_private.open_dialog(
   from_broker uuid, conversation uuid, is_from_initiator boolean, from_service text, to_service text, to_broker uuid, contract_name text,
   expiry timestamp with time zone, encryption boolean, first_number bigint,
-  security_kind text, far_user text, session_key bytea,
+  security_kind text, far_user text, session_key bytea, acknowledged bigint,
   out endpoint_no bigint, out fault_code integer, out fault_text text, out is_final boolean
 )
 language plpgsql
@@ -19,7 +20,7 @@ begin
     fault_text := broker_private.fault_text(row(9795, to_broker)::broker_private.fault);
     is_final := false;
     return;
-  elsif not is_from_initiator or exists (
+  elsif not is_from_initiator or acknowledged > 0 or exists (
     -- Cleaned up, or deliver would have found it.
     select from broker_private.endpoints e where e.conversation_id = conversation and not e.is_initiator
   ) then

@@ -4,7 +4,8 @@
 -- are named in large_endpoint_nos, which may be all that the row has: take_piece is for them. By age: the oldest leave first, whatever their level.
 -- level: that of the first message, or of all that leave by age the highest; null while the broker doesn't honour priorities.
 -- For the security of each dialog: who owns its service here, who the far side is, the kind that its binding asks for now (F, A, null without one), the
--- kind that it was given when it first went over the network, and the key that was kept then.
+-- kind that it was given when it first went over the network, and the key that was kept then. By acknowledged, the next number that the far broker has to
+-- acknowledge, and sent_at of each message deliver finds out whether one of the two databases has gone back to an earlier state.
 --
 -- It reads, and notes once that a dialog's messages go to another broker: from then on they never go anywhere else. A message's number is the next one that the far broker has to acknowledge on its dialog, plus the message's
 -- place among the dialog's rows: that can be worked out again as often as a batch has to be sent again. The order of rows of one dialog is
@@ -21,6 +22,7 @@ create or replace function broker_private.take(
   out encrypted boolean[], out type_names text[], out dialog_index integer[], out type_index integer[],
   out sequence_numbers bigint[], out kinds text, out bodies bytea[], out row_ids bigint[],
   out large_endpoint_nos bigint[], out owners text[], out far_users text[], out bindings text[], out established text[], out session_keys bytea[],
+  out acknowledged bigint[], out sent_at timestamp with time zone[],
   out level integer
 )
 returns setof record
@@ -81,7 +83,7 @@ begin
 
   return query
   with rows_in_order as materialized (
-    select t.id, t.endpoint_no, t.message_type_id, t.kind, t.body, t.shared_body_no, t.turn,
+    select t.id, t.endpoint_no, t.message_type_id, t.kind, t.body, t.shared_body_no, t.enqueue_time, t.turn,
       sum(coalesce(octet_length(t.body), t.shared_size, 0) + 64) over (order by t.turn, t.id) as total,
       row_number() over (order by t.turn, t.id) as place
     from broker_private.next_to_leave(
@@ -92,7 +94,7 @@ begin
     )
   ),
   batch as materialized (
-    select r.id, r.endpoint_no, r.message_type_id, r.kind, r.place, r.turn,
+    select r.id, r.endpoint_no, r.message_type_id, r.kind, r.place, r.enqueue_time, r.turn,
       case when r.shared_body_no is null then r.body else broker_private.shared_body(r.shared_body_no) end as body,
       row_number() over (partition by r.endpoint_no order by r.id) - 1 as ahead,
       dense_rank() over (order by r.endpoint_no) as dialog,
@@ -106,18 +108,19 @@ begin
         select f.far_broker_instance from broker_private.far_events f where f.endpoint_no = e.endpoint_no and f.event = 'B'
       )) as to_broker,
       coalesce(k.name, k.dropped_name) as contract, e.expires_at, e.is_encrypted,
-      coalesce(take.in_flight_numbers[array_position(take.in_flight_endpoints, e.endpoint_no)], (
-        select n.next_number from broker_private.sequence_counters n
-        where n.endpoint_no = e.endpoint_no and n.kind = 'A'
-        order by n.epoch desc
-        limit 1
-      )) as next_number,
+      coalesce(take.in_flight_numbers[array_position(take.in_flight_endpoints, e.endpoint_no)], c.acknowledged) as next_number, c.acknowledged,
       broker_private.role_of_owner(s.owner)::text as owner, coalesce(r.user_name, y.far_user)::text as far_user,
       case when r.is_anonymous then 'A' when not r.is_anonymous then 'F' end as binding, y.kind::text as security_kind, y.session_key
     from (select distinct b.endpoint_no, b.dialog from batch b) d
     join broker_private.endpoints e on e.endpoint_no = d.endpoint_no
     join broker_private.services s on s.service_id = e.service_id
     join broker_private.contracts k on k.contract_id = e.contract_id
+    cross join lateral (
+      select n.next_number as acknowledged from broker_private.sequence_counters n
+      where n.endpoint_no = e.endpoint_no and n.kind = 'A'
+      order by n.epoch desc
+      limit 1
+    ) c
     left join broker_private.remote_service_bindings r on r.remote_service_name = e.far_service and e.is_initiator
     left join broker_private.dialog_security y on y.endpoint_no = e.endpoint_no
   ),
@@ -135,6 +138,7 @@ begin
       array_agg(d.far_service order by d.dialog) as to_services, array_agg(d.to_broker order by d.dialog) as to_brokers,
       array_agg(d.contract order by d.dialog) as contracts, array_agg(d.expires_at order by d.dialog) as expirations,
       array_agg(d.is_encrypted order by d.dialog) as encrypted, array_agg(d.next_number order by d.dialog) as next_numbers,
+      array_agg(d.acknowledged order by d.dialog) as acknowledged,
       array_agg(d.owner order by d.dialog) as owners, array_agg(d.far_user order by d.dialog) as far_users,
       array_agg(d.binding order by d.dialog) as bindings, array_agg(d.security_kind order by d.dialog) as established,
       array_agg(d.session_key order by d.dialog) as session_keys
@@ -150,7 +154,7 @@ begin
       array_agg(b.dialog::integer order by b.place) as dialog_index, array_agg(b.message_type::integer order by b.place) as type_index,
       array_agg(h.next_numbers[b.dialog] + b.ahead order by b.place) as sequence_numbers,
       string_agg(b.kind::text, '' order by b.place) as kinds, array_agg(b.body order by b.place) as bodies,
-      array_agg(b.id order by b.place) as row_ids, min(b.turn) as turn
+      array_agg(b.id order by b.place) as row_ids, array_agg(b.enqueue_time order by b.place) as sent_at, min(b.turn) as turn
     from batch b
     cross join headers h
   )
@@ -158,7 +162,7 @@ begin
     h.endpoint_nos, h.conversation_ids, h.from_initiator, h.from_services, h.to_services, h.to_brokers, h.contracts, h.expirations,
     h.encrypted, t.type_names, l.dialog_index, l.type_index, l.sequence_numbers, l.kinds, l.bodies, l.row_ids,
     array(select u.endpoint_no from unnest(take.large_endpoint_nos) as u (endpoint_no) where u.endpoint_no <> all (left_out)),
-    h.owners, h.far_users, h.bindings, h.established, h.session_keys,
+    h.owners, h.far_users, h.bindings, h.established, h.session_keys, h.acknowledged, l.sent_at,
     (select 10 - l.turn from broker_private.broker_instance i where i.is_the_only_row and i.is_broker_priority_honored)
   from headers h
   cross join types t

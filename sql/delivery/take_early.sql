@@ -4,7 +4,8 @@
 -- Locks: called by deliver, which holds the dialogs' counters.
 create or replace function broker_private.take_early(
   endpoint_nos bigint[], dialog_index integer[], sequence_numbers bigint[], kinds text,
-  out early_dialogs integer[], out early_types text[], out early_numbers bigint[], out early_kinds text, out early_bodies bytea[]
+  out early_dialogs integer[], out early_types text[], out early_numbers bigint[], out early_kinds text, out early_bodies bytea[],
+  out early_sent_at timestamp with time zone[]
 )
 returns record
 language plpgsql
@@ -20,13 +21,14 @@ begin
   taken as (
     delete from broker_private.early_messages h
     where h.endpoint_no = any (take_early.endpoint_nos) and h.is_whole
-    returning h.endpoint_no, h.sequence_number, h.kind, h.message_type_id, h.body
+    returning h.endpoint_no, h.sequence_number, h.kind, h.message_type_id, h.body, h.sent_at
   )
   select
     array_agg(array_position(take_early.endpoint_nos, t.endpoint_no) order by t.endpoint_no, t.sequence_number),
     array_agg(y.name order by t.endpoint_no, t.sequence_number), array_agg(t.sequence_number order by t.endpoint_no, t.sequence_number),
-    string_agg(t.kind::text, '' order by t.endpoint_no, t.sequence_number), array_agg(t.body order by t.endpoint_no, t.sequence_number)
-  into early_dialogs, early_types, early_numbers, early_kinds, early_bodies
+    string_agg(t.kind::text, '' order by t.endpoint_no, t.sequence_number), array_agg(t.body order by t.endpoint_no, t.sequence_number),
+    array_agg(t.sent_at order by t.endpoint_no, t.sequence_number)
+  into early_dialogs, early_types, early_numbers, early_kinds, early_bodies, early_sent_at
   from taken t
   join broker_private.message_types y on y.message_type_id = t.message_type_id
   where not exists (

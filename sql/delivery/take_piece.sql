@@ -9,6 +9,7 @@ create or replace function broker_private.take_piece(
   out encrypted boolean[], out type_names text[], out dialog_index integer[], out type_index integer[],
   out sequence_numbers bigint[], out kinds text, out bodies bytea[], out row_ids bigint[], out piece_at bigint, out total_bytes bigint,
   out owners text[], out far_users text[], out bindings text[], out established text[], out session_keys bytea[],
+  out acknowledged bigint[], out sent_at timestamp with time zone[],
   out level integer
 )
 returns setof record
@@ -38,7 +39,7 @@ begin
     and exists (select from broker_private.endpoints e where e.endpoint_no = take_piece.endpoint and e.local_end is null);
   return query
   with head as materialized (
-    select t.id, t.endpoint_no, t.message_type_id, t.kind, t.body, t.shared_body_no, t.precedence,
+    select t.id, t.endpoint_no, t.message_type_id, t.kind, t.body, t.shared_body_no, t.enqueue_time, t.precedence,
       coalesce(octet_length(t.body), t.shared_size, 0)::bigint as size,
       case when next_number = take_piece.number then take_piece.stored_bytes else 0 end as piece_at
     from broker_private.transmission_messages t
@@ -70,6 +71,7 @@ begin
     array[h.id], h.piece_at, h.size,
     array[broker_private.role_of_owner(s.owner)::text], array[coalesce(r.user_name, d.far_user)::text],
     array[case when r.is_anonymous then 'A' when not r.is_anonymous then 'F' end], array[d.kind::text], array[d.session_key],
+    array[next_number], array[h.enqueue_time],
     (select 10 - h.precedence from broker_private.broker_instance i where i.is_the_only_row and i.is_broker_priority_honored)
   from head h
   join broker_private.endpoints e on e.endpoint_no = h.endpoint_no

@@ -345,6 +345,7 @@ class _Opening:
             )
         new_places = {dialog + 1: place for place, dialog in enumerate(self.left, 1)}
         messages = [place for place, dialog in enumerate(self._dialog_index) if dialog in new_places]
+        sent_at = arrays.to_elements(self.batch.sent_at, arrays.TIMESTAMPTZ)
         return msgspec.structs.replace(
             self.batch,
             **wire.picked_dialogs(self.batch, self.left),
@@ -357,6 +358,7 @@ class _Opening:
             ),
             kinds="".join(self.batch.kinds[place] for place in messages),
             bodies=arrays.from_elements([bodies[place] for place in messages], arrays.BYTEA),
+            sent_at=arrays.from_elements([sent_at[place] for place in messages], arrays.TIMESTAMPTZ),
             envelopes=b"",
             key_exchanges=[],
         )

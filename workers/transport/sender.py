@@ -420,9 +420,12 @@ class Sender:
         """Wait for the answer to a batch, and for all before it; note what became of it."""
         acknowledged: dict[int, int] = {}
         try:
-            ack = await _proven(sent.answer, sent.sealed)
-            if before_it is not None:
-                await asyncio.wait((before_it,))
+            try:
+                ack = await _proven(sent.answer, sent.sealed)
+            finally:
+                # Also of one that was lost: what follows it waits for this, and so for all before it.
+                if before_it is not None:
+                    await asyncio.wait((before_it,))
             settled = await self._settle(sent.batch, ack)
             acknowledged = settled.next_numbers
         finally:
@@ -522,10 +525,14 @@ class Sender:
         """Note what became of a batch, in one transaction."""
         try:
             acknowledged, failed, waiting = _sort_out(taken, ack)
+            ahead = _ahead(taken, ack)
         except arrays.ArrayError as error:
             raise _corrupted(error) from error
         async with self._database.connection() as connection:
-            moved = 0
+            moved, torn = 0, list[int]()
+            if ahead:
+                # First: an end that is acknowledged has nothing more to say.
+                torn = await statements.fail_torn_dialogs(connection, *map(list, zip(*ahead, strict=True)))
             if acknowledged:
                 moved = await statements.acknowledge(
                     connection, UUID(bytes=ack.broker_instance), *map(list, zip(*acknowledged, strict=True))
@@ -540,18 +547,20 @@ class Sender:
                 await statements.set_destination_status(connection, self._destination_no, None)
         gone_on = {endpoint for endpoint, _, _ in acknowledged} if moved else set()
         gone_on.update(endpoint for endpoint, _, _ in failed)
+        gone_on.update(torn)
         self._resends.acknowledged(gone_on)
         self._status, self._has_status = None, False
-        if failed or waiting:
+        if failed or waiting or torn:
             logger.warning(
                 "dialogs_refused",
                 database=self._database.name,
                 destination=self._destination_no,
                 failed=len(failed),
                 waiting=len(waiting),
+                torn=len(torn),
             )
         return _Settled(
-            bool(moved or failed), {endpoint: number for endpoint, number, _ in acknowledged if moved}
+            bool(moved or failed or torn), {endpoint: number for endpoint, number, _ in acknowledged if moved}
         )
 
 
@@ -580,6 +589,8 @@ def _batch(
         bodies=taken.bodies if sealed is None else sealed.bodies,
         envelopes=b"" if sealed is None else sealed.envelopes,
         key_exchanges=[] if sealed is None else sealed.key_exchanges,
+        acknowledged=taken.acknowledged,
+        sent_at=taken.sent_at,
         after=after,
     )
 
@@ -640,3 +651,24 @@ def _sort_out(
         else:
             waiting.append((endpoint_no, reason))
     return acknowledged, failed, waiting
+
+
+def _ahead(taken: Taken, ack: wire.Ack) -> list[tuple[int, int]]:
+    """Return endpoint and next number of the dialogs of which the far broker has more than the batch.
+
+    An earlier attempt may have brought it; or this database has gone back to an earlier state.
+    """
+    behind: dict[int, int] = {}
+    for dialog, number in zip(
+        arrays.to_integers(taken.dialog_index, arrays.INTEGER),
+        arrays.to_integers(taken.sequence_numbers, arrays.BIGINT),
+        strict=True,
+    ):
+        behind[dialog] = number + 1
+    endpoint_nos = arrays.to_integers(taken.endpoint_nos, arrays.BIGINT)
+    next_numbers = arrays.to_nullable_integers(ack.next_numbers, arrays.BIGINT)
+    return [
+        (endpoint_nos[dialog - 1], expected)
+        for dialog, number in behind.items()
+        if (expected := next_numbers[dialog - 1]) is not None and expected > number
+    ]

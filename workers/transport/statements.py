@@ -34,13 +34,14 @@ _ARRAY_TYPES = (1000, 1001, 1007, 1009, 1016, 1185, 2951)
 _TAKEN = (
     "endpoint_nos, conversation_ids, from_initiator, from_services, to_services, to_brokers, contracts,"
     " expirations, encrypted, type_names, dialog_index, type_index, sequence_numbers, kinds, bodies, row_ids,"
-    " owners, far_users, bindings, established, session_keys, level"
+    " owners, far_users, bindings, established, session_keys, acknowledged, sent_at, level"
 )
 _DELIVERED = (
     "%b::uuid, %b::uuid[], %b::boolean[], %b::text[], %b::text[], %b::uuid[], %b::text[], %b::timestamptz[],"
     " %b::boolean[], %b::text[], %b::integer[], %b::integer[], %b::bigint[], %b::text, %b::bytea[]"
 )
 _SECURITIES = "%b::text[], %b::text[], %b::bytea[]"
+_HISTORY = "%b::bigint[], %b::timestamptz[]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +88,8 @@ class Destination:
 class Taken:
     """The row of `take()`; all but `kinds` and `level` are binary arrays.
 
-    Those from `owners` on say of each dialog what its security is decided by. `level` is None where the
-    broker doesn't honour priorities.
+    Those from `owners` to `session_keys` say of each dialog what its security is decided by. `level` is None
+    where the broker doesn't honour priorities.
     """
 
     endpoint_nos: bytes
@@ -112,6 +113,8 @@ class Taken:
     bindings: bytes
     established: bytes
     session_keys: bytes
+    acknowledged: bytes
+    sent_at: bytes
     level: int | None = None
 
 
@@ -298,8 +301,15 @@ async def deliver_piece(
     async with await _array_cursor(connection, args_row(Delivered)) as cursor:
         await cursor.execute(
             "select next_numbers, fault_codes, fault_texts, fault_is_final, stored_bytes"  # noqa: S608
-            f" from broker_private.deliver_piece({_DELIVERED}, %b::bigint, %b::bigint, {_SECURITIES})",
-            (*_delivery(fragment), fragment.piece_at, fragment.total_bytes, *_securities(securities)),
+            f" from broker_private.deliver_piece({_DELIVERED}, %b::bigint, %b::bigint,"
+            f" {_SECURITIES}, {_HISTORY})",
+            (
+                *_delivery(fragment),
+                fragment.piece_at,
+                fragment.total_bytes,
+                *_securities(securities),
+                *_history(fragment),
+            ),
         )
         return await anext(cursor)
 
@@ -309,8 +319,8 @@ async def deliver(connection: AsyncConnection[Any], batch: Batch, securities: Se
     async with await _array_cursor(connection, args_row(Delivered)) as cursor:
         await cursor.execute(
             "select next_numbers, fault_codes, fault_texts, fault_is_final"  # noqa: S608
-            f" from broker_private.deliver({_DELIVERED}, {_SECURITIES})",
-            (*_delivery(batch), *_securities(securities)),
+            f" from broker_private.deliver({_DELIVERED}, {_SECURITIES}, {_HISTORY})",
+            (*_delivery(batch), *_securities(securities), *_history(batch)),
         )
         return await anext(cursor)
 
@@ -342,6 +352,10 @@ def _delivery(batch: Batch) -> tuple[object, ...]:
 
 def _securities(securities: Securities) -> tuple[BinaryArray, ...]:
     return tuple(map(BinaryArray, (securities.kinds, securities.far_users, securities.session_keys)))
+
+
+def _history(batch: Batch) -> tuple[BinaryArray, BinaryArray]:
+    return BinaryArray(batch.acknowledged), BinaryArray(batch.sent_at)
 
 
 async def note_dialog_security(
@@ -384,6 +398,17 @@ async def fail_dialogs(
         "select broker_private.fail_dialogs(%s::bigint[], %s::integer[], %s::text[])",
         (endpoint_nos, codes, descriptions),
     )
+
+
+async def fail_torn_dialogs(
+    connection: AsyncConnection[Any], endpoint_nos: list[int], next_numbers: list[int]
+) -> list[int]:
+    """End the dialogs on which the far broker has taken more than was ever sent; return their endpoints."""
+    cursor = await connection.execute(
+        "select broker_private.fail_torn_dialogs(%s::bigint[], %s::bigint[])", (endpoint_nos, next_numbers)
+    )
+    (torn,) = await anext(cursor)
+    return list(torn)
 
 
 async def set_dialog_statuses(

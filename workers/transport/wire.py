@@ -91,6 +91,8 @@ class Batch(msgspec.Struct, tag="batch", tag_field="frame", frozen=True):
     sequence_numbers: bytes
     kinds: str
     bodies: bytes
+    acknowledged: bytes
+    sent_at: bytes
     envelopes: bytes = b""
     key_exchanges: Annotated[list[KeyExchange], msgspec.Meta(max_length=64)] = []
     hops_remaining: Annotated[int, msgspec.Meta(ge=0, le=255)] = HOPS
@@ -147,12 +149,14 @@ _DIALOG_COLUMNS = {
     "contracts": arrays.TEXT,
     "expirations": arrays.TIMESTAMPTZ,
     "encrypted": arrays.BOOLEAN,
+    "acknowledged": arrays.BIGINT,
 }
 _MESSAGE_COLUMNS = {
     "dialog_index": arrays.INTEGER,
     "type_index": arrays.INTEGER,
     "sequence_numbers": arrays.BIGINT,
     "bodies": arrays.BYTEA,
+    "sent_at": arrays.TIMESTAMPTZ,
 }
 _ANSWER_COLUMNS = {
     "next_numbers": arrays.BIGINT,

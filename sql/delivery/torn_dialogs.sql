@@ -1,0 +1,36 @@
+-- broker_private.torn_dialogs(endpoints, acknowledged, messages...): the dialogs of a batch whose two sides don't remember the same, by their place in it, as one of the two
+-- databases has gone back to an earlier state: a restored backup, a standby that was behind. With the number of the Error for the side here and for the sender's.
+--
+-- It was this database, if the sender has an acknowledgement of what is still expected here. It was the sender's, if its message with the number of the last one
+-- that was taken here is another one. An Error of the sender is taken as it is, and ends the dialog anyway.
+-- Locks: called by deliver, which holds the dialogs' counters.
+create or replace function broker_private.torn_dialogs(
+  endpoint_nos bigint[], acknowledged bigint[], dialog_index integer[], sequence_numbers bigint[], kinds text, sent_at timestamp with time zone[]
+)
+returns table (place integer, own_code integer, far_code integer)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
+as $$
+begin
+  return query
+  select d.place::integer, case when d.acknowledged > c.next_number then 9719 else 9720 end, case when d.acknowledged > c.next_number then 9720 else 9719 end
+  from unnest(torn_dialogs.endpoint_nos, torn_dialogs.acknowledged) with ordinality as d (endpoint_no, acknowledged, place)
+  cross join lateral (
+    select n.next_number, n.sent_at from broker_private.sequence_counters n
+    where n.endpoint_no = d.endpoint_no and n.kind = 'I'
+    order by n.epoch desc
+    limit 1
+  ) c
+  cross join lateral (
+    select
+      coalesce(bool_or(m.number = c.next_number - 1 and m.sent_at <> c.sent_at), false) as is_other,
+      coalesce(bool_or(substr(torn_dialogs.kinds, m.place::integer, 1) = 'X'), false) as has_error
+    from unnest(torn_dialogs.dialog_index, torn_dialogs.sequence_numbers, torn_dialogs.sent_at) with ordinality
+      as m (dialog, number, sent_at, place)
+    where m.dialog = d.place
+  ) b
+  where not b.has_error and (d.acknowledged > c.next_number or b.is_other);
+end
+$$;
