@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def NO_DIALOGS(number: int) -> wire.Batch:  # noqa: N802
     """Return a batch without anything in it."""
-    return wire.Batch(number, bytes(16), "//far", None, *[b""] * 12, "", *[b""] * 3)
+    return wire.Batch(number, bytes(16), "//far", None, *[b""] * 12, "", b"")
 
 
 class FarLink:

@@ -345,7 +345,10 @@ class _Opening:
             )
         new_places = {dialog + 1: place for place, dialog in enumerate(self.left, 1)}
         messages = [place for place, dialog in enumerate(self._dialog_index) if dialog in new_places]
-        sent_at = arrays.to_elements(self.batch.sent_at, arrays.TIMESTAMPTZ)
+        sent_at = self.batch.sent_at
+        if sent_at:
+            times = arrays.to_elements(sent_at, arrays.TIMESTAMPTZ)
+            sent_at = arrays.from_elements([times[place] for place in messages], arrays.TIMESTAMPTZ)
         return msgspec.structs.replace(
             self.batch,
             **wire.picked_dialogs(self.batch, self.left),
@@ -358,7 +361,7 @@ class _Opening:
             ),
             kinds="".join(self.batch.kinds[place] for place in messages),
             bodies=arrays.from_elements([bodies[place] for place in messages], arrays.BYTEA),
-            sent_at=arrays.from_elements([sent_at[place] for place in messages], arrays.TIMESTAMPTZ),
+            sent_at=sent_at,
             envelopes=b"",
             key_exchanges=[],
         )

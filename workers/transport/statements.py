@@ -354,8 +354,8 @@ def _securities(securities: Securities) -> tuple[BinaryArray, ...]:
     return tuple(map(BinaryArray, (securities.kinds, securities.far_users, securities.session_keys)))
 
 
-def _history(batch: Batch) -> tuple[BinaryArray, BinaryArray]:
-    return BinaryArray(batch.acknowledged), BinaryArray(batch.sent_at)
+def _history(batch: Batch) -> tuple[BinaryArray | None, ...]:
+    return tuple(BinaryArray(column) if column else None for column in (batch.acknowledged, batch.sent_at))
 
 
 async def note_dialog_security(

@@ -91,8 +91,8 @@ class Batch(msgspec.Struct, tag="batch", tag_field="frame", frozen=True):
     sequence_numbers: bytes
     kinds: str
     bodies: bytes
-    acknowledged: bytes
-    sent_at: bytes
+    acknowledged: bytes = b""
+    sent_at: bytes = b""
     envelopes: bytes = b""
     key_exchanges: Annotated[list[KeyExchange], msgspec.Meta(max_length=64)] = []
     hops_remaining: Annotated[int, msgspec.Meta(ge=0, le=255)] = HOPS
@@ -158,6 +158,8 @@ _MESSAGE_COLUMNS = {
     "bodies": arrays.BYTEA,
     "sent_at": arrays.TIMESTAMPTZ,
 }
+# Empty where a sender doesn't say it.
+_OPTIONAL_COLUMNS = frozenset({"acknowledged", "sent_at"})
 _ANSWER_COLUMNS = {
     "next_numbers": arrays.BIGINT,
     "fault_codes": arrays.INTEGER,
@@ -207,7 +209,11 @@ def dialog_columns(batch: Batch | Taken) -> list[list[bytes | None]]:
     Raises:
         ArrayError: One is malformed.
     """
-    return [arrays.to_elements(getattr(batch, name), kind) for name, kind in _DIALOG_COLUMNS.items()]
+    count = arrays.element_count(batch.conversation_ids, arrays.UUID)
+    return [
+        arrays.to_elements(getattr(batch, name), kind) if getattr(batch, name) else [None] * count
+        for name, kind in _DIALOG_COLUMNS.items()
+    ]
 
 
 def picked_dialogs(batch: Batch, places: list[int]) -> dict[str, bytes]:
@@ -263,7 +269,11 @@ class FrameDecoder:
 
 
 def _common_count(frame: Batch | Ack, columns: dict[str, int]) -> int:
-    counts = {arrays.element_count(getattr(frame, name), kind) for name, kind in columns.items()}
+    counts = {
+        arrays.element_count(getattr(frame, name), kind)
+        for name, kind in columns.items()
+        if getattr(frame, name) or name not in _OPTIONAL_COLUMNS
+    }
     if len(counts) != 1:
         raise ValueError(f"{', '.join(columns)} differ in length")
     return counts.pop()
