@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
 
-from tests.shop import Session, Shop
+from tests.shop import Session, Shop, in_background, until, waits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -172,6 +173,31 @@ def test_no_route_leads_a_dialog_away_whose_other_side_is_here(shop: Shop) -> No
     assert psql.rows("select address from broker_private.transmission_work()") == [("LOCAL",)]
     switch(psql, status=True)
     assert psql.bodies() == [b"0", b"1"]
+
+
+def test_two_acknowledgements_of_one_dialog_at_once_remove_no_more_than_the_counter_moves(shop: Shop) -> None:
+    psql = shop.psql
+    psql.rows("select broker.create_route('far', 'tcp://127.0.0.1:9', service_name => '//far')")
+    dialog = psql.value("select broker.begin_dialog('//shop', '//far', 'ordering')")
+    for body in (b"0", b"1", b"2"):
+        psql.send(dialog, "order", body)
+    destination = psql.value("select destination_no from broker_private.transmission_work()")
+    take = "select endpoint_nos, row_ids, sequence_numbers from broker_private.take(%s, 0, 1, 10, 1000, '{}')"
+    (((endpoint,), rows, _),) = psql.rows(take, destination)
+    acknowledge = (
+        "select broker_private.acknowledge(%s, array[%s::bigint], array[%s::bigint], array[%s::bigint])"
+    )
+    far = uuid.uuid4()
+    one, other = shop.sessions(2)
+    assert one.value(acknowledge, far, endpoint, 1, rows[0]) == 1
+    waiting = in_background(lambda: other.value(acknowledge, far, endpoint, 2, rows[1]))
+    until(lambda: waits(psql, other, "Lock"))
+    one.connection.commit()
+    waiting.result(30)
+    other.connection.commit()
+    # Whatever is left has the numbers that it had.
+    (((_,), left, numbers),) = psql.rows(take, destination)
+    assert dict(zip(left, numbers, strict=True)).items() <= dict(zip(rows, (0, 1, 2), strict=True)).items()
 
 
 def test_a_batch_that_comes_twice_is_stored_once_and_a_refused_first_message_leaves_nothing(
