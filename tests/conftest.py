@@ -69,9 +69,6 @@ class Database:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Refuse to pass quietly in CI without the servers that the tests are for; keep the servers in memory if they fit."""
-    # How long an example takes says how busy the machine is.
-    hypothesis.settings.register_profile("any machine", deadline=None)
-    hypothesis.settings.load_profile("any machine")
     _use_memory()
     # A busy machine is no failure.
     settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])

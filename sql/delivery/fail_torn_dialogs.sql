@@ -29,10 +29,10 @@ begin
       from broker_private.transmission_messages t
       where t.endpoint_no = u.endpoint_no
     ) w
-    -- An Error of this side has dropped what waited.
+    -- An end with an error, or with cleanup, has dropped what waited.
     where u.next_number > c.next_number + w.messages and not w.has_error
       and not exists (select from broker_private.far_events f where f.endpoint_no = u.endpoint_no and f.event in ('X', 'A'))
-      and exists (select from broker_private.endpoints x where x.endpoint_no = u.endpoint_no and x.local_end is distinct from 'X')
+      and exists (select from broker_private.endpoints x where x.endpoint_no = u.endpoint_no and (x.local_end is null or x.local_end = 'E'))
     order by u.endpoint_no
   );
   foreach endpoint in array torn loop
