@@ -42,6 +42,7 @@ class Line:
         lost_answers: so many of the next answers are lost.
         arrived: called with each answer, before it goes back.
         dialogs: how many each batch had.
+        contradictions: messages that were sent under a number of another one.
     """
 
     is_sibling = False
@@ -56,6 +57,8 @@ class Line:
         self.lost_answers = 0
         self.arrived: Callable[[wire.Ack], None] = lambda _: None
         self.dialogs: list[int] = []
+        self.contradictions: list[tuple[bytes | None, int, bytes | None]] = []
+        self._sent: dict[tuple[bytes | None, int], bytes | None] = {}
         self._database = database
         # Nothing is delivered by the worker's routes, so nothing is forwarded.
         self._receiver = Receiver(
@@ -74,7 +77,9 @@ class Line:
 
     async def post(self, _: Turn, batch: Callable[[int], wire.Batch]) -> asyncio.Task[wire.Ack]:
         self._number += 1
-        task = asyncio.create_task(self._carry(batch(self._number)))
+        made = batch(self._number)
+        self._compare(made)
+        task = asyncio.create_task(self._carry(made))
         self._on_their_way = [each for each in self._on_their_way if not each.done()] + [task]
         self.most = max(self.most, len(self._on_their_way))
         if self.most >= sender.DEPTH_ALONE:
@@ -83,6 +88,18 @@ class Line:
 
     async def exchange(self, batch: Callable[[int], wire.Batch], level: int | None = None) -> wire.Ack:
         return await (await self.post(Turns(1).ask(level or 5), batch))
+
+    def _compare(self, batch: wire.Batch) -> None:
+        conversations = arrays.to_elements(batch.conversation_ids, arrays.UUID)
+        for dialog, number, body in zip(
+            arrays.to_integers(batch.dialog_index, arrays.INTEGER),
+            arrays.to_integers(batch.sequence_numbers, arrays.BIGINT),
+            arrays.to_elements(batch.bodies, arrays.BYTEA),
+            strict=True,
+        ):
+            message = conversations[dialog - 1], number
+            if self._sent.setdefault(message, body) != body:
+                self.contradictions.append((*message, body))
 
     async def _carry(self, batch: wire.Batch) -> wire.Ack:
         is_lost, is_unanswered = (self._random.random() < self.losses for _ in range(2))
@@ -204,11 +221,12 @@ def test_rows_130_134_lost_batches_and_answers_among_several_on_their_way_lose_a
     monkeypatch.setattr(sender, "MAXIMUM_MESSAGES", 100)
     send(near, dialogs)
 
-    async def play() -> None:
+    async def play() -> Line:
         async with pair(near, far, losses=0.15) as there:
             await there.empty(lambda: waiting(near))
+            return there.line
 
-    asyncio.run(play())
+    assert asyncio.run(play()).contradictions == []
     expected = [(n, str(n).encode()) for n in range(MESSAGES // dialogs)]
     assert received(far) == [expected] * dialogs
 
