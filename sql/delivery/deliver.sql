@@ -254,18 +254,24 @@ begin
     ) m
     where n.ctid = m.location and n.next_number < m.next_number
   ),
+  -- Grouped once: a sub-select for each dialog would look through all messages for each.
+  outcomes as materialized (
+    select
+      j.endpoint_no,
+      max(j.number) filter (where j.faults_so_far = 0) + 1 as new_number,
+      (
+        array_agg(row(j.fault, j.type_name)::broker_private.fault order by j.number)
+          filter (where j.fault is not null and j.faults_so_far = 1)
+      )[1] as fault
+    from judged j
+    group by j.endpoint_no
+  ),
   results as (
     select
-      u.place as dialog, s.next_number as old_number,
-      (select max(j.number) + 1 from judged j where j.endpoint_no = u.endpoint_no and j.faults_so_far = 0) as new_number,
-      (
-        select row(j.fault, j.type_name)::broker_private.fault from judged j
-        where j.endpoint_no = u.endpoint_no and j.fault is not null and j.faults_so_far = 1
-        order by j.number
-        limit 1
-      ) as fault
+      u.place as dialog, s.next_number as old_number, o.new_number, o.fault
     from unnest(endpoint_nos) with ordinality as u (endpoint_no, place)
     left join sides s on s.endpoint_no = u.endpoint_no
+    left join outcomes o on o.endpoint_no = u.endpoint_no
   )
   select
     array_agg(greatest(r.old_number, r.new_number, 0) order by r.dialog),
