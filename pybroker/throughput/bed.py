@@ -193,8 +193,6 @@ def _undefine(url: str) -> None:
         )
         connection.execute("select broker.drop_service(%s)", [SERVICE])
         connection.execute("select broker.drop_queue(%s)", [QUEUE])
-        connection.execute("select broker.drop_contract('//MySSB.com/Lab/C_Test')")
-        connection.execute("select broker.drop_message_type('//MySSB.com/Lab/M_Test')")
         connection.execute("drop schema lab cascade")
 
 
