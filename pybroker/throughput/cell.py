@@ -83,6 +83,10 @@ def run_cell(
     clients = _prepare(bed, cell, test)
     load = _Load(spark, bed, clients)
     with bed.target.connect() as target, Sampler(bed) as sampler:
+        if cell.how.is_deferred:
+            return _run_deferred(
+                bed, load, target, sampler, test=test, seconds=timing.measured, directory=directory
+            )
         try:
             load.start()
             _wait(bed, lambda: _processed(target) > 0, load.check)
@@ -104,6 +108,40 @@ def run_cell(
         drained = time.time()
         _export(target, directory)
     return Run(test, sent, list(sampler.samples), began, ended, drained)
+
+
+def _run_deferred(
+    bed: Bed,
+    load: _Load,
+    target: psycopg.Connection[Any],
+    sampler: Sampler,
+    *,
+    test: int,
+    seconds: float,
+    directory: Path,
+) -> Run:
+    """Let messages gather while activation is off; measure how they are processed once it is on."""
+    target.execute("select broker.alter_queue(%s, activation_status => false)", [QUEUE])
+    _wait(bed, lambda: _value(target, "select count(*) from broker.dm_broker_activated_tasks") == 0)
+    try:
+        load.start()
+        _wait(bed, lambda: _value(target, f'select exists (select from "{QUEUE}")'), load.check)  # noqa: S608
+        began_load = time.time()
+        while time.time() - began_load < seconds:
+            load.check()
+            time.sleep(_POLL)
+    finally:
+        sent = load.stop()
+    for initiator in bed.initiators:
+        with initiator.connect() as connection:
+            _wait_until_sent(bed, connection)
+    began = time.time()
+    target.execute("select broker.alter_queue(%s, activation_status => true)", [QUEUE])
+    expected = sum(one.messages for one in sent)
+    _wait(bed, lambda: _processed(target) >= expected, sampler.check)
+    ended = time.time()
+    _export(target, directory)
+    return Run(test, sent, list(sampler.samples), began, ended, ended)
 
 
 class _Load:
@@ -168,7 +206,7 @@ def _prepare(bed: Bed, cell: Cell, test: int) -> list[Client]:
                             target_guid=bed.target.guid,
                         )
                     )
-                _wait(bed, lambda: _value(connection, "select count(*) from broker.transmission_queue") == 0)
+                _wait_until_sent(bed, connection)
         _wait(bed, lambda: _value(target, f'select count(*) from "{QUEUE}"') == 0)  # noqa: S608
         target.execute("truncate lab.message_drop, lab.receives")
         return clients
@@ -271,6 +309,10 @@ def _wait(bed: Bed, condition: Callable[[], bool], check: Callable[[], None] = l
                     f"Nothing has arrived at the target for {_PATIENCE:.0f} s. {_statuses(bed)}"
                 )
             time.sleep(_POLL)
+
+
+def _wait_until_sent(bed: Bed, initiator: psycopg.Connection[Any]) -> None:
+    _wait(bed, lambda: not _value(initiator, "select exists (select from broker.transmission_queue)"))
 
 
 def _statuses(bed: Bed) -> str:

@@ -40,6 +40,7 @@ class Series(msgspec.Struct, frozen=True):
         timeout: Seconds that RECEIVE waits.
         readers: Activated readers a core of the target.
         pause: Seconds that a thread rests after a message.
+        is_deferred: Whether activation is off until everything has been sent.
     """
 
     title: str = "as in the whitepaper"
@@ -53,6 +54,7 @@ class Series(msgspec.Struct, frozen=True):
     timeout: float = 3.0
     readers: int = 2
     pause: float = 0.0
+    is_deferred: bool = False
 
 
 SERIES = {
@@ -60,6 +62,10 @@ SERIES = {
     "tls": Series(title="endpoints with TLS", endpoint="REQUIRED"),
     "plain": Series(title="dialogs without security", secure=False),
     "batches": Series(title="100 messages a transaction", batch=100),
+    "deferred": Series(title="activation off while sending, then on", is_deferred=True),
+    "deferred-batches": Series(
+        title="activation off while sending 100 a transaction, then on", batch=100, is_deferred=True
+    ),
     "one-dialog": Series(title="one dialog for all threads", rows=(171,), dialogs="shared"),
     "dialog-a-message": Series(title="a dialog for each message", rows=(171,), dialogs="each"),
     "top-1": Series(title="RECEIVE TOP (1)", rows=(172,), top=1),
