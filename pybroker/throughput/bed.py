@@ -127,7 +127,7 @@ def embedded(initiators: int, *, version: int, endpoint: str) -> Iterator[Bed]:
             )
             for broker in brokers
         ]
-        yield Bed(servers[:-1], servers[-1], os.cpu_count() or 1, False, _about(servers[-1]))
+        yield Bed(servers[:-1], servers[-1], os.cpu_count() or 1, True, _about(servers[-1]))
 
 
 @contextmanager
