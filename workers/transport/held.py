@@ -19,8 +19,11 @@ if TYPE_CHECKING:
     from pybroker.workers.clock import Clock
     from pybroker.workers.transport.faults import TransportError
 
-# Until it is looked again whether a binding, a certificate or a key is there that was missing.
+# Until it is looked again whether a binding, a certificate or a key is there that was missing. Where many
+# thousands wait it takes longer, or a look at all of them would never end.
 _SECONDS: Final = 2.0
+_LONGEST_SECONDS: Final = 25.0
+_DIALOGS_A_SECOND: Final = 2000
 
 logger: FilteringBoundLogger = structlog.get_logger()
 
@@ -56,8 +59,9 @@ class HeldDialogs:
         # They were not sent: what `take` noted must not stay, or another route would come too late for them.
         await connection.rollback()
         now = self._clock.monotonic()
+        seconds = min(_SECONDS + len(self._until) / _DIALOGS_A_SECOND, _LONGEST_SECONDS)
         for endpoint, fault in held:
-            self._until[endpoint] = now + (FIRST_PAUSE if fault is None else _SECONDS)
+            self._until[endpoint] = now + (FIRST_PAUSE if fault is None else seconds)
         faulty = [(endpoint, fault) for endpoint, fault in held if fault is not None]
         unbound = [endpoint for endpoint, fault in faulty if isinstance(fault, UnboundError)]
         if unbound:

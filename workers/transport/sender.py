@@ -55,6 +55,8 @@ _TRANSFERS = 4
 _GLANCE_SECONDS = 0.02
 # While a batch waits for its turn, how often it is looked whether something of a higher level has come.
 _LOOK_AGAIN_SECONDS = 0.05
+# Batches that are looked at in one go for one without a dialog that can't be secured.
+_MOST_LOOKS = 20
 MAXIMUM_MESSAGES = 1000
 MAXIMUM_BYTES = 2**20
 # How long one destination may send before routes and broker are looked at again.
@@ -370,11 +372,12 @@ class Sender:
         """Return the next batch of a lane, or None if nothing waits."""
         in_flight = lane.in_flight
         waiting = [endpoint for endpoint in self._resends.waiting() if endpoint not in in_flight]
-        while True:
+        for _ in range(_MOST_LOOKS):
             found, has_held = await self._take_secured(carrier, lane, waiting, by_age=by_age)
             # Behind dialogs that can't be secured there may be others.
             if not has_held:
                 return found
+        return None
 
     async def _take_secured(
         self, carrier: Carrier, lane: _Lane, waiting: list[int], *, by_age: bool
