@@ -283,8 +283,8 @@ def test_what_is_sealed_opens(
 
 SEALED_FIELDS = [
     "from_broker", "conversation_ids", "from_initiator", "from_services", "to_services", "to_brokers", "contracts",
-    "expirations", "encrypted", "type_names", "type_index", "sequence_numbers", "kinds", "bodies", "envelopes",
-    "key_exchanges",
+    "expirations", "encrypted", "acknowledged", "type_names", "type_index", "sequence_numbers", "sent_at", "kinds",
+    "bodies", "envelopes", "key_exchanges",
 ]  # fmt: skip
 
 
@@ -332,6 +332,7 @@ def meaning(batch: wire.Batch) -> list[object]:
         arrays.to_integers(batch.type_index, arrays.INTEGER),
         arrays.to_integers(batch.sequence_numbers, arrays.BIGINT),
         arrays.to_elements(batch.bodies, arrays.BYTEA),
+        wire.message_times(batch),
     ]
 
 

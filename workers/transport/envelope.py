@@ -54,7 +54,7 @@ _FINGERPRINT: Final = b"pybroker fingerprint 1\0"
 _OAEP: Final = padding.OAEP(padding.MGF1(hashes.SHA256()), hashes.SHA256(), label=None)
 _PSS: Final = padding.PSS(mgf=padding.MGF1(hashes.SHA256()), salt_length=32)
 _LENGTH: Final = struct.Struct(">i")
-_MESSAGE: Final = struct.Struct(">qcqq")
+_MESSAGE: Final = struct.Struct(">qcqq?8s")
 _ANSWER: Final = struct.Struct(">?q?i?q")
 
 Digest = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
@@ -307,18 +307,24 @@ def header_digest(
 
 
 def associated_data(
-    header: bytes, number: int, kind: str, type_name: bytes, piece: tuple[int, int] | None = None
+    header: bytes,
+    message: tuple[int, str, bytes | None],
+    type_name: bytes,
+    piece: tuple[int, int] | None = None,
 ) -> bytes:
     """Return what is authenticated with a message's body.
 
     Args:
         header: the header_digest of its dialog.
-        number: its sequence number.
-        kind: M, E or X.
+        message: its sequence number; M, E or X; when it was sent (a timestamptz of 8 bytes), if that is told.
         type_name: its message type's name in UTF-8.
         piece: for a fragment where its piece begins, and how long the whole body is.
     """
-    return header + _MESSAGE.pack(number, kind.encode(), *(piece or _NO_PIECE)) + type_name
+    number, kind, sent_at = message
+    place = piece or _NO_PIECE
+    return (
+        header + _MESSAGE.pack(number, kind.encode(), *place, sent_at is not None, sent_at or b"") + type_name
+    )
 
 
 def _keeping(master_key: bytes, conversation_id: bytes) -> AESGCM:

@@ -288,6 +288,7 @@ class _Opening:
         self._types = [name or b"" for name in arrays.to_elements(batch.type_names, arrays.TEXT)]
         self._bodies = arrays.to_elements(batch.bodies, arrays.BYTEA)
         self._numbers = arrays.to_integers(batch.sequence_numbers, arrays.BIGINT)
+        self._sent_at = wire.message_times(batch)
         self._type_index = arrays.to_integers(batch.type_index, arrays.INTEGER)
         self._dialog_index = arrays.to_integers(batch.dialog_index, arrays.INTEGER)
         self._places: dict[int, list[int]] = {}
@@ -307,8 +308,7 @@ class _Opening:
         for place in self._places.get(dialog, ()):
             associated = envelope.associated_data(
                 header,
-                self._numbers[place],
-                self.batch.kinds[place],
+                (self._numbers[place], self.batch.kinds[place], self._sent_at[place]),
                 self._types[self._type_index[place] - 1],
                 self._piece,
             )
@@ -347,8 +347,7 @@ class _Opening:
         messages = [place for place, dialog in enumerate(self._dialog_index) if dialog in new_places]
         sent_at = self.batch.sent_at
         if sent_at:
-            times = arrays.to_elements(sent_at, arrays.TIMESTAMPTZ)
-            sent_at = arrays.from_elements([times[place] for place in messages], arrays.TIMESTAMPTZ)
+            sent_at = arrays.from_elements([self._sent_at[place] for place in messages], arrays.TIMESTAMPTZ)
         return msgspec.structs.replace(
             self.batch,
             **wire.picked_dialogs(self.batch, self.left),

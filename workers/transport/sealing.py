@@ -341,11 +341,15 @@ class _Sealing:
         numbers = arrays.to_integers(self._taken.sequence_numbers, arrays.BIGINT)
         dialogs = arrays.to_integers(self._taken.dialog_index, arrays.INTEGER)
         type_index = arrays.to_integers(self._taken.type_index, arrays.INTEGER)
+        sent_at = wire.message_times(self._taken)
         for place, (dialog, kind) in enumerate(zip(dialogs, self._taken.kinds, strict=True)):
             keys = self._keys[dialog - 1]
             if keys is not None:
                 associated = envelope.associated_data(
-                    self._headers[dialog - 1], numbers[place], kind, types[type_index[place] - 1], piece
+                    self._headers[dialog - 1],
+                    (numbers[place], kind, sent_at[place]),
+                    types[type_index[place] - 1],
+                    piece,
                 )
                 bodies[place] = keys.seal(place, bodies[place], associated)
         return Sealed(

@@ -31,6 +31,7 @@ TEXT_CHARACTERS = 4000
 
 _PREFIX = struct.Struct(">I")
 _KINDS = frozenset("MEX")
+_TIMESTAMPTZ_BYTES = 8
 
 Guid = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
@@ -214,6 +215,20 @@ def dialog_columns(batch: Batch | Taken) -> list[list[bytes | None]]:
         arrays.to_elements(getattr(batch, name), kind) if getattr(batch, name) else [None] * count
         for name, kind in _DIALOG_COLUMNS.items()
     ]
+
+
+def message_times(batch: Batch | Taken) -> list[bytes | None]:
+    """Return when each message was sent, as a timestamptz of 8 bytes; None where that is not told.
+
+    Raises:
+        ArrayError: They are malformed.
+    """
+    if not batch.sent_at:
+        return [None] * len(batch.kinds)
+    times = arrays.to_elements(batch.sent_at, arrays.TIMESTAMPTZ)
+    if any(time is not None and len(time) != _TIMESTAMPTZ_BYTES for time in times):
+        raise arrays.ArrayError("a timestamptz is of another size")
+    return times
 
 
 def picked_dialogs(batch: Batch, places: list[int]) -> dict[str, bytes]:
