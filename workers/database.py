@@ -56,12 +56,14 @@ class Greeting:
         has_xml_parser: whether PostgreSQL was built with libxml; without it the worker checks XML.
         is_broker_enabled: whether messages are sent, delivered and activated at all.
         broker_problem: why they are not: the broker was turned off, or the database is a copy.
+        is_in_recovery: whether the server is a standby, where nothing can be written.
     """
 
     service_broker_guid: UUID
     has_xml_parser: bool
     is_broker_enabled: bool
     broker_problem: str | None
+    is_in_recovery: bool = False
 
 
 class Database:
@@ -208,6 +210,7 @@ class Database:
                 database=self.name,
                 service_broker_guid=str(greeting.service_broker_guid),
                 is_broker_enabled=greeting.is_broker_enabled,
+                is_in_recovery=greeting.is_in_recovery,
             )
         self._greeting = greeting
 
@@ -215,7 +218,8 @@ class Database:
         try:
             async with connection.cursor(row_factory=class_row(Greeting)) as cursor:
                 await cursor.execute(
-                    "select service_broker_guid, has_xml_parser, is_broker_enabled, broker_problem"
+                    "select service_broker_guid, has_xml_parser, is_broker_enabled, broker_problem,"
+                    " is_in_recovery"
                     " from broker_private.worker_greeting()"
                 )
                 return await anext(cursor)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import structlog
 
-from pybroker.workers import heartbeat, periodic
+from pybroker.workers import heartbeat, periodic, standby
 from pybroker.workers.activation import Activation
 from pybroker.workers.clock import Backoff, Clock
 from pybroker.workers.database import Database, ServingError
@@ -49,6 +49,8 @@ async def run(
 ) -> None:
     """Serve databases until `stop` is set, then end in order.
 
+    Beside a standby it waits: it serves once none of the servers is in recovery, and waits again when one is.
+
     Readers are no longer started, running procedures end by themselves or are left to the server after
     `grace`, and then transport stops. Cancelling this coroutine ends all of it at once; nothing is lost by
     that either.
@@ -72,21 +74,30 @@ async def run(
             await opened.enter_async_context(database)
         _refuse_same_broker(databases)
         listening = await _listening_address(databases)
-        transport = Transport(databases, databases[0], key_directory, clock, pace)
-        await _Parts(databases, transport, clock, heartbeat_file).run(stop, grace, listening)
+        watches: list[asyncio.Task[None]] = []
+        if heartbeat_file is not None:
+            beating = _keep_running("heartbeat", partial(heartbeat.run, heartbeat_file, clock), clock)
+            watches.append(asyncio.create_task(beating, name="heartbeat"))
+        try:
+            while not stop.is_set() and await standby.until_principal(databases, stop, clock):
+                transport = Transport(databases, databases[0], key_directory, clock, pace)
+                over = asyncio.Event()
+                watches.append(
+                    asyncio.create_task(standby.watch(databases, stop, over, clock), name="standby")
+                )
+                await _Parts(databases, transport, clock).run(over, grace, listening)
+        finally:
+            await _cancel(watches)
     logger.info("worker_stopped")
 
 
 class _Parts:
     """The running parts: those that may be cut off at any moment, transport, and the readers."""
 
-    def __init__(
-        self, databases: Sequence[Database], transport: Transport, clock: Clock, heartbeat_file: Path | None
-    ) -> None:
+    def __init__(self, databases: Sequence[Database], transport: Transport, clock: Clock) -> None:
         self._databases = databases
         self._transport = transport
         self._clock = clock
-        self._heartbeat_file = heartbeat_file
         self._activations = [Activation(database, clock) for database in databases]
 
     async def run(self, stop: asyncio.Event, grace: float, listening: str | None) -> None:
@@ -119,8 +130,6 @@ class _Parts:
             self._start(f"validation {database.name}", Validation(database, self._clock).run)
             for database in self._databases
         ]
-        if self._heartbeat_file is not None:
-            tasks.append(self._start("heartbeat", partial(heartbeat.run, self._heartbeat_file, self._clock)))
         transport = self._start("transport", partial(self._transport.run, stop_transport))
         try:
             logger.info(
@@ -140,26 +149,27 @@ class _Parts:
             await asyncio.gather(*(activation.cancel() for activation in self._activations))
 
     def _start(self, name: str, part: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
-        return asyncio.create_task(self._keep_running(name, part), name=name)
+        return asyncio.create_task(_keep_running(name, part, self._clock), name=name)
 
-    async def _keep_running(self, name: str, part: Callable[[], Awaitable[None]]) -> None:
-        backoff = Backoff(0.5, 5.0)
-        while True:
-            started = self._clock.monotonic()
-            try:
-                await part()
-            except Exception as error:  # whatever it is, the other parts go on
-                if self._clock.monotonic() - started > _STEADY:
-                    backoff.reset()
-                seconds = backoff.failed()
-                if isinstance(error, (psycopg.OperationalError, ServingError)):
-                    reason = " ".join(str(error).split())
-                    logger.warning("part_interrupted", part=name, error=reason, restart_in=seconds)
-                else:
-                    logger.exception("part_failed", part=name, restart_in=seconds)
+
+async def _keep_running(name: str, part: Callable[[], Awaitable[None]], clock: Clock) -> None:
+    backoff = Backoff(0.5, 5.0)
+    while True:
+        started = clock.monotonic()
+        try:
+            await part()
+        except Exception as error:  # whatever it is, the other parts go on
+            if clock.monotonic() - started > _STEADY:
+                backoff.reset()
+            seconds = backoff.failed()
+            if isinstance(error, (psycopg.OperationalError, ServingError)):
+                reason = " ".join(str(error).split())
+                logger.warning("part_interrupted", part=name, error=reason, restart_in=seconds)
             else:
-                return
-            await self._clock.sleep(seconds)
+                logger.exception("part_failed", part=name, restart_in=seconds)
+        else:
+            return
+        await clock.sleep(seconds)
 
 
 async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:

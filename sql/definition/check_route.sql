@@ -61,10 +61,6 @@ begin
     perform broker_private.refuse(
       9747, format('The address and the mirror address of the route "%s" are the same.', route_name), 'The mirror is another server.'
     );
-  elsif mirror is not null then
-    perform broker_private.refuse(
-      153, format('mirror_address of the route "%s" is not available.', route_name), 'Leave it out: mirrored routes are not built yet.'
-    );
   elsif route_scope is null or route_scope not in ('DATABASE', 'WORKER') then
     perform broker_private.refuse(
       153, format('"%s" is not a scope for the route "%s".', coalesce(route_scope, 'NULL'), route_name),

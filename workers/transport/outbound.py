@@ -33,6 +33,8 @@ _OWN_FAULT_SECONDS = 1.0
 _ACK_SECONDS = 120.0
 # Longer than anybody keeps one that he does not use.
 _FORGET_SECONDS = 600.0
+# By these a far side says that its database is away, or a standby: then the mirror may be the principal.
+_NO_PRINCIPAL = (faults.UNREACHABLE, faults.REPLICA)
 
 logger: FilteringBoundLogger = structlog.get_logger()
 
@@ -73,6 +75,8 @@ class Outbound:
         self._last_batch = 0.0
         self._last_asked = clock.monotonic()
         self._is_idle = False
+        self._is_doubtful = False
+        self._probe_due = 0.0
         self._in_flight: dict[int, asyncio.Future[wire.Ack]] = {}
 
     @property
@@ -100,6 +104,8 @@ class Outbound:
         async with self._opening:
             if self._link is not None and self._link.is_outdated:
                 await self._retire()
+            if self._link is not None and self._is_doubtful and self._clock.monotonic() >= self._probe_due:
+                await self._look_for_principal()
             if self._link is not None:
                 return self._link
             if self._fault is not None and not self.is_due:
@@ -211,15 +217,7 @@ class Outbound:
             except TransportError as error:
                 fault = fault or error
                 continue
-            self._addresses.remove(address)
-            self._addresses.insert(0, address)
-            self._link = link
-            self._fault = None
-            self._is_idle = False
-            self._last_batch = self._clock.monotonic()
-            self._turns = Turns(link.far.window)
-            self._listening = asyncio.create_task(self._listen(link), name=f"outbound {address}")
-            logger.info("connection_opened", address=address, user=link.peer.user_name)
+            self._use(link, address)
             return link
         self._fault = fault or TransportError(faults.CONNECT_FAILED, "There is no address.")
         pause = self._pace.retry_connect_after
@@ -234,6 +232,29 @@ class Outbound:
             next_attempt_in=pause,
         )
         raise self._fault.again()
+
+    def _use(self, link: Link, address: str) -> None:
+        self._addresses.remove(address)
+        self._addresses.insert(0, address)
+        self._link = link
+        self._fault = None
+        self._is_idle = self._is_doubtful = False
+        self._last_batch = self._clock.monotonic()
+        self._turns = Turns(link.far.window)
+        self._listening = asyncio.create_task(self._listen(link), name=f"outbound {address}")
+        logger.info("connection_opened", address=address, user=link.peer.user_name)
+
+    async def _look_for_principal(self) -> None:
+        """Go over to the other address if a worker answers there: one beside a standby would not listen."""
+        self._probe_due = self._clock.monotonic() + self._pace.retry_connect_after
+        address = self._addresses[-1]
+        try:
+            link = await self._connect(address)
+        except TransportError:
+            return
+        logger.info("mirror_taken", address=address, instead_of=self._addresses[0])
+        await self.close()
+        self._use(link, address)
 
     async def _listen(self, link: Link) -> None:
         fault = TransportError(faults.RECEIVE_FAILED, f"The connection was closed by {link.address}.")
@@ -280,8 +301,11 @@ class Outbound:
                 case None:
                     return
                 case wire.Ack():
+                    self._is_doubtful = False
                     self._settle(frame.number, frame)
                 case wire.Refusal(number=int() as number):
+                    if frame.error_number in _NO_PRINCIPAL and len(self._addresses) > 1:
+                        self._is_doubtful = True
                     self._settle(number, TransportError(frame.error_number, frame.text))
                 case wire.Refusal():
                     raise TransportError(frame.error_number, f"Closed by {link.address}: {frame.text}")

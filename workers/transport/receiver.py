@@ -34,6 +34,8 @@ _SILENCE_SECONDS = 60.0
 _REMEMBERED = 1.0
 _MOST_REMEMBERED = 10_000
 _LOCAL = ("LOCAL",)
+# The classes of SQLSTATE that say of a server that it is not there.
+_AWAY = ("08", "57")
 # The security of a dialog that comes from a database of the same worker, and of one that comes clear.
 _SIBLING = "L"
 _CLEAR = "N"
@@ -277,8 +279,13 @@ def _log_accident(address: str, error: Exception) -> None:
 
 
 def _not_taken(error: psycopg.Error) -> TransportError:
+    number = number_of(error.sqlstate)
+    if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
+        number = faults.REPLICA
+    elif isinstance(error, psycopg.OperationalError) and (error.sqlstate or "08")[:2] in _AWAY:
+        number = faults.UNREACHABLE
     return TransportError(
-        number_of(error.sqlstate),
+        number,
         f"The far database did not take the batch: {line_of(error)}"
         + (f" (SQLSTATE {error.sqlstate})" if error.sqlstate else ""),
     )
