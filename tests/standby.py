@@ -15,6 +15,7 @@ import psycopg
 from pybroker.embedded import EmbeddedServer
 from tests.brokers import Site
 from tests.conftest import SETTINGS
+from tests.shop import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,13 +67,13 @@ def standby_of(principal: Site) -> Iterator[Standby]:
                 standby.close()
 
 
-def follow_synchronously(principal: Site, standby: Standby) -> None:
-    """Have no commit of the principal return before the standby has it."""
+def follow_synchronously(principal: Site) -> None:
+    """Have no commit of the principal return before its standby has it."""
     with psycopg.connect(principal.server.url("postgres"), autocommit=True) as session:
         session.execute("alter system set synchronous_standby_names = '*'")
         session.execute("select pg_reload_conf()")
-    principal.psql.rows("create table is_followed ()")
-    assert standby.psql.value("select to_regclass('is_followed') is not null or true")
+    followers = "select count(*) from pg_stat_replication where sync_state = 'sync'"
+    until(lambda: principal.psql.value(followers) == 1)
 
 
 def stop_following(standby: Standby) -> None:

@@ -109,8 +109,10 @@ def test_row_112_a_standby_that_followed_synchronously_takes_over_under_load_and
     pair: Pair,
 ) -> None:
     shop, warehouse, standby = pair.shop, pair.warehouse, pair.standby
-    follow_synchronously(warehouse, standby)
+    follow_synchronously(warehouse)
     until(lambda: "worker_waits" in standby.log.read_text())
+    assert standby.stop_worker() == 0
+    standby.start_worker()
     dialogs, messages = 3, 120
     handles = [begin(shop) for _ in range(dialogs)]
     places: list[Site] = [warehouse]
