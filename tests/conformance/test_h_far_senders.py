@@ -134,7 +134,7 @@ def test_row_120_a_dropped_binding_never_sends_a_dialog_in_the_clear(sites: tupl
     kind, body = arrived(shop, "shop")
     assert (kind, b"<Code>-8494</Code>" in body) == (ERROR, True)
     assert shop.psql.state(other) == "ER"
-    assert status(shop, dialog) == "9727"
+    until(lambda: status(shop, dialog) == "9727")
     shop.psql.rows("select broker.alter_remote_service_binding('far', anonymous => false)")
     assert arrived(warehouse) == ("order", b"second")
 
