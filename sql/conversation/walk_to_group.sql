@@ -39,6 +39,15 @@ begin
   where m.queue_id = queue
   order by m.precedence, m.id
   limit 1;
+  if not found then
+    return null;
+  end if;
+  -- The caller has tried the first 16, and there are no others.
+  if not is_near and not exists (
+    select from broker_private.messages m where m.queue_id = queue order by m.precedence, m.id offset 16 limit 1
+  ) and not exists (select from broker_private.moved_conversations) then
+    return null;
+  end if;
   select m.id into tail
   from broker_private.messages m
   where m.queue_id = queue and m.precedence = level
