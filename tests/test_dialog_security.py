@@ -682,3 +682,17 @@ def test_a_key_directory_is_looked_at_again(tmp_path: Path, clock: SetClock) -> 
     with pytest.raises(TransportError) as unknown:
         store.master_key(bytes(8))
     assert unknown.value.number == 28050
+
+
+@pytest.mark.parametrize("encoded", [b"", b"\x80", b"\xc0", bytes(200), envelope.encode({"mode": "F"})])
+def test_what_is_no_envelope_drops_its_dialog(sides: tuple[Side, Side], encoded: bytes) -> None:
+    shop, warehouse = sides
+    batch, _ = send(shop, warehouse, Conversation([b"one"]))
+    made = msgspec.structs.replace(batch, envelopes=arrays.from_elements([encoded], arrays.BYTEA))
+    assert warehouse.opener.open(made, warehouse.certificates).batch is None
+    unsealed = msgspec.structs.replace(batch, bodies=arrays.from_elements([b""], arrays.BYTEA))
+    assert warehouse.opener.open(unsealed, warehouse.certificates).batch is None
+    for other in (None, b"", bytes(15)):
+        strange = msgspec.structs.replace(batch, conversation_ids=arrays.from_elements([other], arrays.UUID))
+        with pytest.raises(arrays.ArrayError):
+            warehouse.opener.open(strange, warehouse.certificates)

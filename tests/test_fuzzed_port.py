@@ -319,6 +319,8 @@ PLAUSIBLE: dict[str, st.SearchStrategy[Any]] = {
     "sequence_numbers": number(arrays.BIGINT, 8),
     "kinds": st.sampled_from(["M", "E", "X"]),
     "bodies": one(arrays.BYTEA, st.binary(max_size=50)),
+    "envelopes": one(arrays.BYTEA, st.binary(max_size=50)),
+    "key_exchanges": st.lists(st.binary(min_size=1, max_size=50), max_size=2),
     "after": st.none() | st.integers(1, 2**63 - 1),
     "hops_remaining": st.integers(0, 255),
     "time_to_live_ms": st.integers(0, 2**31 - 1),

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 # recorded and sent again by somebody, and would open it a second time. What a sender repeats is sealed anew.
 _FRESH_SECONDS: Final = 25 * 60
 _MOST_OPENED: Final = 1024
+_GUID_BYTES: Final = 16
 
 logger: FilteringBoundLogger = structlog.get_logger()
 
@@ -147,6 +148,8 @@ class Opener:
         opening = _Opening(batch)
         for place, (dialog, sealed) in enumerate(zip(columns, encoded, strict=True)):
             conversation_id, from_initiator = dialog[0] or b"", dialog[1] == b"\1"
+            if len(conversation_id) != _GUID_BYTES:
+                raise arrays.ArrayError("a conversation id is of another size")
             opening.conversation_ids.append(conversation_id)
             opening.keys.append(None)
             opening.users.append((None, None))
