@@ -31,6 +31,7 @@ MEMORY, MEMORY_BYTES = Path("/dev/shm"), 6 * 2**30
 _TEMPLATES: set[tuple[Path, str]] = set()
 MIGRATED, WITH_SHOP = "migrated", "migrated_with_shop"
 SLOW_FILES = (
+    "test_acceptance.py",
     "test_throughput.py",
     "test_spark.py",
     "test_chaos.py",
@@ -39,8 +40,8 @@ SLOW_FILES = (
     "test_demo.py",
     "test_embedded_server.py",
     "test_activation.py",
-    "test_images.py",
     "test_compose.py",
+    "test_images.py",
     "test_client.py",
 )
 # Without fsync a test can't show what a crashed disk would keep, but none here pulls the plug of a disk.

@@ -84,11 +84,13 @@ insert into dialogs
 select %(name)s || '-' || n, broker.begin_dialog(%(service)s, '//ledgers/target', 'asking', encryption => false)
 from generate_series(1, %(count)s) n
 """
-# The next numbers come from the ledger: nobody else knows whether a commit that was cut off took place.
+# The next numbers come from the ledger: nobody else knows whether a commit that was cut off took place. With a hundred on their way
+# it waits, so that a slow machine is not buried.
 _SEND = """
 with next as (
   select d.handle, d.name, coalesce((select max(s.number) from sent s where s.dialog = d.name), 0) + k as number
-  from dialogs d cross join generate_series(1, %(count)s) k where d.name = %(name)s
+  from dialogs d cross join generate_series(1, %(count)s) k
+  where d.name = %(name)s and (select count(*) from sent) - (select count(*) from received) < 100
 ),
 booked as (insert into sent (dialog, number) select name, number from next order by number)
 select broker.send(handle, 'request', name || ':' || number) from (select * from next order by number) n
@@ -186,7 +188,7 @@ class Load:
     def _send(self, initiator: Site) -> None:
         session: psycopg.Connection[Any] | None = None
         number = 0
-        while not self._stop.wait(0.05):
+        while not self._stop.wait(0.1):
             if initiator.name in self._held:
                 if session is not None:
                     session.close()

@@ -87,7 +87,7 @@ class Broker:
     def replace_worker(self, image: str) -> None:
         """Stop the worker in order, and start this image's in its place."""
         assert self.worker is not None
-        wrapped(self.worker).stop(timeout=40)
+        wrapped(self.worker).stop(timeout=120)
         assert wrapped(self.worker).wait()["StatusCode"] == 0
         self.start_worker(image)
 
@@ -101,12 +101,18 @@ class Broker:
             .with_volume_mapping(deployment.volume(f"{self.database_host}-password"), _CLIENT, "ro")
         )
         with container:
-            return run_in(container, "pybroker", "migrate")
+            for attempts_left in reversed(range(5)):
+                # It is one transaction, and a deadlock with the load leaves nothing behind.
+                code, output = wrapped(container).exec_run(["pybroker", "migrate"])
+                if code == 0 or not attempts_left:
+                    break
+            assert code == 0, output.decode()
+            return str(output.decode())
 
     def move(self) -> None:
         """Restore a dump of the database on another server; the worker and everybody else are gone meanwhile."""
         assert self.worker is not None
-        wrapped(self.worker).stop(timeout=40)
+        wrapped(self.worker).stop(timeout=120)
         old, old_host, old_password = self.database, self.database_host, self._password()
         self.database_host = f"{self.name}-moved"
         self.database = self.make_database(self.database_host)
@@ -140,8 +146,7 @@ class Broker:
         return str(wrapped(self.worker).logs(tail=30).decode())
 
     def execute(self, query: str, *arguments: object) -> list[tuple[Any, ...]]:
-        self.wait_for_database()
-        with self.connect() as session:
+        with self._session() as session:
             cursor = session.execute(query.encode(), arguments or None)
             return cursor.fetchall() if cursor.description is not None else []
 
@@ -150,14 +155,15 @@ class Broker:
         return run_in(self.worker, "cat", f"{_KEYS}/{self.name}.pem")
 
     def wait_for_database(self) -> None:
-        until(lambda: self._refusal() is None)
+        self._session().close()
 
-    def _refusal(self) -> str | None:
-        try:
-            self.connect().close()
-        except psycopg.OperationalError as error:
-            return str(error)
-        return None
+    def _session(self) -> psycopg.Connection[Any]:
+        """Connect again until the server is there."""
+        while True:
+            try:
+                return self.connect()
+            except psycopg.OperationalError:
+                time.sleep(0.1)
 
     def _inner_url(self) -> str:
         return (
@@ -302,4 +308,4 @@ def kill(container: DockerContainer) -> None:
 
 
 def restart(container: DockerContainer) -> None:
-    wrapped(container).restart(timeout=40)
+    wrapped(container).restart(timeout=120)
