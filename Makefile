@@ -3,6 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 ORDERS ?= 200
 ROUNDS ?= 20
+RESTORES ?= 2
 # Four processes on two cores: a test mostly waits for a server or a worker process. Each process gets whole files.
 PROCESSES ?= 4
 PYTEST_OPTIONS := --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
@@ -55,7 +56,7 @@ bench: .venv/.bench
 	$(BIN)/python -m tests.bench $(BENCH)
 
 chaos: .venv
-	@$(BIN)/python -m tests.chaos --rounds $(ROUNDS) $(if $(MESSAGES),--messages $(MESSAGES)) $(if $(SEED),--seed $(SEED))
+	@$(BIN)/python -m tests.chaos --rounds $(ROUNDS) --restores $(RESTORES) $(if $(MESSAGES),--messages $(MESSAGES)) $(if $(SEED),--seed $(SEED))
 
 soak: .venv
 	@$(BIN)/python -m tests.chaos.soak $(if $(MESSAGES),--messages $(MESSAGES))

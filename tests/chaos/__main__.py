@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from tests.chaos.faults import FAULTS
+from tests.chaos.restores import Restores, play_restores
 from tests.chaos.rounds import Report, play
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def main() -> int:
         TimeElapsedColumn(),
         console=console,
     )
+    restores = None
     with bars, tempfile.TemporaryDirectory() as directory:
         in_rounds = bars.add_task("rounds", total=given.rounds)
         in_messages = bars.add_task("messages received", total=2 * given.messages)
@@ -57,8 +59,20 @@ def main() -> int:
             seed=seed,
             watch=watch,
         )
+        if given.restores:
+            in_restores = bars.add_task("restores", total=given.restores)
+            (aside := Path(directory) / "restores").mkdir()
+            restores = play_restores(
+                aside,
+                restores=given.restores,
+                dialogs=given.dialogs,
+                seed=seed,
+                watch=lambda number: bars.update(in_restores, completed=number),
+            )
     _print(console, report)
-    return 0 if report.is_right else 1
+    if restores is not None:
+        _print_restores(console, restores)
+    return 0 if report.is_right and (restores is None or restores.is_right) else 1
 
 
 def _print(console: Console, report: Report) -> None:
@@ -73,6 +87,20 @@ def _print(console: Console, report: Report) -> None:
     console.print(faults, ledgers)
     verdict = "nothing lost, doubled, changed or out of order" if report.is_right else "NOT RIGHT"
     console.print(f"{verdict}, in {report.seconds:.0f} s; seed {report.seed}")
+
+
+def _print_restores(console: Console, restores: Restores) -> None:
+    table = Table("restores", "")
+    for site, count in restores.restored.items():
+        table.add_row(f"of {site}", str(count))
+    table.add_row("dialogs that were hurt, and ended in Errors", str(restores.hurt))
+    table.add_row("dialogs of which everything arrived", str(restores.unhurt))
+    table.add_row("hurt though nothing had happened on them", str(restores.quiet_hurt))
+    table.add_row("messages received twice", str(restores.twice))
+    table.add_row("messages on dialogs that were begun afterwards", str(restores.afterwards))
+    for code, count in sorted(restores.codes.items()):
+        table.add_row(f"Errors {code}", str(count))
+    console.print(table)
 
 
 def _value(account: Account, count: str) -> str:
