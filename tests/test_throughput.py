@@ -108,9 +108,6 @@ def test_an_interrupted_run_leaves_no_server_and_goes_on(tmp_path: Path) -> None
     for one in outcomes:
         assert one.sent > 0
         assert (one.lost, one.doubled, one.swapped) == (0, 0, 0)
-        assert one.cores.keys() == {
-            f"{name} {who}" for name in ("initiator1", "target") for who in ("server", "worker")
-        }
     assert "<h1>" in (output / "report.html").read_text()
     assert json.loads((output / "conditions.json").read_text())["measured"] == 2
     other = run(*arguments, "--seconds", "9")
