@@ -18,11 +18,17 @@ INSTALL := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-ch
 	@echo "Installing pybroker into .venv"
 	@$(PYTHON) -m venv .venv
 	@$(INSTALL) --upgrade "pip>=25.1" setuptools
-	@$(INSTALL) --config-settings editable_mode=compat --editable ".[embedded,spark]" --group test
+	@$(INSTALL) --config-settings editable_mode=compat --editable ".[embedded]" --group test
 	@for folder in migrations sql workers; do ln -sfn ../$$folder pybroker/$$folder; done
 	@touch $@
 
-.venv/.linters: .venv/.installed
+# Apart from the rest, as it is ten times as large, and the demo needs none of it.
+.venv/.spark: .venv/.installed
+	@echo "Installing Spark and a Java runtime into .venv"
+	@$(INSTALL) --config-settings editable_mode=compat --editable ".[spark]"
+	@touch $@
+
+.venv/.linters: .venv/.spark
 	@echo "Installing the linters into .venv"
 	@$(INSTALL) --group lint
 	@touch $@
@@ -36,10 +42,10 @@ INSTALL := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-ch
 demo: .venv
 	@$(BIN)/pybroker demo --orders $(ORDERS)
 
-test: .venv
+test: .venv .venv/.spark
 	$(BIN)/python -m pytest $(PYTEST_OPTIONS)
 
-conformance: .venv
+conformance: .venv .venv/.spark
 	@$(BIN)/python -m tests.conformance $(PYTEST_OPTIONS)
 
 test-containers: .venv
