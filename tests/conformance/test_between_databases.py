@@ -211,7 +211,7 @@ def test_edge_033_after_a_cleanup_the_far_side_keeps_an_orphan_and_learns_when_i
 @pytest.mark.parametrize(
     ("error", "number", "state"), [((), "9779", "DI"), ((7, "never mind"), "9784", "ER")]
 )
-def test_edge_037_what_waits_when_the_far_side_ends_is_held_and_goes_with_the_local_end(
+def test_row_143_edge_037_what_waits_when_the_far_side_ends_is_held_and_goes_with_the_local_end(
     pair: Pair, error: tuple[object, ...], number: str, state: str
 ) -> None:
     dialog, target = pair.opened()
@@ -229,6 +229,19 @@ def test_edge_037_what_waits_when_the_far_side_ends_is_held_and_goes_with_the_lo
     assert pair.shop.psql.value("select broker.get_transmission_status(%s)", dialog).startswith(number)
     pair.shop.psql.end(dialog)
     assert (pair.shop.psql.state(dialog), pair.waiting(pair.shop)) == (None, [])
+
+
+def test_edges_059_060_a_row_without_a_status_was_not_tried_and_goes_once_it_is_acknowledged(
+    pair: Pair,
+) -> None:
+    pair.shop.stop_worker()
+    try:
+        pair.shop.psql.send(pair.dialog(), "order", b"not tried")
+        assert pair.waiting(pair.shop) == [(0, "")]
+    finally:
+        pair.shop.start_worker()
+    assert pair.arrived() == [("order", 0, b"not tried")]
+    until(lambda: pair.waiting(pair.shop) == [])
 
 
 def test_edge_038_both_sides_end_at_once_and_no_application_hears_of_it(pair: Pair) -> None:

@@ -375,6 +375,13 @@ def test_edge_072_an_error_after_the_receive_is_tried_again(application: Applica
         eventually(lambda: application.starts() == 3)
 
 
+def test_edge_091_an_activated_procedure_reaches_no_other_database(application: Application) -> None:
+    application.queue("orders", "begin execute 'select from template1.pg_catalog.pg_class'; end")
+    application.send("orders", "one")
+    with activating(application.url):
+        eventually(lambda: any("cross-database" in str(line) for line in application.log("orders")))
+
+
 def test_edge_074_a_task_that_finds_nothing_is_normal(application: Application) -> None:
     application.queue("orders", GATED.format(queue="orders"))
     application.send("orders", "taken by another")
