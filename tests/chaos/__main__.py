@@ -31,6 +31,9 @@ def main() -> int:
     parser.add_argument(
         "--seed", type=int, help="of the faults and of what is sent; default: another each time"
     )
+    parser.add_argument(
+        "--restores", type=int, default=0, help="restores from a copy, played after the rounds"
+    )
     given = parser.parse_args()
     seed = secrets.randbelow(2**32) if given.seed is None else given.seed
     console = Console()
