@@ -35,6 +35,7 @@ class Restores:
     Attributes:
         hurt: Those that ended in an Error, on each side that knows them.
         unhurt: Those of which everything arrived. That one is neither would end the play: it hangs.
+        gone: Those that were begun since the copy, and that neither side knows any more.
         quiet_hurt: Those that were hurt though nothing had happened on them. There must be none.
         afterwards: Messages on dialogs that were begun after the restores, which all arrived.
     """
@@ -42,6 +43,7 @@ class Restores:
     restored: Counter[str] = field(default_factory=Counter)
     hurt: int = 0
     unhurt: int = 0
+    gone: int = 0
     quiet_hurt: int = 0
     twice: int = 0
     afterwards: int = 0
@@ -119,6 +121,7 @@ class _Play:
         self.report.restored[victim.name] += 1
         self.report.hurt += sum(outcome == "hurt" for outcome in outcomes.values())
         self.report.unhurt += sum(outcome == "unhurt" for outcome in outcomes.values())
+        self.report.gone += sum(outcome == "gone" for outcome in outcomes.values())
         self.report.quiet_hurt += sum(outcomes[name] == "hurt" for name in quiet)
         for site in self._sites:
             self.report.twice += site.psql.value(_TWICE)
@@ -147,7 +150,7 @@ class _Play:
 
 
 def _outcomes(sites: tuple[Site, Site], names: list[str]) -> dict[str, str]:
-    """Tell of each dialog whether it is hurt or unhurt, or, as an empty text, not known yet."""
+    """Tell of each dialog whether it is hurt, unhurt or gone, or, as an empty text, not known yet."""
     handles = [dict(site.psql.rows("select name, handle from dialogs")) for site in sites]
     failed = [{handle for (handle,) in site.psql.rows("select handle from failed")} for site in sites]
     alive = [
@@ -167,6 +170,9 @@ def _outcomes(sites: tuple[Site, Site], names: list[str]) -> dict[str, str]:
 
     def outcome(name: str) -> str:
         mine = [handles[side].get(name) for side in (0, 1)]
+        if mine == [None, None]:
+            # Begun since the copy, and put back before the other side had heard of it.
+            return "gone"
         is_failed = [mine[side] in failed[side] for side in (0, 1)]
         is_alive = [mine[side] in alive[side] for side in (0, 1)]
         if any(is_failed) and not any(is_alive):
