@@ -22,7 +22,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pybroker.workers.transport import arrays, link, wire
+from pybroker.workers.transport import arrays, faults, link, wire
 from pybroker.workers.transport.faults import TransportError
 from pybroker.workers.transport.security import KnownCertificate
 from tests.brokers import Site, two_sites
@@ -140,8 +140,11 @@ class Target:
             await self._link.close()
         self._link = None
 
-    def close(self) -> None:
+    def hang_up_now(self) -> None:
         self._runner.run(self.hang_up())
+
+    def close(self) -> None:
+        self.hang_up_now()
         self._runner.close()
 
     def shout(self, data: bytes) -> None:
@@ -390,6 +393,51 @@ def test_batches_with_anything_in_their_fields_are_answered_or_end_the_connectio
     say()
     target.is_well()
     assert target.worker.memory_info().rss - before < GROWTH_BYTES
+
+
+def test_a_peer_who_takes_batches_too_says_anything(target: Target) -> None:
+    before = target.worker.memory_info().rss
+    one_way = target.hello
+    target.hello = msgspec.structs.replace(one_way, arbitration_id=uuid.uuid4().bytes)
+    try:
+        for data in [corpus(file) for file in CORPUS] + [bytes(wire.encode(frame)) for frame in FRAMES]:
+            target.say(data)
+        # After his farewell he has nothing more to say.
+        farewell = bytes(wire.encode(wire.Farewell(faults.CLOSED_IDLE, "")))
+        for more in (farewell, frame_of(target.batch())):
+            target.say(farewell + more)
+            target.hang_up_now()
+    finally:
+        target.hello = one_way
+        target.hang_up_now()
+    target.is_well()
+    assert target.worker.memory_info().rss - before < GROWTH_BYTES
+
+
+def test_a_peer_who_calls_himself_by_another_workers_id_gets_none_of_its_messages(target: Target) -> None:
+    shop, warehouse = target.shop.psql, target.warehouse.psql
+    known = "select peer_arbitration_id from broker.dm_broker_connections where principal_name = 'shop_user'"
+    target.is_well()
+    until(lambda: warehouse.rows(known) != [])
+    handles = "select conversation_handle from broker.conversation_endpoints where not is_initiator"
+    handle = warehouse.value(f"{handles} and state = 'CO' limit 1")
+    one_way = target.hello
+    target.hang_up_now()
+    target.hello = msgspec.structs.replace(one_way, arbitration_id=warehouse.value(known).bytes)
+    try:
+        assert target.say(b"") == []
+        warehouse.send(handle, "ack", b"by the line that is there")
+        until(lambda: b"by the line that is there" in shop.bodies("shop", timeout="1 s"))
+        target.shop.kill_worker()
+        warehouse.send(handle, "ack", b"while only he is there")
+        until(lambda: warehouse.value("select broker.get_transmission_status(%s)", handle) != "")
+        assert target.say(b"") == []
+        target.shop.start_worker()
+        until(lambda: b"while only he is there" in shop.bodies("shop", timeout="1 s"))
+    finally:
+        target.hello = one_way
+        target.hang_up_now()
+    target.is_well()
 
 
 def test_what_is_replayed_or_forged_is_not_delivered(target: Target) -> None:

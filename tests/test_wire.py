@@ -63,6 +63,8 @@ FRAMES: list[wire.Frame] = [
     wire.Refusal(None, 28034, "no CONNECT"),
     wire.Refusal(3, 9736, "disk full"),
     wire.Ping(is_answer=True),
+    wire.Farewell(9760, "idle"),
+    msgspec.structs.replace(HELLO, arbitration_id=GUID),
 ]
 
 

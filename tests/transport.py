@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from pybroker.workers.transport import wire
+from pybroker.workers.transport.line import Line
+from pybroker.workers.transport.link import Traffic
 from pybroker.workers.transport.security import Peer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from pybroker.workers.clock import Clock
+    from pybroker.workers.transport.link import Link
+    from pybroker.workers.transport.pace import Pace
 
 
 def NO_DIALOGS(number: int) -> wire.Batch:  # noqa: N802
@@ -20,6 +26,8 @@ def NO_DIALOGS(number: int) -> wire.Batch:  # noqa: N802
 class FarLink:
     """What stands for a Link: remembers what was sent, and answers pings while it is to."""
 
+    certificate = b""
+
     def __init__(self, address: str) -> None:
         self.address = address
         self.peer = Peer("far_user", "far", True)
@@ -28,7 +36,23 @@ class FarLink:
         self.sent_frames: list[wire.Frame] = []
         self.answers_pings = True
         self.is_closed = self.is_outdated = self.was_closed_here = False
+        self.traffic = Traffic()
+        self.running: asyncio.Task[None] | None = None
         self._arrived: asyncio.Queue[wire.Frame | None] = asyncio.Queue()
+
+    def line(self, clock: Clock, pace: Pace) -> Line:
+        """Return it as a connection that this side has opened, and that is read from."""
+
+        async def answer(*_: object) -> bool:
+            raise AssertionError("an older worker sends no batch on what others have opened")
+
+        line = Line(cast("Link", self), answer, clock, pace, is_accept=False)
+        self.running = asyncio.create_task(line.run())
+        return line
+
+    @property
+    def batches(self) -> list[wire.Batch]:
+        return [frame for frame in self.sent_frames if isinstance(frame, wire.Batch)]
 
     def arrive(self, frame: wire.Frame | None) -> None:
         """Let the near side read this next; None is a farewell."""

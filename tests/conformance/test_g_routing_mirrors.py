@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from uuid import UUID
 
-    from pybroker.workers.transport.link import Link
+    from pybroker.workers.transport.line import Line
 
 WAITING = "select count(*) from broker.transmission_queue"
 
@@ -187,15 +187,16 @@ class Time(Clock):
 class Network:
     """Two far sides; each answers while it is the principal's."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
         self.answering = {"tcp://one:1"}
         self.links: list[FarLink] = []
+        self._clock = clock
 
-    async def connect(self, address: str) -> Link:
+    async def connect(self, address: str) -> Line:
         if address not in self.answering:
             raise TransportError(faults.CONNECT_FAILED, "Nobody there.")
         self.links.append(FarLink(address))
-        return cast("Link", self.links[-1])
+        return self.links[-1].line(self._clock, Pace())
 
 
 async def refused(outbound: Outbound, link: FarLink, number: int) -> None:
@@ -217,25 +218,23 @@ def test_row_112_a_worker_whose_database_is_away_is_left_when_the_partner_is_the
     number: int,
 ) -> None:
     async def play() -> None:
-        network, clock = Network(), Time()
+        clock = Time()
+        network = Network(clock)
         outbound = Outbound(("tcp://one:1", "tcp://two:2"), network.connect, clock, Pace())
-        try:
-            await outbound.open()
-            await refused(outbound, network.links[0], number)
-            # The partner doesn't say that it is the principal: the connection stays.
-            assert (await outbound.open()).address == "tcp://one:1"
-            network.answering.add("tcp://two:2")
-            assert (await outbound.open()).address == "tcp://one:1"
-            clock.seconds += 60
-            assert (await outbound.open()).address == "tcp://two:2"
-            # There it stays, also when the first one is back.
-            network.links[-1].arrive(None)
-            async with asyncio.timeout(20):
-                while outbound.fault is None:  # noqa: ASYNC110 - nothing sets an event
-                    await asyncio.sleep(0.001)
-            clock.seconds += 15
-            assert (await outbound.open()).address == "tcp://two:2"
-        finally:
-            await outbound.close()
+        await outbound.open()
+        await refused(outbound, network.links[0], number)
+        # The partner doesn't say that it is the principal: the connection stays.
+        assert (await outbound.open()).link.address == "tcp://one:1"
+        network.answering.add("tcp://two:2")
+        assert (await outbound.open()).link.address == "tcp://one:1"
+        clock.seconds += 60
+        assert (await outbound.open()).link.address == "tcp://two:2"
+        # There it stays, also when the first one is back.
+        network.links[-1].arrive(None)
+        async with asyncio.timeout(20):
+            while outbound.fault is None:  # noqa: ASYNC110 - nothing sets an event
+                await asyncio.sleep(0.001)
+        clock.seconds += 15
+        assert (await outbound.open()).link.address == "tcp://two:2"
 
     asyncio.run(play())

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 import msgspec
 import pytest
@@ -31,35 +31,39 @@ CERTIFICATE = "select broker.create_certificate(%s, %s, %s::name)"
 
 
 class Listener:
-    """Somebody on the line: keeps every frame, and changes what a test wants changed."""
+    """Somebody on the line, whoever calls: keeps every frame, and changes what a test wants changed."""
 
-    def __init__(self, port: int) -> None:
-        self.proxy = Proxy(port)
-        self.proxy.rewrites = self._rewrite
+    def __init__(self, *ports: int) -> None:
+        self.proxies = [Proxy(port) for port in ports]
+        for proxy in self.proxies:
+            proxy.rewrites = self._rewrite
         self.frames: list[wire.Frame] = []
-        self.seen = b""
+        self._seen: list[bytes] = []
         self.changes: Callable[[wire.Frame], list[wire.Frame]] | None = None
         self.changed = 0
 
     @property
-    def batches(self) -> list[wire.Batch]:
-        return [frame for frame in tuple(self.frames) if isinstance(frame, wire.Batch)]
+    def seen(self) -> bytes:
+        return b"".join(self._seen)
 
-    def envelopes(self) -> list[envelope.Envelope]:
+    def batches(self, to_service: str) -> list[wire.Batch]:
+        return [frame for frame in tuple(self.frames) if is_for(frame, to_service)]
+
+    def envelopes(self, to_service: str) -> list[envelope.Envelope]:
         return [
             envelope.decode_envelope(encoded)
-            for batch in self.batches
+            for batch in self.batches(to_service)
             if batch.envelopes
             for encoded in arrays.to_elements(batch.envelopes, arrays.BYTEA)
             if encoded is not None
         ]
 
     def forget(self) -> None:
-        self.frames, self.seen, self.changes, self.changed = [], b"", None, 0
+        self.frames, self._seen, self.changes, self.changed = [], [], None, 0
 
     def _rewrite(self, encoded: bytes, goes_there: bool) -> bytes:  # noqa: ARG002 - as a Proxy calls it
         frame = wire.decode(encoded[4:])
-        self.seen += encoded
+        self._seen.append(encoded)
         self.frames.append(frame)
         changes = self.changes
         if changes is None:
@@ -69,22 +73,26 @@ class Listener:
         return b"".join(bytes(wire.encode(each)) for each in passed)
 
 
-class Line:
-    """A service at each site of its own, and the two directions between them."""
+def is_for(frame: wire.Frame, service: str) -> TypeGuard[wire.Batch]:
+    return isinstance(frame, wire.Batch) and frame.to_service == service
 
-    def __init__(self, sites: tuple[Site, Site], there: Listener, back: Listener) -> None:
+
+class Line:
+    """A service at each site of its own, and what passes between them."""
+
+    def __init__(self, sites: tuple[Site, Site], listener: Listener) -> None:
         self.shop, self.warehouse = sites
-        self.there, self.back = there, back
+        self.listener = listener
         number = next(_NUMBERS)
         self.initiator, self.target = f"//shop {number}", f"//warehouse {number}"
         for site, service in ((self.shop, self.initiator), (self.warehouse, self.target)):
             site.psql.rows("select broker.create_queue(%s)", service)
             site.psql.rows("select broker.create_service(%s, %s, '{ordering}')", service, service)
         self.warehouse.psql.rows("select broker.grant('SEND', 'SERVICE', %s, 'public')", self.target)
-        self.shop.route(self.target, there.proxy)
-        self.warehouse.route(self.initiator, back.proxy)
-        there.forget()
-        back.forget()
+        there, back = listener.proxies
+        self.shop.route(self.target, there)
+        self.warehouse.route(self.initiator, back)
+        listener.forget()
 
     def bind(self, *, anonymous: bool = False, user: str = "warehouse_user") -> None:
         self.shop.psql.rows(
@@ -162,19 +170,19 @@ class Line:
 @pytest.fixture(scope="module")
 def line_of_sites(
     tmp_path_factory: pytest.TempPathFactory, server_for: Callable[[str, int], EmbeddedServer]
-) -> Iterator[tuple[tuple[Site, Site], Listener, Listener]]:
+) -> Iterator[tuple[tuple[Site, Site], Listener]]:
     with two_sites(tmp_path_factory.mktemp("sites"), server_for=server_for) as sites:
         for site in sites:
             site.psql.rows("select broker.alter_endpoint('endpoint', encryption => 'DISABLED')")
             site.start_worker()
-        there, back = (Listener(site.port) for site in reversed(sites))
-        yield sites, there, back
-        there.proxy.close()
-        back.proxy.close()
+        listener = Listener(*(site.port for site in reversed(sites)))
+        yield sites, listener
+        for proxy in listener.proxies:
+            proxy.close()
 
 
 @pytest.fixture
-def line(line_of_sites: tuple[tuple[Site, Site], Listener, Listener]) -> Line:
+def line(line_of_sites: tuple[tuple[Site, Site], Listener]) -> Line:
     return Line(*line_of_sites)
 
 
@@ -188,20 +196,19 @@ def test_rows_120_125_edge_088_a_dialog_leaves_as_its_binding_says(
     elif encryption:
         line.send(line.dialog(), b"a secret order")
         line.waits_with(9727)
-        assert line.there.batches == []
+        assert line.listener.batches(line.target) == []
         # It was not lost, and it goes as soon as it can be secured.
         line.bind()
         assert line.arrived() == [b"a secret order"]
-        assert b"secret" not in line.there.seen
+        assert b"secret" not in line.listener.seen
         return
     line.converses(encryption=encryption)
     expected = {"none": [], "anonymous": ["A"], "full": ["F"]}[binding]
-    for listener in (line.there, line.back):
-        assert sorted({sealed.mode for sealed in listener.envelopes()}) == expected
-        assert (b"a secret" in listener.seen) is (binding == "none")
+    for service, body in ((line.target, b"a secret order"), (line.initiator, b"a secret answer")):
+        assert sorted({sealed.mode for sealed in line.listener.envelopes(service)}) == expected
+        assert (body in line.listener.seen) is (binding == "none")
         # Whoever forwards it reads where it goes.
-        assert line.target.encode() in listener.seen
-        assert line.initiator.encode() in listener.seen
+        assert service.encode() in line.listener.seen
 
 
 def test_row_120_without_a_certificate_of_the_services_owner_only_anonymous_security_goes(line: Line) -> None:
@@ -258,14 +265,14 @@ def test_row_124_what_was_changed_on_the_way_is_dropped_and_told_and_comes_once_
     assert line.arrived() == [b"first"]
     until(lambda: line.waiting() == [])
     dropped = corrupted(line.warehouse)
-    line.there.changes = damaged("body")
+    line.listener.changes = damaged("body")
     line.send(dialog, b"second")
     until(lambda: corrupted(line.warehouse) > dropped)
-    line.there.changed, line.there.changes = 0, damaged("security")
-    until(lambda: line.there.changed > 1)
+    line.listener.changed, line.listener.changes = 0, damaged("security")
+    until(lambda: line.listener.changed > 1)
     assert line.warehouse.psql.receive(line.target) == []
     assert len(line.waiting()) == 1
-    line.there.changes = None
+    line.listener.changes = None
     line.send(dialog, b"third")
     assert line.arrived(2) == [b"second", b"third"]
     until(lambda: line.waiting() == [])
@@ -297,11 +304,11 @@ def test_row_124_nobody_on_the_line_acknowledges_or_ends_a_secured_dialog(
     line: Line, *, anonymous: bool
 ) -> None:
     line.bind(anonymous=anonymous)
-    line.there.changes = forged
+    line.listener.changes = forged
     dialog = line.dialog()
     line.send(dialog, b"first")
     line.waits_with(8494)
-    line.there.changes = None
+    line.listener.changes = None
     until(lambda: line.waiting() == [])
     line.send(dialog, b"second")
     assert line.arrived(2) == [b"first", b"second"]
@@ -317,7 +324,7 @@ def test_row_124_what_was_recorded_and_is_sent_again_changes_nothing(line: Line,
         assert line.arrived() == [body]
     line.answer(b"answer")
     assert line.answered() == [b"answer"]
-    recorded = list(line.there.batches)
+    recorded = line.listener.batches(line.target)
     # Both sides end; then all of it comes again, the first message too, before what is said on another dialog.
     line.shop.psql.rows("select broker.end_conversation(%s)", dialog)
     ((kind, _, _),) = line.warehouse.psql.receive(line.target, timeout="30 s")
@@ -331,11 +338,11 @@ def test_row_124_what_was_recorded_and_is_sent_again_changes_nothing(line: Line,
     again = itertools.count(10**6)
 
     def replay(frame: wire.Frame) -> list[wire.Frame]:
-        if not isinstance(frame, wire.Batch):
+        if not is_for(frame, line.target):
             return [frame]
         return [*(msgspec.structs.replace(batch, number=next(again)) for batch in recorded), frame]
 
-    line.there.changes = replay
+    line.listener.changes = replay
     line.send(line.dialog(), b"another dialog")
     assert line.arrived() == [b"another dialog"]
     until(lambda: line.waiting() == [])
@@ -407,19 +414,19 @@ def test_row_125_a_large_body_crosses_in_sealed_pieces(line: Line) -> None:
     body = b"a secret of many words, " * 60_000
     line.send(line.dialog(), body)
     assert line.arrived() == [body]
-    fragments = [batch for batch in line.there.batches if isinstance(batch, wire.Fragment)]
+    fragments = [batch for batch in line.listener.batches(line.target) if isinstance(batch, wire.Fragment)]
     assert len(fragments) >= 3
-    assert b"secret" not in line.there.seen
+    assert b"secret" not in line.listener.seen
 
 
 def test_keys_and_bodies_are_in_no_log(line: Line) -> None:
     line.bind()
     line.converses()
-    line.there.changes = damaged("body")
+    line.listener.changes = damaged("body")
     dropped = corrupted(line.warehouse)
     line.send(line.dialog(), b"a secret that is dropped")
     until(lambda: corrupted(line.warehouse) > dropped)
-    line.there.changes = None
+    line.listener.changes = None
     assert line.arrived() == [b"a secret that is dropped"]
     for site in (line.shop, line.warehouse):
         log = site.log.read_text()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,7 +20,7 @@ from tests.transport import NO_DIALOGS, FarLink, settled
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from pybroker.workers.transport.link import Link
+    from pybroker.workers.transport.line import Line
 
 
 class TestClock(Clock):
@@ -38,27 +38,28 @@ class TestClock(Clock):
 class Network:
     """What answers the calls of one Outbound: a fault, or a new connection to a far side that the test plays."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock, pace: Pace) -> None:
         self.fault: TransportError | None = None
         self.links: list[FarLink] = []
+        self.lines: list[Line] = []
         self.attempts = 0
+        self._clock = clock
+        self._pace = pace
 
-    async def connect(self, address: str) -> Link:
+    async def connect(self, address: str) -> Line:
         self.attempts += 1
         if self.fault is not None:
             raise self.fault.again()
         self.links.append(FarLink(address))
-        return cast("Link", self.links[-1])
+        self.lines.append(self.links[-1].line(self._clock, self._pace))
+        return self.lines[-1]
 
 
 @asynccontextmanager
 async def outbound(pace: Pace) -> AsyncIterator[tuple[Outbound, Network, TestClock]]:
-    network, clock = Network(), TestClock()
-    made = Outbound(("tcp://far:4022",), network.connect, clock, pace)
-    try:
-        yield made, network, clock
-    finally:
-        await made.close()
+    clock = TestClock()
+    network = Network(clock, pace)
+    yield Outbound(("tcp://far:4022",), network.connect, clock, pace), network, clock
 
 
 async def fails(outbound: Outbound) -> int:
@@ -139,20 +140,20 @@ def test_row_139_a_connection_without_a_batch_for_90_s_is_closed_and_opened_when
     async def play() -> None:
         async with outbound(Pace()) as (made, network, clock):
             await made.open()
-            link = network.links[0]
+            link, line = network.links[0], network.lines[0]
             clock.seconds += 89
-            await made.close_if_idle()
-            assert not link.is_closed
+            line.leave_if_idle()
+            assert line.is_usable
             answer = asyncio.create_task(made.exchange(NO_DIALOGS))
-            await settled(lambda: any(isinstance(frame, wire.Batch) for frame in link.sent_frames))
+            await settled(lambda: link.batches)
             # What is on its way keeps it open, however long the far side takes.
             clock.seconds += 100
-            await made.close_if_idle()
-            assert not link.is_closed
-            link.arrive(wire.Ack(1, bytes(16), b"", b"", b"", b""))
+            line.leave_if_idle()
+            assert line.is_usable
+            link.arrive(wire.Ack(link.batches[0].number, bytes(16), b"", b"", b"", b""))
             await answer
-            await made.close_if_idle()
-            assert link.is_closed
+            line.leave_if_idle()
+            await settled(lambda: link.is_closed)
             # It was nobody's failure: the next message does not wait.
             assert made.is_due
             await made.open()
@@ -214,21 +215,21 @@ def test_row_127_a_new_certificate_is_used_after_what_is_on_its_way() -> None:
     async def play() -> None:
         async with outbound(Pace(ping_after=0.005)) as (made, network, _):
             first = asyncio.create_task(made.exchange(NO_DIALOGS))
-            await settled(lambda: network.links and is_sent(network.links[0]))
+            await settled(lambda: network.links and network.links[0].batches)
             network.links[0].is_outdated = True
             second = asyncio.create_task(made.exchange(NO_DIALOGS))
             pings = len(network.links[0].sent_frames)
             await settled(lambda: len(network.links[0].sent_frames) > pings + 2)
             assert network.attempts == 1
-            network.links[0].arrive(wire.Ack(1, bytes(16), b"", b"", b"", b""))
+            network.links[0].arrive(
+                wire.Ack(network.links[0].batches[0].number, bytes(16), b"", b"", b"", b"")
+            )
             await first
-            await settled(lambda: len(network.links) == 2 and is_sent(network.links[1]))
-            assert network.links[0].is_closed
-            network.links[1].arrive(wire.Ack(2, bytes(16), b"", b"", b"", b""))
+            await settled(lambda: len(network.links) == 2 and network.links[1].batches)
+            await settled(lambda: network.links[0].is_closed)
+            network.links[1].arrive(
+                wire.Ack(network.links[1].batches[0].number, bytes(16), b"", b"", b"", b"")
+            )
             await second
 
     asyncio.run(play())
-
-
-def is_sent(link: FarLink) -> bool:
-    return any(isinstance(frame, wire.Batch) for frame in link.sent_frames)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pybroker.embedded import EmbeddedServer
-    from pybroker.workers.transport.link import Link
+    from pybroker.workers.transport.line import Line
     from tests.shop import Session
 
     ServerFor = Callable[[str, int], EmbeddedServer]
@@ -240,8 +240,8 @@ class Post:
         self.outbound = Outbound(("tcp://far:4022",), self._connect, self.clock, Pace())
         self.forwarder = Forwarder(lambda _: self.outbound, lambda: limit, self.clock)
 
-    async def _connect(self, _: str) -> Link:
-        return cast("Link", self.far)
+    async def _connect(self, _: str) -> Line:
+        return self.far.line(self.clock, Pace())
 
     def relay(self, number: int = 1, **fields: Any) -> asyncio.Task[wire.Ack]:
         batch = msgspec.structs.replace(NO_DIALOGS(number), **fields)
@@ -265,11 +265,7 @@ async def refusal(relayed: asyncio.Task[wire.Ack]) -> str:
 
 def played(play: Callable[[Post], Any], **options: int) -> None:
     async def run() -> None:
-        post = Post(**options)
-        try:
-            await play(post)
-        finally:
-            await post.outbound.close()
+        await play(Post(**options))
 
     asyncio.run(run())
 

@@ -84,7 +84,7 @@ def test_row_165_a_connection_is_shown_on_both_sides_while_it_and_its_worker_liv
         assert connections(warehouse.psql, "*") == []
 
 
-def test_two_workers_that_both_send_have_one_connection_in_each_direction(
+def test_row_165_two_workers_that_both_send_share_one_connection(
     tmp_path: Path, server_for: ServerFor
 ) -> None:
     with two_sites(tmp_path, server_for=server_for) as (shop, warehouse):
@@ -97,5 +97,50 @@ def test_two_workers_that_both_send_have_one_connection_in_each_direction(
                 "select broker.send(h, 'ack') from (select conversation_handle h from broker.conversation_endpoints) e"
             )
             until(lambda: warehouse.psql.rows("select from broker.transmission_queue") == [])
+        # Both have carried messages by then, and each side's row says whom it is connected with.
+        shown = "is_accept, total_fragments_sent >= 3, total_fragments_received >= 3, peer_arbitration_id is not null"
+        until(lambda: connections(shop.psql, shown) == [(False, True, True, True)])
+        until(lambda: connections(warehouse.psql, shown) == [(True, True, True, True)])
+
+
+def test_row_130_row_165_workers_that_call_each_other_at_once_lose_nothing_and_share_one_connection(
+    tmp_path: Path, server_for: ServerFor
+) -> None:
+    with two_sites(tmp_path, server_for=server_for) as (shop, warehouse):
+        warehouse.psql.rows("select broker.grant('SEND', 'SERVICE', '//warehouse', 'public')")
+        dialog = shop.psql.value(
+            "select broker.begin_dialog('//shop', '//warehouse', 'ordering', encryption => false)"
+        )
+        shop.psql.send(dialog, "order", b"0")
         for site in (shop, warehouse):
-            until(lambda: connections(site.psql, "is_accept") == [(False,), (True,)])  # noqa: B023 - called at once
+            site.start_worker()
+        assert warehouse.psql.bodies(timeout="60 s") == [b"0"]
+        handle = warehouse.psql.value("select conversation_handle from broker.conversation_endpoints")
+        many = "select broker.send_batch(%s, %s, (select array_agg(convert_to(n::text, 'UTF8') order by n) from generate_series(%s::int, %s::int) n))"
+        for first in (1, 1001):
+            for site in (shop, warehouse):
+                assert site.stop_worker() == 0
+            shop.psql.rows(many, dialog, "order", first, first + 999)
+            warehouse.psql.rows(many, handle, "ack", first, first + 999)
+            for site in (shop, warehouse):
+                site.start_worker()
+            expected = [str(number).encode() for number in range(first, first + 1000)]
+            for site in (shop, warehouse):
+                received: list[bytes | None] = []
+                while len(received) < len(expected) and (
+                    bodies := site.psql.bodies(site.name, timeout="60 s")
+                ):
+                    received += bodies
+                assert received == expected
+            until(lambda: share_one(shop, warehouse))
+
+
+def share_one(one: Site, other: Site) -> bool:
+    """Tell whether the views show one connection, the same, at both sides."""
+    shown = [
+        connections(site.psql, "worker_id, peer_arbitration_id, is_accept, state") for site in (one, other)
+    ]
+    if [len(rows) for rows in shown] != [1, 1]:
+        return False
+    ((here, there, is_accept, state),), ((far_here, far_there, far_is_accept, far_state),) = shown
+    return (here, there, is_accept, state) == (far_there, far_here, not far_is_accept, far_state)

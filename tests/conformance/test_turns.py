@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from pybroker.workers.clock import Clock
 from pybroker.workers.database import Database as Served
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from pybroker.workers.transport.link import Link
+    from pybroker.workers.transport.line import Line
     from tests.conftest import Database
 
 
@@ -153,9 +153,9 @@ def test_row_097_the_level_10_of_one_database_goes_before_all_others_of_the_work
     async def play() -> list[bytes | None]:
         links: list[NarrowLink] = []
 
-        async def connect(address: str) -> Link:
+        async def connect(address: str) -> Line:
             links.append(NarrowLink(address))
-            return cast("Link", links[-1])
+            return links[-1].line(Clock(), Pace())
 
         def everybody_has_asked(passed: int) -> bool:
             """Whether one is passing after so many, and each database that has more to send waits for its turn."""
@@ -166,7 +166,6 @@ def test_row_097_the_level_10_of_one_database_goes_before_all_others_of_the_work
 
         line = Outbound(("tcp://far:4022",), connect, Clock(), Pace())
         async with AsyncExitStack() as stack:
-            stack.push_async_callback(line.close)
             sending = []
             for database in databases:
                 served = await stack.enter_async_context(Served(database.url))

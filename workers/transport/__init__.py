@@ -1,6 +1,6 @@
 """Transport: carries messages between databases.
 
-Outgoing: router → sender → outbound → link → wire. Incoming: endpoint → link → receiver. Within
+Outgoing: router → sender → outbound → line → link → wire. Incoming: link → line → receiver. Within
 the worker: router → sender → siblings → receiver. Passing through: receiver → forwarder → outbound. Each
 module can be read alone; `statements` holds the SQL that they share, and `security` decides who may talk to
 whom.
@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 from pybroker.workers.clock import Clock
 from pybroker.workers.presence import Presence
 from pybroker.workers.transport.connections import Connections
-from pybroker.workers.transport.endpoint import WINDOW, HomeEndpoint
+from pybroker.workers.transport.endpoint import HomeEndpoint
 from pybroker.workers.transport.forwarder import Forwarder
+from pybroker.workers.transport.line import WINDOW
+from pybroker.workers.transport.lines import Lines
 from pybroker.workers.transport.outbound import Outbound
 from pybroker.workers.transport.pace import Pace
 from pybroker.workers.transport.receiver import Receiver
@@ -64,8 +66,9 @@ class Transport:
         connections = Connections(self._clock, WINDOW, self._presence.changed.set)
         self._presence.add(connections.tell)
         self._presence.add(forwarder.tell)
+        self._lines = Lines(self._presence.worker_id, receiver.answer, self._clock, self._pace)
         self._endpoint = HomeEndpoint(
-            home, databases, key_directory, receiver.serve, clock=self._clock, connections=connections
+            home, databases, key_directory, self._lines, clock=self._clock, connections=connections
         )
         siblings = Siblings(databases, receiver, self._clock)
         self._routers = {
@@ -79,6 +82,7 @@ class Transport:
             siblings=siblings,
             routers=self._routers,
             outbounds=self._outbounds,
+            lines=self._lines,
         )
 
     def arrived(self, database: Database) -> asyncio.Event:
@@ -107,14 +111,16 @@ class Transport:
             for task in (stopping, *parts):
                 task.cancel()
             await asyncio.wait((stopping, *parts))
-            for outbound in self._outbounds.values():
-                await outbound.close()
+            # Also what a router has opened while it was stopped.
+            await self._endpoint.close_lines()
             self._outbounds.clear()
             await self._presence.leave()
 
     def _outbound_to(self, addresses: tuple[str, ...]) -> Outbound:
         outbound = self._outbounds.get(addresses)
         if outbound is None:
-            outbound = Outbound(addresses, self._endpoint.connect, self._clock, self._pace)
+            outbound = Outbound(
+                addresses, self._endpoint.connect, self._clock, self._pace, self._lines.with_worker
+            )
             self._outbounds[addresses] = outbound
         return outbound

@@ -74,6 +74,9 @@ class Connection:
             "user_name": link.peer.user_name,
             "certificate_name": link.peer.certificate_name,
             "encryption": link.encryption,
+            "peer_arbitration_id": str(UUID(bytes=link.far.arbitration_id))
+            if link.far.arbitration_id
+            else None,
             "receives_posted": traffic.to_answer,
             "is_receive_flow_controlled": traffic.to_answer >= window,
             "sends_posted": traffic.unanswered,

@@ -12,12 +12,14 @@ import structlog
 from pybroker.workers.transport import faults, handshake, link, statements, wire
 from pybroker.workers.transport.faults import OwnSideError, TransportError, line_of, trace_of
 from pybroker.workers.transport.key_files import private_key_path
+from pybroker.workers.transport.line import WINDOW
+from pybroker.workers.transport.lines import AlreadyConnectedError
 from pybroker.workers.transport.refusals import Refusals
 from pybroker.workers.transport.security import Credentials, load_credentials
 from pybroker.workers.transport.tls import READ_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from structlog.typing import FilteringBoundLogger
@@ -25,14 +27,13 @@ if TYPE_CHECKING:
     from pybroker.workers.clock import Clock
     from pybroker.workers.database import Database
     from pybroker.workers.transport.connections import Connections
-    from pybroker.workers.transport.link import Link
+    from pybroker.workers.transport.line import Line
+    from pybroker.workers.transport.lines import Lines
     from pybroker.workers.transport.security import Endpoint, KnownCertificate
 
 # How soon a new certificate, grant or port is seen.
 REFRESH_SECONDS = 2.0
 _EXPIRES_SOON = timedelta(days=30)
-# Batches that a far side may have unanswered on one connection: it bounds what a peer can make us hold.
-WINDOW = 16
 # Who has not yet proved who he is costs memory and a handshake. When one more comes, the one who takes
 # longest goes: a peer proves itself in a few round trips, so however many are silent, they keep nobody out.
 _STRANGERS = 64
@@ -48,7 +49,7 @@ class HomeEndpoint:
         home: Database,
         databases: Sequence[Database],
         key_directory: Path | None,
-        serve: Callable[[Link], Awaitable[None]],
+        lines: Lines,
         *,
         clock: Clock,
         connections: Connections,
@@ -59,14 +60,14 @@ class HomeEndpoint:
             home: the database with endpoint, certificates and CONNECT grants.
             databases: what this worker serves, for its Hello.
             key_directory: where private keys are.
-            serve: takes over an accepted link until it ends.
+            lines: takes over what has logged in.
             clock: paces the look at the home database.
             connections: where those that are opened and accepted here are noted.
         """
         self._home = home
         self._databases = databases
         self._key_directory = key_directory
-        self._serve = serve
+        self._lines = lines
         self._clock = clock
         self._seen: object = None
         self._credentials: Credentials | None = None
@@ -76,6 +77,7 @@ class HomeEndpoint:
         self._listening: tuple[str, int] | None = None
         self._connections = connections
         self._callers: set[asyncio.Task[None]] = set()
+        self._opened: set[asyncio.Task[None]] = set()
         self._strangers: dict[asyncio.Task[None], None] = {}
         self._warned: object = None
         self._dropped = 0
@@ -119,8 +121,8 @@ class HomeEndpoint:
             logger.warning("strangers_dropped", connections=self._dropped, at_once=_STRANGERS)
             self._dropped = 0
 
-    async def connect(self, address: str) -> Link:
-        """Open a link to `tcp://host:port`.
+    async def connect(self, address: str) -> Line:
+        """Return a connection with who answers at `tcp://host:port`: a new one, unless there is one.
 
         Raises:
             TransportError: This endpoint can't be used, or the far one is unreachable, refuses or is refused.
@@ -133,7 +135,13 @@ class HomeEndpoint:
         credentials = self._credentials
         connection = self._connections.begin(address, is_accept=False)
         try:
-            opened = await link.connect(address, credentials, self._hello(credentials))
+            opened = await link.connect(
+                address, credentials, self._hello(credentials), self._lines.refuse_second
+            )
+        except AlreadyConnectedError as met:
+            self._connections.end(connection)
+            logger.info("connection_shared", address=address, number=met.number, uses=met.line.link.address)
+            return met.line
         except BaseException:
             self._connections.end(connection)
             raise
@@ -143,7 +151,20 @@ class HomeEndpoint:
             fault = OwnSideError(faults.NOT_VERIFIED, "The endpoint changed; connecting again.")
             await opened.close(fault)
             raise fault
-        return opened
+        logger.info("connection_opened", address=address, user=opened.peer.user_name)
+        line = self._lines.begin(opened, is_accept=False)
+        running = asyncio.create_task(line.run(), name=f"to {address}")
+        self._opened.add(running)
+        running.add_done_callback(self._opened.discard)
+        return line
+
+    async def close_lines(self) -> None:
+        """End every connection."""
+        running = {*self._callers, *self._opened}
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running)
 
     async def _renew(self, endpoint: Endpoint | None, certificates: Sequence[KnownCertificate]) -> None:
         before = self._credentials
@@ -269,7 +290,10 @@ class HomeEndpoint:
             caller = await link.accept(reader, writer, credentials, self._hello(credentials))
         except TransportError as fault:
             self._connections.end(connection)
-            self._refusals.note(address, fault)
+            if fault.number in (faults.LOST_TO_EXISTING, faults.SAME_PEER_ELSEWHERE):
+                logger.info("connection_shared", address=address, number=fault.number)
+            else:
+                self._refusals.note(address, fault)
             return
         except BaseException:
             self._connections.end(connection)
@@ -281,18 +305,8 @@ class HomeEndpoint:
         if credentials is not self._credentials:
             await caller.close(TransportError(faults.NOT_VERIFIED, "The endpoint changed; connect again."))
             return
-        await self._serve_caller(caller)
-
-    async def _serve_caller(self, caller: Link) -> None:
-        logger.info("connection_accepted", address=caller.address, user=caller.peer.user_name)
-        try:
-            await self._serve(caller)
-        except TransportError as fault:
-            logger.info("connection_closed", address=caller.address, number=fault.number, reason=fault.text)
-        else:
-            logger.info("connection_closed", address=caller.address)
-        finally:
-            await caller.close()
+        logger.info("connection_accepted", address=address, user=caller.peer.user_name)
+        await self._lines.begin(caller, is_accept=True).run()
 
     def _hello(self, credentials: Credentials) -> wire.Hello:
         return wire.Hello(
@@ -303,6 +317,7 @@ class HomeEndpoint:
             window=WINDOW,
             maximum_frame_bytes=wire.MAXIMUM_FRAME_BYTES,
             software="pybroker",
+            arbitration_id=self._lines.arbitration_id,
         )
 
     async def _close(self) -> None:
@@ -310,7 +325,4 @@ class HomeEndpoint:
             self._server.close()
         # Run again, this listens again.
         self._server = self._listening = self._seen = None
-        for task in self._callers:
-            task.cancel()
-        if self._callers:
-            await asyncio.wait(self._callers)
+        await self.close_lines()

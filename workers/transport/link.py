@@ -172,8 +172,20 @@ class Link:
         await self._stream.close()
 
 
-async def connect(address: str, credentials: Credentials, hello: Hello) -> Link:
+async def connect(
+    address: str,
+    credentials: Credentials,
+    hello: Hello,
+    meet: Callable[[bytes, Hello], None] | None = None,
+) -> Link:
     """Open a connection to `tcp://host:port`.
+
+    Args:
+        address: where to.
+        credentials: this side's.
+        hello: what this side says of itself.
+        meet: given the proven certificate (as DER) and the Hello of who answers, it may refuse him by a
+            TransportError, before he learns who has called.
 
     Raises:
         TransportError: 9783, the name has no address; 9754, no connection; 28034, 28045, 28024, 28025 and
@@ -182,15 +194,22 @@ async def connect(address: str, credentials: Credentials, hello: Hello) -> Link:
     credentials.check_own_validity()
     mode = credentials.endpoint.encryption
     try:
-        return await _connect(address, credentials, hello, is_encrypted=mode != "DISABLED")
+        return await _connect(address, credentials, hello, meet, is_encrypted=mode != "DISABLED")
     except _EncryptionIsDisabledError:
         if mode == "REQUIRED":
             raise
         # Nobody on the line gains by saying so falsely: the proofs in the clear say what each side could do.
-        return await _connect(address, credentials, hello, is_encrypted=False)
+        return await _connect(address, credentials, hello, meet, is_encrypted=False)
 
 
-async def _connect(address: str, credentials: Credentials, hello: Hello, *, is_encrypted: bool) -> Link:
+async def _connect(
+    address: str,
+    credentials: Credentials,
+    hello: Hello,
+    meet: Callable[[bytes, Hello], None] | None,
+    *,
+    is_encrypted: bool,
+) -> Link:
     reader, writer = await _open(address)
     stream: Stream
     if is_encrypted:
@@ -199,7 +218,7 @@ async def _connect(address: str, credentials: Credentials, hello: Hello, *, is_e
         stream = PlainStream(reader, writer)
     try:
         async with asyncio.timeout(_GREETING_SECONDS):
-            return await _greet(stream, address, credentials, hello, speaks_first=False)
+            return await _greet(stream, address, credentials, hello, meet, speaks_first=False)
     except TransportError:
         await stream.close()
         raise
@@ -235,7 +254,7 @@ async def accept(
                 raise _EncryptionIsDisabledError  # noqa: TRY301 - closed and told as any other refusal
             else:
                 stream = TlsStream(reader, writer, credentials.server_context, server_side=True, first=first)
-            return await _greet(stream, address, credentials, hello, speaks_first=True)
+            return await _greet(stream, address, credentials, hello, None, speaks_first=True)
     except TransportError:
         await stream.close()
         raise
@@ -292,7 +311,13 @@ async def _open(address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWrite
 
 
 async def _greet(
-    stream: Stream, address: str, credentials: Credentials, hello: Hello, *, speaks_first: bool
+    stream: Stream,
+    address: str,
+    credentials: Credentials,
+    hello: Hello,
+    meet: Callable[[bytes, Hello], None] | None,
+    *,
+    speaks_first: bool,
 ) -> Link:
     """Shake hands and exchange Hellos.
 
@@ -315,6 +340,8 @@ async def _greet(
     far = await _expect(stream, decoder, wire.Hello, address)
     try:
         _check_common_ground(hello, far, claimed)
+        if meet is not None:
+            meet(stream.peer_certificate, far)
     except TransportError as fault:
         await _refuse(stream, fault)
         raise

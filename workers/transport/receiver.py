@@ -11,11 +11,10 @@ import structlog
 
 from pybroker.workers.transport import arrays, faults, statements, wire
 from pybroker.workers.transport.dispatcher import Dispatcher
-from pybroker.workers.transport.endpoint import WINDOW
 from pybroker.workers.transport.faults import TransportError, line_of, number_of, trace_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from typing import Any
 
     from psycopg import AsyncConnection
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from pybroker.workers.transport.secure_dialogs import SecureDialogs
     from pybroker.workers.transport.statements import Delivered
 
-# A peer pings after 15 s of silence, so one that is silent for this long is gone.
-_SILENCE_SECONDS = 60.0
 # Seconds for which a route is remembered, and how many are.
 _REMEMBERED = 1.0
 _MOST_REMEMBERED = 10_000
@@ -44,7 +41,7 @@ logger: FilteringBoundLogger = structlog.get_logger()
 
 
 class Receiver:
-    """Takes batches from accepted links and delivers them into the databases of this worker."""
+    """Takes batches from far workers and delivers them into the databases of this worker."""
 
     def __init__(
         self, databases: Sequence[Database], dialogs: SecureDialogs, forwarder: Forwarder, clock: Clock
@@ -64,58 +61,8 @@ class Receiver:
         self._routes: dict[tuple[str, bytes | None], tuple[float, tuple[str, ...]]] = {}
         self._dispatcher = Dispatcher(databases, clock)
 
-    async def serve(self, link: Link) -> None:
-        """Answer everything that arrives on a link, until it ends.
-
-        Raises:
-            TransportError: The connection was lost, or the peer broke the protocol.
-        """
-        answering: set[asyncio.Task[bool]] = set()
-        by_number: dict[int, asyncio.Task[bool]] = {}
-        try:
-            while True:
-                before = link.received
-                try:
-                    async with asyncio.timeout(_SILENCE_SECONDS):
-                        frame = await link.receive()
-                except TimeoutError:
-                    # A large frame on a slow line takes its time.
-                    if link.received != before:
-                        continue
-                    raise TransportError(
-                        faults.RECEIVE_FAILED, f"{link.address} was silent for {_SILENCE_SECONDS:g} s."
-                    ) from None
-                match frame:
-                    case None:
-                        return
-                    case wire.Batch():
-                        if link.traffic.to_answer > WINDOW:
-                            raise TransportError(
-                                faults.CORRUPTED, f"{link.address} sent more than {WINDOW} batches at once."
-                            )
-                        before_it = None if frame.after is None else by_number.get(frame.after)
-                        task = asyncio.create_task(self._answer(link, frame, before_it))
-                        answering.add(task)
-                        by_number[frame.number] = task
-                        task.add_done_callback(answering.discard)
-                        task.add_done_callback(_forget(by_number, frame.number))
-                    case wire.Ping(is_answer=False):
-                        await link.send(wire.Ping(is_answer=True))
-                    case wire.Refusal():
-                        raise TransportError(frame.error_number, f"Closed by {link.address}: {frame.text}")
-                    case _:
-                        raise TransportError(
-                            faults.CORRUPTED, f"{link.address} sent a frame that is not for us."
-                        )
-        finally:
-            # A delivery that is cut off rolls back, or is dropped by its numbers when it is sent again.
-            for task in answering:
-                task.cancel()
-            if answering:
-                await asyncio.wait(answering)
-
-    async def _answer(self, link: Link, batch: wire.Batch, before_it: asyncio.Task[bool] | None) -> bool:
-        """Handle a batch, after the one before it, and answer; return whether it was taken."""
+    async def answer(self, link: Link, batch: wire.Batch, before_it: asyncio.Task[bool] | None) -> bool:
+        """Handle a batch, after the one before it, and answer on its link; return whether it was taken."""
         answer: wire.Ack | wire.Refusal
         try:
             if before_it is not None:
@@ -244,15 +191,6 @@ class Receiver:
             faults.SERVICE_NOT_FOUND,
             f'The service "{batch.to_service}" is in none of the databases served here.',
         )
-
-
-def _forget(by_number: dict[int, asyncio.Task[bool]], number: int) -> Callable[[asyncio.Task[bool]], None]:
-    def forget(task: asyncio.Task[bool]) -> None:
-        # A peer that gives a number twice has replaced it.
-        if by_number.get(number) is task:
-            del by_number[number]
-
-    return forget
 
 
 async def _follow(before_it: asyncio.Task[bool]) -> None:

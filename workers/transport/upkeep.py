@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pybroker.workers.database import Database
     from pybroker.workers.presence import Presence
     from pybroker.workers.transport.forwarder import Forwarder
+    from pybroker.workers.transport.lines import Lines
     from pybroker.workers.transport.outbound import Outbound
     from pybroker.workers.transport.receiver import Receiver
     from pybroker.workers.transport.router import Router
@@ -40,6 +41,7 @@ class Upkeep:
         siblings: Siblings,
         routers: Mapping[Database, Router],
         outbounds: dict[tuple[str, ...], Outbound],
+        lines: Lines,
     ) -> None:
         """Prepare.
 
@@ -49,7 +51,8 @@ class Upkeep:
             forwarder: holds what is passed on to other workers.
             siblings: remember which services they have.
             routers: by database, its home first, as the tasks of the whole worker are its home's.
-            outbounds: the connections that were opened, by addresses; what is of no more use is removed.
+            outbounds: the ways to other workers, by addresses; what is of no more use is removed.
+            lines: the connections.
         """
         self._presence = here
         self._receiver = receiver
@@ -57,6 +60,7 @@ class Upkeep:
         self._siblings = siblings
         self._routers = routers
         self._outbounds = outbounds
+        self._lines = lines
 
     def tasks(self, database: Database) -> tuple[PeriodicTask, ...]:
         """Return the tasks that are to run for a database; the home database has those of the worker too."""
@@ -105,7 +109,7 @@ class Upkeep:
 
     async def close_idle(self, _: Database) -> None:
         """Close the connections that were idle for 90 s."""
+        self._lines.leave_idle()
         for addresses, outbound in tuple(self._outbounds.items()):
-            await outbound.close_if_idle()
             if outbound.is_forgettable:
                 del self._outbounds[addresses]

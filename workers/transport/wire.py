@@ -55,6 +55,7 @@ class Hello(msgspec.Struct, tag="hello", tag_field="frame", frozen=True):
     window: Annotated[int, msgspec.Meta(ge=1, le=1024)]
     maximum_frame_bytes: Annotated[int, msgspec.Meta(ge=HELLO_FRAME_BYTES, le=2**32 - 1)]
     software: Annotated[str, msgspec.Meta(max_length=100)] = ""
+    arbitration_id: Guid | None = None
 
 
 class Challenge(msgspec.Struct, tag="challenge", tag_field="frame", frozen=True):
@@ -139,7 +140,14 @@ class Ping(msgspec.Struct, tag="ping", tag_field="frame", frozen=True):
     is_answer: bool
 
 
-Frame = Hello | Challenge | Proof | Batch | Fragment | Ack | Refusal | Ping
+class Farewell(msgspec.Struct, tag="farewell", tag_field="frame", frozen=True):
+    """That this side has every answer that it waited for, and sends no batch any more on this connection."""
+
+    error_number: Number
+    text: Text
+
+
+Frame = Hello | Challenge | Proof | Batch | Fragment | Ack | Refusal | Ping | Farewell
 
 _DIALOG_COLUMNS = {
     "conversation_ids": arrays.UUID,
