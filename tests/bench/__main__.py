@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -15,11 +16,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 import tests.bench
+from pybroker.embedded import EmbeddedServer
+from tests.bench.between import WhitepaperPath
 from tests.bench.machine import UNCOMMITTED, machine_of, use_a_disk
 from tests.bench.peers import databases, peers
-from tests.bench.report import Run, as_json, clients, introduce, show, write_page
+from tests.bench.plots import clients
+from tests.bench.report import Run, as_json, introduce, show, write_page
 from tests.bench.results import Measurements
-from tests.bench.scenarios import SCENARIOS
+from tests.bench.scenarios import FULL, QUICK, scenarios, targets
 from tests.bench.stage import Bench, BenchmarkError
 from tests.brokers import two_sites
 
@@ -27,14 +31,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import FrameType
 
+    from tests.bench.loads import Scenario
     from tests.bench.peers import Peer
-    from tests.bench.scenarios import Scenario
+    from tests.bench.scenarios import Scale
 
 FOLDER = Path("build/bench")
 
 
-def _chosen(found: Sequence[Peer], words: Sequence[str]) -> list[Scenario]:
-    everything = [*SCENARIOS, *(load for peer in found for load in peer.loads)]
+def _chosen(scale: Scale, found: Sequence[Peer], words: Sequence[str]) -> list[Scenario]:
+    everything = [*scenarios(scale), *(load for peer in found for load in peer.loads)]
     if not words:
         return everything
     named = {
@@ -47,41 +52,61 @@ def _chosen(found: Sequence[Peer], words: Sequence[str]) -> list[Scenario]:
         for scenario in everything
         if any(word in scenario.key[0] for word in words) and not named
     }
-    bases = {scenario.base for scenario in everything if scenario.key in named}
-    return [scenario for scenario in everything if scenario.key in named | bases]
+    while True:
+        # What a line is a ratio of may be a ratio itself.
+        bases = {scenario.base for scenario in everything if scenario.key in named and scenario.base} - named
+        if not bases:
+            return [scenario for scenario in everything if scenario.key in named]
+        named |= bases
 
 
 def _measure(
-    console: Console, bench: Bench, measurements: Measurements, scenarios: Sequence[Scenario], rounds: int
+    console: Console, bench: Bench, measurements: Measurements, chosen: Sequence[Scenario], rounds: int
 ) -> None:
     columns = (
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
     )  # fmt: skip
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("", total=rounds * len(scenarios), completed=len(measurements))
+        task = progress.add_task("", total=rounds * len(chosen), completed=len(measurements))
         for number in range(rounds):
             # Every other round backwards: what a run does to a machine as it goes on falls on all alike.
-            for scenario in scenarios if number % 2 == 0 else scenarios[::-1]:
+            for scenario in chosen if number % 2 == 0 else chosen[::-1]:
                 if measurements.has(scenario, number):
                     continue
                 name, count = scenario.key
                 progress.update(task, description=f"{name}, {clients(count)}")
-                measurements.add(scenario, number, scenario.measure(bench))
+                sample = scenario.measure(bench)
+                measurements.add(scenario, number, sample)
                 progress.advance(task)
+                if not console.is_terminal:
+                    console.print(
+                        f"round {number + 1}: {name}, {clients(count)}: {sample.rate:,.0f}", soft_wrap=True
+                    )
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=tests.bench.__doc__)
     parser.add_argument(
-        "--rounds", type=_above_zero, default=3, help="how often each is measured (default 3)"
+        "--full",
+        action="store_true",
+        help="the whole of it, in hours: 5 rounds of 10 s, SEND with each number of clients, dialogs and bytes, backlogs of up to"
+        " 5,000,000, groups of 100,000, two minutes under an old snapshot",
     )
-    parser.add_argument("--seconds", type=_above_zero, default=2, help="seconds for each (default 2)")
+    parser.add_argument("--rounds", type=_above_zero, help="how often each is measured (3, with --full 5)")
+    parser.add_argument("--seconds", type=_above_zero, help="seconds for each (1, with --full 10)")
     parser.add_argument(
         "--scenario", action="append", default=[], metavar="WORDS",
-        help="only this part (limits, ours, adverse, between servers, peers), or lines whose name has these words, and what they are "
+        help="only this part (limits, ours, adverse, between databases, peers), or lines whose name has these words, and what they are "
         "ratios of; may be given again",
     )  # fmt: skip
-    parser.add_argument("--peer-sql", type=Path, metavar="DIR", help="a folder with pgmq.sql")
+    parser.add_argument(
+        "--peer-sql", type=Path, metavar="DIR", help="a folder with pgmq.sql, pgq_pl_only.sql"
+    )
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", type=_setting, dest="settings",
+        help="a setting of PostgreSQL's for all servers, such as shared_buffers=1GB; may be given again. The whitepaper's path is left out, as its servers"
+        " have their own",
+    )  # fmt: skip
     parser.add_argument("--fresh", action="store_true", help="begin anew, whatever was interrupted")
     parser.add_argument(
         "--json", type=Path, metavar="FILE", default=FOLDER / "result.json", help="default %(default)s"
@@ -96,6 +121,13 @@ def _above_zero(text: str) -> int:
     if int(text) < 1:
         raise ValueError
     return int(text)
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, sign, value = text.partition("=")
+    if not (name and sign and value):
+        raise ValueError
+    return name, value
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
@@ -117,40 +149,61 @@ def main() -> int:
     console, watcher = Console(), Console(stderr=True)
     if not console.is_terminal:
         # A file has no width; rich would take 80 columns and cut the table.
-        console = Console(width=150)
-    found = peers(arguments.peer_sql)
-    scenarios = _chosen(found, arguments.scenario)
-    if not scenarios:
+        console = Console(width=175)
+    scale = FULL if arguments.full else QUICK
+    rounds = arguments.rounds or (5 if arguments.full else 3)
+    seconds = arguments.seconds or (10 if arguments.full else 1)
+    found = peers(arguments.peer_sql, scale)
+    chosen = [
+        scenario
+        for scenario in _chosen(scale, found, arguments.scenario)
+        if not arguments.settings or not isinstance(scenario, WhitepaperPath)
+    ]
+    if not chosen:
         watcher.print("No line has such a name.")
         return 2
-    rounds, seconds = arguments.rounds, arguments.seconds
     try:
         busy_percent = psutil.cpu_percent(interval=1)
         with (
-            tempfile.TemporaryDirectory(prefix="pybroker-benchmark-") as directory,
-            two_sites(Path(directory)) as sites,
+            tempfile.TemporaryDirectory(prefix="pybroker-benchmark-") as name,
+            ExitStack() as stack,
         ):
-            bench = Bench(*sites, seconds, databases(found))
+            settings = dict(arguments.settings)
+
+            def server_for(_: str, version: int) -> EmbeddedServer:
+                return stack.enter_context(EmbeddedServer(version=version, listen=True, settings=settings))
+
+            sites = stack.enter_context(two_sites(Path(name), server_for=server_for))
+            bench = Bench(
+                sites,
+                Path(name),
+                stack,
+                seconds=seconds,
+                definitions=databases(found),
+                server_settings=settings,
+            )
             machine = machine_of(bench, busy_percent)
             introduce(console, Run(machine, found, seconds, rounds))
-            identity = repr((machine.revision, seconds, [scenario.key for scenario in scenarios]))
+            identity = repr(
+                (machine.revision, seconds, sorted(arguments.settings), [scenario.key for scenario in chosen])
+            )
             # What was measured of code that has changed since is not to be mixed with what comes now.
             keeps = UNCOMMITTED not in machine.revision
-            state = FOLDER / "unfinished.json"
+            state = arguments.json.with_name("unfinished.json")
             if arguments.fresh:
                 state.unlink(missing_ok=True)
             measurements = Measurements(state if keeps else None, identity)
             if len(measurements):
                 console.print(f"{len(measurements)} measurements of an interrupted run are kept.\n")
-            _measure(watcher, bench, measurements, scenarios, rounds)
+            _measure(watcher, bench, measurements, chosen, rounds)
     except KeyboardInterrupt:
         watcher.print("Interrupted; the servers are gone. The same command goes on where it was.")
         return 130
     except BenchmarkError as error:
         watcher.print(f"The benchmark failed: {error}", markup=False)
         return 1
-    lines = measurements.lines(scenarios, rounds)
-    run = Run(machine, found, seconds, rounds, lines)
+    lines = measurements.lines(chosen, rounds)
+    run = Run(machine, found, seconds, rounds, lines, targets(scale))
     show(console, run)
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
     arguments.json.write_text(as_json(run))

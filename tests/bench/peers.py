@@ -1,20 +1,32 @@
-"""Other queues, each by its own SQL: pgmq from a folder of the user's, procrastinate and PGQueuer from their packages.
+"""Other queues, each as its authors recommend: pgmq and PgQ by their own SQL, from a folder of the user's; procrastinate by the calls of its client,
+PGQueuer by its client, both from their packages.
 
 A peer that isn't here is named in the report as not measured. pybroker needs none of them.
 """
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
+import time
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
-from tests.bench.scenarios import COUNT_TRANSACTIONS, INSERT, INSERT_BATCH, Load
-from tests.bench.stage import BATCH, Stock
+import psycopg
+
+from tests.bench.loads import BODY_BYTES, COUNT_TRANSACTIONS, Load, OldSnapshot
+from tests.bench.scenarios import DELETE_BATCH, DELETE_ONE, INSERT, INSERT_BATCH
+from tests.bench.stage import BATCH, BenchmarkError, Sample, Stock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from tests.bench.loads import Scenario
+    from tests.bench.scenarios import Scale
+    from tests.bench.stage import Bench
 
 
 @dataclass(frozen=True)
@@ -24,21 +36,27 @@ class Peer:
     name: str
     why_not: str = ""
     definitions: Callable[[], str] | None = None
-    loads: tuple[Load, ...] = ()
+    base: str = ""
+    loads: tuple[Scenario, ...] = ()
 
 
-PGMQ, PROCRASTINATE, PGQUEUER = "bench pgmq", "bench procrastinate", "bench pgqueuer"
+PGMQ, PGQ, PROCRASTINATE, PGQUEUER = "bench pgmq", "bench pgq", "bench procrastinate", "bench pgqueuer"
+# Events between two ticks: PgQ's own ticker_max_count is 500.
+TICK = 500
 
 
-def peers(folder: Path | None) -> tuple[Peer, ...]:
-    """Return every peer; `folder` may have pgmq.sql, as its project publishes it."""
-    return _pgmq(folder), _pgq(), _procrastinate(), _pgqueuer()
+def peers(folder: Path | None, scale: Scale) -> tuple[Peer, ...]:
+    """Return every peer; `folder` may have pgmq.sql and pgq_pl_only.sql, as their projects make them."""
+    return _pgmq(folder, scale), _pgq(folder), _procrastinate(), _pgqueuer()
 
 
-def _pgmq(folder: Path | None) -> Peer:
+def _pgmq(folder: Path | None, scale: Scale) -> Peer:
     if folder is None or not (folder / "pgmq.sql").is_file():
         return Peer("pgmq", "give --peer-sql a folder with its pgmq.sql")
-    script = (folder / "pgmq.sql").read_text() + "\nselect pgmq.create('orders');\n"
+    script = (folder / "pgmq.sql").read_text() + (
+        "\nselect pgmq.create('orders'), pgmq.create('receipts');"
+        "\ncreate table plain_rows (id bigint generated always as identity primary key, body bytea not null);\n"
+    )
     rows = "select count(*) from pgmq.q_orders"
     stock = Stock(
         "pgmq messages",
@@ -49,38 +67,101 @@ def _pgmq(folder: Path | None) -> Peer:
     empty = Stock("pgmq nothing", base=PGMQ)
     pop = "select msg_id, message from pgmq.pop('orders')"
     read_and_delete = (
-        f"with r as materialized (select msg_id, message from pgmq.read('orders', 30, {BATCH}))"
+        "with r as materialized (select msg_id, message from pgmq.read('orders', 30, {}))"
         " select pgmq.delete('orders', array_agg(msg_id)), count(message) from r"
     )
+    send = "select pgmq.send('orders', :text::jsonb)"
     return Peer(
         "pgmq",
         definitions=lambda: script,
+        base=PGMQ,
         loads=(
             *(
                 load
                 for clients in (1, 16)
                 for load in (
-                    Load(
-                        "peers", "pgmq.send", "select pgmq.send('orders', :text::jsonb)", rows, empty,
-                        of=INSERT, clients=clients,
-                    ),
-                    Load("peers", "pgmq.pop", pop, rows, stock, of="DELETE 1", clients=clients),
+                    Load("peers", "pgmq.send", send, rows, empty, of=INSERT, clients=clients),
+                    Load("peers", "pgmq.pop", pop, rows, stock, of=DELETE_ONE, clients=clients),
                 )
             ),
             Load(
                 "peers", f"pgmq.send_batch {BATCH}", "select pgmq.send_batch('orders', :texts::jsonb[])", rows,
                 empty, of=INSERT_BATCH,
             ),
+            *(
+                Load(
+                    "peers", f"pgmq.read {size} + delete", read_and_delete.format(size), rows,
+                    Stock(f"pgmq batches of {size}", 100_000, stock.fill, base=PGMQ), of=of,
+                )
+                for size, of in ((BATCH, DELETE_BATCH), (1000, "DELETE 1000"))
+            ),
             Load(
-                "peers", f"pgmq.read {BATCH} + delete", read_and_delete, rows,
-                Stock("pgmq batches", 100_000, stock.fill, base=PGMQ), of=f"DELETE {BATCH}",
+                "peers", "pgmq echo, with an insert",
+                f"{send};\n"
+                "with request as materialized (select message from pgmq.pop('orders')),"
+                " work as (insert into plain_rows (body) select convert_to(message::text, 'UTF8') from request returning id)"
+                " select pgmq.send('receipts', message) from request;\n"
+                "select message from pgmq.pop('receipts');",
+                COUNT_TRANSACTIONS, empty, of=INSERT, clients=16,
+            ),
+            OldSnapshot(
+                "peers", "pgmq send and pop under an old snapshot", f"{send};\n{pop};",
+                Stock("pgmq a thousand", fill=stock.fill, beneath=1_000, base=PGMQ), 4, scale.snapshot_seconds,
             ),
         ),
     )  # fmt: skip
 
 
-def _pgq() -> Peer:
-    return Peer("PgQ", "its readers take batches that a ticker of its own makes, so no line here is like it")
+def _pgq(folder: Path | None) -> Peer:
+    if folder is None or not (folder / "pgq_pl_only.sql").is_file():
+        return Peer("PgQ", "give --peer-sql a folder with its pgq_pl_only.sql: make plonly, in its sources")
+    # Its ticker is a daemon; here a procedure, which ticks as often as the daemon does with its default settings under load.
+    script = (
+        (folder / "pgq_pl_only.sql").read_text()
+        + f"""
+select pgq.create_queue('orders'), pgq.register_consumer('orders', 'reader');
+create procedure fill_orders(batches integer, body text) language plpgsql as $$
+begin
+  for batch in 1..batches loop
+    perform pgq.insert_event('orders', 'order', body) from generate_series(1, {TICK});
+    commit;
+    perform pgq.force_tick('orders');
+    perform pgq.ticker('orders');
+    commit;
+  end loop;
+end
+$$;
+"""
+    )
+    # Events that were ticked and not read.
+    waiting = (
+        "select (select max(tick_event_seq) from pgq.tick) - t.tick_event_seq"
+        " from pgq.subscription s join pgq.tick t on t.tick_id = s.sub_last_tick and t.tick_queue = s.sub_queue"
+    )
+    read = (
+        "select pgq.next_batch('orders', 'reader') as batch \\gset\n"
+        "select ev_id, ev_type, ev_data from pgq.get_batch_events(:batch);\n"
+        "select pgq.finish_batch(:batch);"
+    )
+    insert = "select pgq.insert_event('orders', 'order', :text)"
+    return Peer(
+        "PgQ",
+        definitions=lambda: script,
+        base=PGQ,
+        loads=(
+            *(
+                Load("peers", "pgq.insert_event", insert, COUNT_TRANSACTIONS, Stock("pgq nothing", base=PGQ), of=INSERT, clients=clients)
+                for clients in (1, 16)
+            ),
+            Load(
+                "peers", f"pgq batch of {TICK}", read, waiting,
+                Stock(
+                    "pgq events", 100_000, "call fill_orders(%(turns)s, %(text)s)", rows_a_turn=TICK, base=PGQ
+                ),
+                of=DELETE_BATCH,
+            ),
+        ),
+    )  # fmt: skip
 
 
 def _procrastinate() -> Peer:
@@ -105,6 +186,7 @@ def _procrastinate() -> Peer:
     return Peer(
         "procrastinate",
         definitions=definitions,
+        base=PROCRASTINATE,
         loads=(
             Load(
                 "peers", "procrastinate defer", defer.format(text="(:text::jsonb)"), waiting,
@@ -138,15 +220,66 @@ def _pgqueuer() -> Peer:
     return Peer(
         "PGQueuer",
         definitions=definitions,
+        base=PGQUEUER,
         loads=(
             Load(
                 "peers", "PGQueuer enqueue", one_line, COUNT_TRANSACTIONS, Stock("pgqueuer nothing", base=PGQUEUER),
                 of=INSERT, clients=16,
             ),
+            PgqueuerReader("peers", "PGQueuer dequeue 10 and log", of=(DELETE_ONE, 1)),
         ),
     )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class PgqueuerReader:
+    """Jobs through PGQueuer's own client: ten are taken, its default, and then logged as done, as its queue manager does."""
+
+    part: str
+    name: str
+    of: tuple[str, int]
+    per_second: int = 3_000
+    clients: int = 1
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.name, self.clients
+
+    @property
+    def base(self) -> tuple[str, int]:
+        return self.of
+
+    def measure(self, bench: Bench) -> Sample:
+        bench.begin(Stock("pgqueuer nothing", base=PGQUEUER), BODY_BYTES)
+        with bench.metered() as used:
+            done, seconds = asyncio.run(self._read(bench))
+        bench.drop("bench")
+        return used.sample(done, done / seconds)
+
+    async def _read(self, bench: Bench) -> tuple[int, float]:
+        from pgqueuer.adapters.drivers.psycopg import PsycopgDriver  # noqa: PLC0415
+        from pgqueuer.adapters.persistence.queries import Queries  # noqa: PLC0415
+        from pgqueuer.domain.types import QueueEntrypoint, QueueManagerId  # noqa: PLC0415
+        from pgqueuer.ports.repository import EntrypointExecutionParameter  # noqa: PLC0415
+
+        url = bench.server.url("bench")
+        async with await psycopg.AsyncConnection.connect(url, autocommit=True) as session:
+            queries = Queries(PsycopgDriver(session))
+            jobs = self.per_second * bench.seconds
+            await queries.enqueue(["order"] * jobs, [bytes(BODY_BYTES)] * jobs, [0] * jobs)
+            await session.execute("vacuum (analyze)")
+            me, done = QueueManagerId(uuid4()), 0
+            entrypoints = {QueueEntrypoint("order"): EntrypointExecutionParameter(0)}
+            started = time.perf_counter()
+            while (seconds := time.perf_counter() - started) < bench.seconds:
+                taken = await queries.dequeue(10, entrypoints, me, None, timedelta(seconds=30))
+                if not taken:
+                    raise BenchmarkError("PGQueuer's queue ran dry")
+                await queries.log_jobs([(job, "successful", None) for job in taken])
+                done += len(taken)
+            return done, seconds
+
+
 def databases(found: tuple[Peer, ...]) -> dict[str, Callable[[], str]]:
     """Return the definitions of each database that the peers' stocks are put into."""
-    return {peer.loads[0].stock.base: peer.definitions for peer in found if peer.definitions is not None}
+    return {peer.base: peer.definitions for peer in found if peer.definitions is not None}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import importlib.util
-import io
 import json
 from dataclasses import asdict, dataclass
 from statistics import median
@@ -12,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
+from tests.bench.loads import BODY_BYTES
+from tests.bench.plots import cost_plot, growth_plot, label, ratio_plot
 from tests.bench.results import STEADY, verdicts
-from tests.bench.scenarios import BODY_BYTES, TARGETS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 
     from tests.bench.machine import Machine
     from tests.bench.peers import Peer
-    from tests.bench.results import Line
+    from tests.bench.results import Line, Verdict
+    from tests.bench.scenarios import Target
 
+COLUMNS = ("what", "clients", "messages/s", "ratio", "of", "WAL B", "CPU µs", "worker µs")
 _STYLE = (
     "body{font:15px/1.5 system-ui,sans-serif;max-width:64rem;margin:2rem auto;padding:0 1rem;color:#1b1f24}"
     "table{border-collapse:collapse;margin:1rem 0}td,th{padding:.2rem .8rem;text-align:right;"
@@ -42,17 +44,18 @@ class Run:
     seconds: int
     rounds: int
     lines: Sequence[Line] = ()
+    targets: Sequence[Target] = ()
 
-
-def clients(count: int) -> str:
-    """Return the number of clients in words."""
-    return "1 client" if count == 1 else f"{count} clients"
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """What became of each target."""
+        return verdicts(self.lines, self.targets, self.machine.cores)
 
 
 def introduce(console: Console, run: Run) -> None:
     """Say where it runs."""
-    for label, value in _facts(run).items():
-        console.print(f"{label:<12}{value}", highlight=False, soft_wrap=True)
+    for name, value in _facts(run).items():
+        console.print(f"{name:<12}{value}", highlight=False, soft_wrap=True)
     for warning in run.machine.warnings():
         console.print(f"[yellow]{warning}", soft_wrap=True)
     console.print()
@@ -61,7 +64,7 @@ def introduce(console: Console, run: Run) -> None:
 def show(console: Console, run: Run) -> None:
     """Print the run.lines and what became of the targets."""
     table = Table(box=None, pad_edge=False)
-    for heading in ("what", "clients", "messages/s", "ratio", "of", "WAL B", "CPU µs"):
+    for heading in COLUMNS:
         table.add_column(
             heading, justify="left" if heading in ("what", "of") else "right", no_wrap=heading != "what"
         )
@@ -78,18 +81,18 @@ def show(console: Console, run: Run) -> None:
         )
     console.print()
     targets = Table(box=None, pad_edge=False)
-    for heading in ("target", "must", "measured", ""):
+    for heading in ("target", "must", "aim", "measured", ""):
         targets.add_column(heading, justify="left" if heading == "target" else "right")
-    for found in verdicts(run.lines):
+    for found in run.verdicts:
         style = None if found.is_reached is not False else "yellow"
-        targets.add_row(
-            found.target.text,
-            f"{found.target.must:g}",
-            _spread(found.ratios, ".2f") if found.ratios else "not measured",
-            {True: "reached", False: "missed", None: ""}[found.is_reached],
-            style=style,
-        )
+        targets.add_row(*_target_cells(found), _word(found), style=style)
     console.print(targets)
+    for found in run.verdicts:
+        if found.bound:
+            console.print(f"missed: {found.target.text}\n    {found.bound}", soft_wrap=True, highlight=False)
+    for line in run.lines:
+        if line.notes:
+            console.print(f"{label(line)}: {_notes(line)}", soft_wrap=True, highlight=False)
     for peer in run.peers:
         if peer.why_not:
             console.print(f"{peer.name}: not measured; {peer.why_not}", soft_wrap=True)
@@ -105,8 +108,15 @@ def as_json(run: Run) -> str:
         "warnings": run.machine.warnings(),
         "lines": [asdict(line) for line in run.lines],
         "targets": [
-            {"text": found.target.text, "must": found.target.must, "ratios": list(found.ratios)}
-            for found in verdicts(run.lines)
+            {
+                "text": found.target.text,
+                "must": found.target.must,
+                "aim": found.target.aim,
+                "found": list(found.found),
+                "is_reached": found.is_reached,
+                "bound": found.bound,
+            }
+            for found in run.verdicts
         ],
         "not_measured": {peer.name: peer.why_not for peer in run.peers if peer.why_not},
     }
@@ -118,14 +128,22 @@ def write_page(file: Path, run: Run) -> bool:
     if importlib.util.find_spec("matplotlib") is None:
         return False
     facts = "".join(
-        f"<dt>{html.escape(label)}</dt><dd>{html.escape(value)}</dd>" for label, value in _facts(run).items()
+        f"<dt>{html.escape(name)}</dt><dd>{html.escape(value)}</dd>" for name, value in _facts(run).items()
     )
     warnings = "".join(f"<p class=no>{html.escape(warning)}</p>" for warning in run.machine.warnings())
     targets = "".join(
-        f"<tr><td>{html.escape(found.target.text)}</td><td>{found.target.must:g}</td>"
-        f"<td class={'yes' if found.is_reached else 'no' if found.ratios else ''}>"
-        f"{_spread(found.ratios, '.2f') if found.ratios else 'not measured'}</td></tr>"
-        for found in verdicts(run.lines)
+        f"<tr class={_class(found)}>{''.join(f'<td>{html.escape(cell)}' for cell in _target_cells(found))}<td>{_word(found)}</tr>"
+        for found in run.verdicts
+    )
+    bounds = "".join(
+        f"<dt>{html.escape(found.target.text)}</dt><dd>{html.escape(found.bound)}</dd>"
+        for found in run.verdicts
+        if found.bound
+    )
+    notes = "".join(
+        f"<dt>{html.escape(label(line))}</dt><dd>{html.escape(_notes(line))}</dd>"
+        for line in run.lines
+        if line.notes
     )
     rows = "".join(
         "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in (line.name, *_cells(line))) + "</tr>"
@@ -140,9 +158,12 @@ def write_page(file: Path, run: Run) -> bool:
     file.write_text(
         f"<!doctype html><html lang=en><meta charset=utf-8><title>pybroker beside PostgreSQL</title>"
         f"<style>{_STYLE}</style><h1>pybroker beside PostgreSQL</h1>{warnings}"
-        f"<h2>Targets</h2><table><tr><th>target<th>must<th>measured</tr>{targets}</table>{absent}"
-        f"<h2>Ratios</h2>{_ratio_plot(run.lines)}<h2>What a message costs</h2>{_cost_plot(run.lines)}"
-        f"<h2>All lines</h2><table><tr><th>what<th>clients<th>messages/s<th>ratio<th>of<th>WAL B<th>CPU µs</tr>{rows}</table>"
+        f"<h2>Targets</h2><table><tr><th>target<th>must<th>aim<th>measured<th></tr>{targets}</table>{absent}"
+        f"{f'<h2>What bounds those that were missed</h2><dl>{bounds}</dl>' if bounds else ''}"
+        f"<h2>Ratios</h2>{ratio_plot(run.lines, run.targets)}{growth_plot(run.lines)}"
+        f"<h2>What a message costs</h2>{cost_plot(run.lines)}"
+        f"<h2>All lines</h2><table><tr>{''.join(f'<th>{column}' for column in COLUMNS)}</tr>{rows}</table>"
+        f"{f'<dl>{notes}</dl>' if notes else ''}"
         f"<h2>Machine</h2><dl>{facts}</dl></html>\n"
     )
     return True
@@ -168,65 +189,34 @@ def _cells(line: Line) -> tuple[str, ...]:
         line.base or "",
         "" if line.wal_bytes is None else f"{line.wal_bytes:,.0f}",
         "" if line.cpu_us is None else f"{line.cpu_us:,.1f}",
+        "" if line.worker_us is None else f"{line.worker_us:,.1f}",
     )
+
+
+def _target_cells(found: Verdict) -> tuple[str, ...]:
+    target = found.target
+    form = ".2f" if target.of is not None or target.figure == "rate" else ",.0f"
+    return (
+        target.text,
+        f"{target.must:g}",
+        "" if target.aim is None else f"{target.aim:g}",
+        _spread(found.found, form) if found.found else "not measured",
+    )
+
+
+def _word(found: Verdict) -> str:
+    if found.is_reached and found.is_hoped_for:
+        return "reached, the aim too"
+    return {True: "reached", False: "missed", None: ""}[found.is_reached]
+
+
+def _class(found: Verdict) -> str:
+    return {True: "yes", False: "no", None: "none"}[found.is_reached]
+
+
+def _notes(line: Line) -> str:
+    return ", ".join(f"{name} {value:,.0f}" for name, value in line.notes.items())
 
 
 def _spread(values: Sequence[float], form: str) -> str:
     return f"{median(values):{form}} ({min(values):{form}}..{max(values):{form}})"
-
-
-def _label(line: Line) -> str:
-    return f"{line.name}, {clients(line.clients)}"
-
-
-def _ratio_plot(lines: Sequence[Line]) -> str:
-    shown = [line for line in lines if line.ratios][::-1]
-    figure, axes = _canvas(len(shown))
-    middles = [median(line.ratios) for line in shown]
-    spreads = [
-        [middle - min(line.ratios) for middle, line in zip(middles, shown, strict=True)],
-        [max(line.ratios) - middle for middle, line in zip(middles, shown, strict=True)],
-    ]
-    colours = {"peers": "#9a6700", "adverse": "#8250df", "between servers": "#1a7f37"}
-    axes.barh(
-        [f"{_label(line)}, of {line.base}" for line in shown],
-        middles,
-        xerr=spreads,
-        color=[colours.get(line.part, "#0969da") for line in shown],
-        error_kw={"elinewidth": 1, "ecolor": "#57606a"},
-    )
-    places = {line.key: place for place, line in enumerate(shown)}
-    for target in TARGETS:
-        place = places.get(target.line)
-        if place is not None and (target.of is None or target.of[0] == shown[place].base):
-            axes.plot([target.must] * 2, [place - 0.45, place + 0.45], color="#a40e26", linewidth=2)
-    axes.set_xlabel(
-        "part of the base's rate, same rounds; red: what is demanded; lines: worst and best round"
-    )
-    return _svg(figure)
-
-
-def _cost_plot(lines: Sequence[Line]) -> str:
-    shown = [line for line in lines if line.cpu_us is not None][::-1]
-    figure, axes = _canvas(len(shown))
-    axes.barh([_label(line) for line in shown], [line.cpu_us or 0 for line in shown], color="#0969da")
-    axes.set_xscale("log")
-    axes.set_xlabel("microseconds of the server's processors a message (logarithmic)")
-    return _svg(figure)
-
-
-def _canvas(rows: int) -> Any:
-    from matplotlib.figure import Figure  # noqa: PLC0415
-
-    figure = Figure(figsize=(11, 1 + 0.26 * rows), layout="constrained")
-    axes = figure.subplots()
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.margins(y=0.01)
-    axes.tick_params(axis="y", labelsize=8)
-    return figure, axes
-
-
-def _svg(figure: Any) -> str:
-    drawn = io.StringIO()
-    figure.savefig(drawn, format="svg")
-    return drawn.getvalue().split("?>", 1)[-1].split('svg11.dtd">', 1)[-1]

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING
 
-from tests.bench.scenarios import TARGETS
 from tests.bench.stage import Sample
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from tests.bench.scenarios import Scenario, Target
+    from tests.bench.loads import Scenario
+    from tests.bench.scenarios import Target
 
 # Where the best round's ratio is more than this times the worst's, the median of a few rounds is chance.
 STEADY = 1.5
@@ -71,7 +71,10 @@ def _place(scenario: Scenario, number: int) -> str:
 
 @dataclass(frozen=True)
 class Line:
-    """A scenario's rates, one a round; what part of the base's rate in the same round each was; and what a message costs."""
+    """A scenario's rates, one a round; what part of the base's rate in the same round each was; and what a message costs.
+
+    `wal`: bytes a message, one a round. `waits` is what its sessions were seen doing, each as a part of all that was seen.
+    """
 
     part: str
     name: str
@@ -82,6 +85,10 @@ class Line:
     wal_bytes: float | None
     cpu_us: float | None
     is_steady: bool
+    worker_us: float | None = None
+    wal: Sequence[float] = ()
+    waits: dict[str, float] = field(default_factory=dict)
+    notes: dict[str, float] = field(default_factory=dict)
 
     @property
     def key(self) -> tuple[str, int]:
@@ -108,7 +115,18 @@ def _line(scenario: Scenario, samples: dict[tuple[str, int], list[Sample]]) -> L
         _middle([sample.cpu_us for sample in own]),
         # One round can't say how steady it is.
         len(judged) > 1 and max(judged) <= STEADY * min(judged),
+        _middle([sample.worker_us for sample in own]),
+        [sample.wal_bytes for sample in own if sample.wal_bytes is not None],
+        _middles([sample.waits for sample in own]),
+        _middles([sample.notes for sample in own]),
     )
+
+
+def _middles(found: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Return the median of each name's figures, the greatest first; a name that a round doesn't have is nought there."""
+    names = {name: None for figures in found for name in figures}
+    middles = {name: median(figures.get(name, 0.0) for figures in found) for name in names}
+    return dict(sorted(middles.items(), key=lambda item: -item[1]))
 
 
 def _middle(values: Sequence[float | None]) -> float | None:
@@ -118,27 +136,66 @@ def _middle(values: Sequence[float | None]) -> float | None:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A target, and the ratios that were found; none where one of its lines was not measured."""
+    """A target, and what was found; nothing where one of its lines was not measured.
+
+    `bound` says what the line's time went into, where the target was missed.
+    """
 
     target: Target
-    ratios: Sequence[float]
+    found: Sequence[float]
+    bound: str = ""
 
     @property
     def is_reached(self) -> bool | None:
-        return median(self.ratios) >= self.target.must if self.ratios else None
+        return self._meets(self.target.must)
+
+    @property
+    def is_hoped_for(self) -> bool | None:
+        return None if self.target.aim is None else self._meets(self.target.aim)
+
+    def _meets(self, demand: float) -> bool | None:
+        if not self.found:
+            return None
+        if self.target.figure == "rate":
+            return median(self.found) >= demand
+        return median(self.found) <= demand
 
 
-def verdicts(lines: Sequence[Line]) -> list[Verdict]:
-    """Return what became of each target."""
+def verdicts(lines: Sequence[Line], targets: Sequence[Target], cores: int) -> list[Verdict]:
+    """Return what became of each target, on a machine of so many cores."""
     by_key = {line.key: line for line in lines}
     found = []
-    for target in TARGETS:
+    for target in targets:
         line = by_key.get(target.line)
         base = by_key.get(target.of) if target.of is not None else None
+        figures: Sequence[float] = []
         if line is not None and target.of is None:
-            found.append(Verdict(target, line.ratios))
+            figures = line.ratios if target.figure == "rate" else line.wal
         elif line is not None and base is not None:
-            found.append(Verdict(target, [a / b for a, b in zip(line.rates, base.rates, strict=True)]))
-        else:
-            found.append(Verdict(target, []))
+            pairs = (
+                zip(line.rates, base.rates, strict=True)
+                if target.figure == "rate"
+                else zip(line.wal, base.wal, strict=True)
+            )
+            figures = [a / b for a, b in pairs]
+        verdict = Verdict(target, figures)
+        if line is not None and verdict.is_reached is False:
+            verdict = Verdict(target, figures, _bound(line, base, cores))
+        found.append(verdict)
     return found
+
+
+def _bound(line: Line, base: Line | None, cores: int) -> str:
+    """Say what a message costs here and there, and what its sessions were seen doing."""
+    said = []
+    if line.cpu_us is not None:
+        servers = line.cpu_us * median(line.rates) / 1e6
+        text = f"{line.cpu_us:,.0f} µs of the servers' processors a message"
+        if base is not None and base.cpu_us:
+            text += f", {line.cpu_us / base.cpu_us:.1f} times as many as {base.name}"
+        said.append(f"{text}; they used {servers:.1f} of {cores} cores")
+    if line.worker_us is not None:
+        workers = line.worker_us * median(line.rates) / 1e6
+        said.append(f"the workers {workers:.1f}")
+    seen = ", ".join(f"{name} {100 * share:.0f} %" for name, share in list(line.waits.items())[:3])
+    return "; ".join([*said, *([f"sessions at work: {seen}"] if seen else [])])

@@ -9,47 +9,78 @@ import subprocess
 import tempfile
 import time
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import psutil
 import psycopg
 from psycopg import sql
 
 from pybroker.migrations import migrate
+from tests.bench.waits import Waits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from pybroker.embedded import EmbeddedServer
-    from tests.bench.scenarios import Load, OldSnapshot
+    from tests.bench.loads import Load
     from tests.brokers import Site
+
+T = TypeVar("T")
 
 BATCH = 100
 DIALOGS = 1_000
-HOP_DIALOGS = 50
 DURABLE = ("fsync", "synchronous_commit", "full_page_writes")
 SETTINGS = (*DURABLE, "wal_sync_method", "shared_buffers", "max_wal_size", "server_version")
 COUNT_MESSAGES = "select count(*) from broker_private.messages"
 
-DEFINITIONS = f"""
+DEFINITIONS = """
 select broker.create_message_type('order');
 select broker.create_message_type('receipt');
-select broker.create_contract('ordering', sent_by_initiator => '{{order}}', sent_by_target => '{{receipt}}');
+select broker.create_contract('ordering', sent_by_initiator => '{order}', sent_by_target => '{receipt}');
 select broker.create_queue('shop');
 select broker.create_queue('warehouse');
 select broker.create_service('//shop', 'shop');
-select broker.create_service('//warehouse', 'warehouse', '{{ordering}}');
+select broker.create_service('//warehouse', 'warehouse', '{ordering}');
 create table plain_rows (id bigint generated always as identity primary key, body bytea not null);
 create table dialogs (number integer primary key, handle uuid not null);
-insert into dialogs
-  select n, broker.begin_dialog('//shop', '//warehouse', 'ordering') from generate_series(1, {DIALOGS}) n;
-select broker.send(handle, 'order') from dialogs;
+"""
+RETENTION = """
+select broker.alter_queue('shop', retention => true);
+select broker.alter_queue('warehouse', retention => true);
+"""
+# Ten services of the shop's, so that the warehouse's dialogs have ten levels.
+PRIORITIES = """
+select broker.alter_broker(honor_broker_priority => true);
+select broker.create_service('//shop ' || level, 'shop') from generate_series(1, 10) level;
+select broker.create_broker_priority('level ' || level, remote_service_name => '//shop ' || level, priority_level => level)
+from generate_series(1, 10) level;
 """
 
 
 class BenchmarkError(Exception):
     """What was measured can't be trusted, or could not be measured; the text says why."""
+
+
+@dataclass(frozen=True)
+class BrokerBase:
+    """A database with the broker: so many open dialogs, and what else it has."""
+
+    dialogs: int = DIALOGS
+    also: str = ""
+    # The service that begins each dialog; an expression over its number n.
+    initiator: str = "'//shop'"
+
+
+BROKER_BASES = {
+    "bench nothing": BrokerBase(),
+    "bench 7,500 dialogs": BrokerBase(7_500),
+    "bench 100,000 dialogs": BrokerBase(100_000),
+    "bench retention": BrokerBase(also=RETENTION),
+    "bench priorities": BrokerBase(also=PRIORITIES, initiator="'//shop ' || 1 + n % 10"),
+}
 
 
 @dataclass(frozen=True)
@@ -65,7 +96,9 @@ class Stock:
     # Its parameters are body, bodies and turns: how many messages (or batches) each of the dialogs gets.
     fill: str = ""
     rows_a_turn: int = DIALOGS
+    # What lies before it, or after it: `beneath` messages.
     first: str = ""
+    last: str = ""
     beneath: int = 0
     # The database that it is put into: one with the broker, or a peer's.
     base: str = "bench nothing"
@@ -73,37 +106,82 @@ class Stock:
 
 @dataclass(frozen=True)
 class Sample:
-    """One measurement: messages a second; and for each message bytes of WAL and microseconds of the server's processors."""
+    """One measurement: messages a second; for each message bytes of WAL and microseconds of processors.
+
+    `cpu_us` is of all servers that take part, `worker_us` of all workers. `waits` says what the sessions at work were seen waiting for, each
+    as a part of all that was seen. `notes` are other figures, with their units in their names.
+    """
 
     rate: float
     wal_bytes: float | None = None
     cpu_us: float | None = None
     # What this sample is to be compared with, where that is no other line.
     own_base: float | None = None
+    worker_us: float | None = None
+    waits: dict[str, float] = field(default_factory=dict)
+    notes: dict[str, float] = field(default_factory=dict)
 
 
 class Bench:
-    """Where scenarios run."""
+    """Where scenarios run.
+
+    Attributes:
+        shop, warehouse: Two sites that reach each other; their workers do not run.
+        directory: For files of what is started besides.
+        stack: What is started besides is closed with it.
+        server_settings: What a server that is started besides is to be told.
+    """
 
     def __init__(
-        self, shop: Site, warehouse: Site, seconds: int, definitions: Mapping[str, Callable[[], str]]
+        self,
+        sites: tuple[Site, Site],
+        directory: Path,
+        stack: ExitStack,
+        *,
+        seconds: int,
+        definitions: Mapping[str, Callable[[], str]],
+        server_settings: Mapping[str, str],
     ) -> None:
+        self.shop, self.warehouse = sites
+        self.directory = directory
+        self.stack = stack
         self.seconds = seconds
+        self.server_settings = server_settings
         self._definitions = definitions
-        self._shop = shop
-        self._warehouse = warehouse
         self._templates: set[str] = set()
-        self._is_introduced = False
+        self._parts: dict[type, Any] = {}
+        self._guest: tuple[str, Any] | None = None
+        self._guests = stack.enter_context(ExitStack())
+
+    def part(self, kind: type[T]) -> T:
+        """Return the one object of this class, made of the bench when it is first asked for."""
+        if kind not in self._parts:
+            self._parts[kind] = kind(self)  # type: ignore[call-arg]
+        found: T = self._parts[kind]
+        return found
+
+    def guest(self, name: str, started: Callable[[], AbstractContextManager[T]]) -> T:
+        """Return what has been started under this name; what another scenario has started is closed first."""
+        if self._guest is None or self._guest[0] != name:
+            self.dismiss()
+            self._guest = name, self._guests.enter_context(started())
+        found: T = self._guest[1]
+        return found
+
+    def dismiss(self) -> None:
+        """Close what runs besides, so that it takes nothing from what is measured next."""
+        self._guest = None
+        self._guests.close()
 
     @property
     def server(self) -> EmbeddedServer:
-        return self._shop.server
+        return self.shop.server
 
     def settings(self) -> dict[str, str]:
         """Return the servers' settings, the same on both; those that make a commit durable must be on."""
         shop, warehouse = (
-            {name: str(site.psql.value(f"show {name}")) for name in SETTINGS}
-            for site in (self._shop, self._warehouse)
+            {name: str(site.psql.value(f"show {name}")) for name in (*SETTINGS, *self.server_settings)}
+            for site in (self.shop, self.warehouse)
         )
         if shop != warehouse:
             raise BenchmarkError(f"the two servers differ: {shop} and {warehouse}")
@@ -111,108 +189,63 @@ class Bench:
             raise BenchmarkError(f"{', '.join(off)} must be on: nothing else is worth comparing")
         return shop
 
-    def between_servers(self) -> tuple[Site, Site]:
-        """Return the two sites with their dialogs begun; their workers do not run."""
-        if not self._is_introduced:
-            shop = self._shop.psql
-            shop.rows("create table dialogs (number integer primary key, handle uuid not null)")
-            shop.rows(
-                "insert into dialogs"
-                " select n, broker.begin_dialog('//shop', '//warehouse', 'ordering', encryption => false)"
-                " from generate_series(1, %s) n",
-                HOP_DIALOGS,
-            )
-            shop.rows("select count(broker.send(handle, 'order')) from dialogs")
-            self._warehouse.start_worker()
-            self._shop.start_worker()
-            while shop.value("select exists (select from broker_private.transmission_messages)"):
-                self.watch(0.02)
-            self.clear_hop()
-            self._is_introduced = True
-        return self._shop, self._warehouse
-
     def run(self, load: Load, stock: Stock) -> tuple[Sample, int, int]:
         """Let clients loose on a copy of the stock; return what they did, and the rows before and after."""
-        self._begin(stock, load.body_bytes)
-        before = self._value(load.count) if load.count else 0
-        with self._held(load.held_groups), self._metered() as used:
-            output = self._pgbench(load.script, load.clients, self.seconds, load.body_bytes)
-        after = self._value(load.count) if load.count else 0
-        self._drop("bench")
-        processed = int(_figure(r"actually processed: (\d+)", output))
+        self.begin(stock, load.body_bytes)
+        before = self.value(load.count) if load.count else 0
+        with self._held(load.held_groups), self.metered() as used:
+            output = self.pgbench(load.script, load.clients, self.seconds, load.body_bytes)
+        after = self.value(load.count) if load.count else 0
+        self.drop("bench")
+        processed = int(figure(r"actually processed: (\d+)", output))
         # By what is in the table, not by transactions: one that found nothing received nothing.
         done = abs(after - before) if load.count else processed
         if not processed or not done:
             raise BenchmarkError(f"{load.name} did nothing:\n{output}")
         # pgbench's rate leaves out the time in which its clients connected.
-        seconds = processed / _figure(r"tps = ([\d.]+)", output)
-        return Sample(done / seconds, used["wal"] / done, used["cpu"] / done), before, after
+        seconds = processed / figure(r"tps = ([\d.]+)", output)
+        return used.sample(done, done / seconds), before, after
 
-    def run_under_an_old_snapshot(self, load: OldSnapshot) -> Sample:
-        """Let clients loose beside a session whose snapshot is as old as their work."""
-        self._begin(load.stock, load.body_bytes)
-        seconds = load.times * self.seconds
-        with self._connect("bench") as session, self._metered() as used:
-            session.execute("begin isolation level repeatable read")
-            session.execute("select count(*) from dialogs")
-            output = self._pgbench(load.script, load.clients, seconds, load.body_bytes, progress=True)
-        self._drop("bench")
-        processed = int(_figure(r"actually processed: (\d+)", output))
-        rates = [float(rate) for rate in re.findall(r"progress: .* s, ([\d.]+) tps", output)]
-        fifth = max(1, len(rates) // 5)
-        return Sample(
-            sum(rates[-fifth:]) / fifth,
-            used["wal"] / processed,
-            used["cpu"] / processed,
-            sum(rates[:fifth]) / fifth,
-        )
-
-    def watch(self, seconds: float) -> None:
-        """Wait a moment, unless a worker has ended: then what is waited for never comes."""
-        for site in (self._shop, self._warehouse):
-            if site.worker is not None and site.worker.poll() is not None:
-                raise BenchmarkError(f"the worker of {site.name} ended:\n{site.log.read_text()[-2000:]}")
-        time.sleep(seconds)
-
-    def clear_hop(self) -> int:
-        """Stop both workers, empty the far queue, and return how many messages were in it."""
-        for site in (self._shop, self._warehouse):
-            site.stop_worker()
-            site.worker = None
-        received = _drain(self._warehouse.psql.connection)
-        for site in (self._shop, self._warehouse):
-            site.psql.rows("vacuum (analyze)")
-        return received
-
-    def _begin(self, stock: Stock, body_bytes: int) -> None:
+    def begin(self, stock: Stock, body_bytes: int) -> None:
         """Make the database `bench`, with this stock in it."""
+        self.dismiss()
         if stock.base not in self._templates:
             self._prepare(stock.base)
         depth = stock.beneath + stock.per_second * self.seconds
         template = f"bench {stock.name} {depth}"
         if template not in self._templates and depth:
             self._copy(stock.base, template)
-            with self._connect(template) as connection:
+            with self.connect(template) as connection:
                 values = _values(body_bytes)
                 rest = depth
                 if stock.first:
                     connection.execute(stock.first.encode(), values)
+                if stock.first or stock.last:
                     rest -= stock.beneath
                 connection.execute(stock.fill.encode(), {**values, "turns": -(-rest // stock.rows_a_turn)})
+                if stock.last:
+                    connection.execute(stock.last.encode(), values)
                 connection.execute("vacuum (analyze)")
             self._templates.add(template)
         self._copy(template if depth else stock.base, "bench")
 
     def _prepare(self, base: str) -> None:
         self._copy("template1", base)
-        if base != Stock.base:
-            with self._connect(base) as connection:
+        broker = BROKER_BASES.get(base)
+        if broker is None:
+            with self.connect(base) as connection:
                 connection.execute(self._definitions[base]().encode())
         else:
             migrate(self.server.url(base))
-            with self._connect(base) as connection:
-                connection.execute(DEFINITIONS.encode())
-                _drain(connection)
+            with self.connect(base) as connection:
+                connection.execute(f"{DEFINITIONS}{broker.also}".encode())
+                connection.execute(
+                    f"insert into dialogs select n, broker.begin_dialog({broker.initiator}, '//warehouse', 'ordering')"
+                    f" from generate_series(1, {broker.dialogs}) n".encode()
+                )
+                connection.execute("vacuum (analyze)")
+                connection.execute("select count(broker.send(handle, 'order')) from dialogs")
+                drain(connection)
                 connection.execute("vacuum (analyze)")
         self._templates.add(base)
 
@@ -220,100 +253,162 @@ class Bench:
     def _held(self, groups: int) -> Iterator[None]:
         with ExitStack() as sessions:
             for _ in range(groups):
-                session = sessions.enter_context(self._connect("bench"))
+                session = sessions.enter_context(self.connect("bench"))
                 session.execute("begin")
                 session.execute("select count(*) from broker.receive('warehouse', top => 1)")
             yield
 
     @contextmanager
-    def _metered(self) -> Iterator[dict[str, float]]:
-        """Yield a dictionary that has, afterwards, the bytes of WAL and the microseconds of processors that were used."""
-        used: dict[str, float] = {}
-        with self._connect("postgres") as session:
-            where = "select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')"
-            wal, cpu = self._number(session, where), self._processor_seconds()
-            yield used
-            # A backend's time is counted once the server has seen it end.
-            time.sleep(0.1)
-            used["wal"] = self._number(session, where) - wal
-            used["cpu"] = (self._processor_seconds() - cpu) * 1e6
+    def metered(self) -> Iterator[Usage]:
+        """Yield what the clients' server uses while this lasts."""
+        usage = Usage([self.server])
+        with Waits([self.server.url("postgres")]) as waits:
+            yield usage
+        # A backend's time is counted once the server has seen it end.
+        time.sleep(0.1)
+        usage.end(waits.shares())
 
-    def _processor_seconds(self) -> float:
-        first_line = (self.server.data_directory / "postmaster.pid").read_text().split("\n", 1)[0]
-        server = psutil.Process(int(first_line))
-        ended = server.cpu_times()
-        seconds = ended.children_user + ended.children_system
-        for child in server.children():
-            try:
-                times = child.cpu_times()
-            except psutil.Error:
-                continue
-            seconds += times.user + times.system
-        return float(seconds)
-
-    def _pgbench(
-        self, script_text: str, clients: int, seconds: int, body_bytes: int, *, progress: bool = False
+    def pgbench(
+        self,
+        script_text: str,
+        clients: int,
+        seconds: int,
+        body_bytes: int,
+        *,
+        progress: bool = False,
+        transactions: int = 0,
     ) -> str:
-        with tempfile.NamedTemporaryFile("w", suffix=".sql") as script:
-            script.write(script_text + "\n")
-            script.flush()
-            threads = min(clients, os.cpu_count() or 1)
-            command = [
-                str(self.server.binary("pgbench")), "--no-vacuum", "--protocol=prepared",
-                f"--time={seconds}", f"--client={clients}", f"--jobs={threads}", f"--file={script.name}",
-            ]  # fmt: skip
-            if progress:
-                command.append("--progress=1")
-            # Just those that the script names, to keep the command line readable.
-            for name, value in _variables(body_bytes).items():
-                if re.search(rf":{name}\b", script_text):
-                    command.append(f"--define={name}={value}")
-            process = subprocess.Popen(
-                [*command, self.server.url("bench")],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
-            try:
-                output, _ = process.communicate()
-            finally:
-                if process.poll() is None:
-                    process.kill()
-                    process.wait()
-        if process.returncode != 0:
-            raise BenchmarkError(f"pgbench failed:\n{script_text[:500]}\n{output[-2000:]}")
-        return output
+        """Run clients for so many seconds, or so many transactions each; return what pgbench says."""
+        with started_pgbench(
+            self.server, self.server.url("bench"), script_text, clients, body_bytes,
+            f"--transactions={transactions}" if transactions else f"--time={seconds}",
+            *(["--progress=1"] if progress else []),
+        ) as process:  # fmt: skip
+            return finish_pgbench(process, script_text)
 
-    def _connect(self, database: str) -> closing[psycopg.Connection[Any]]:
+    def connect(self, database: str) -> closing[psycopg.Connection[Any]]:
         return closing(psycopg.connect(self.server.url(database), autocommit=True))
 
-    def _value(self, query: str) -> int:
-        with self._connect("bench") as connection:
-            return int(self._number(connection, query))
-
-    @staticmethod
-    def _number(connection: psycopg.Connection[Any], query: str) -> float:
-        row = connection.execute(query.encode()).fetchone()
-        assert row is not None
-        return float(row[0])
+    def value(self, query: str) -> int:
+        with self.connect("bench") as connection:
+            return int(number(connection, query))
 
     def _copy(self, template: str, database: str) -> None:
         # Through the WAL: the copy's pages are newer than the checkpoint that dropping the last copy made, so
         # every measurement begins in the same state.
-        self._drop(database)
-        with self._connect("postgres") as connection:
+        self.drop(database)
+        with self.connect("postgres") as connection:
             connection.execute(
                 sql.SQL("create database {} template {} strategy wal_log").format(
                     sql.Identifier(database), sql.Identifier(template)
                 )
             )
 
-    def _drop(self, database: str) -> None:
-        with self._connect("postgres") as connection:
+    def drop(self, database: str) -> None:
+        with self.connect("postgres") as connection:
             connection.execute(
                 sql.SQL("drop database if exists {} with (force)").format(sql.Identifier(database))
             )
+
+
+class Usage:
+    """WAL and processor time of servers, and of workers, from when it is made until `end`."""
+
+    def __init__(self, servers: Sequence[EmbeddedServer], workers: Sequence[int] = ()) -> None:
+        self._servers = servers
+        self._workers = workers
+        self._start = self._now()
+        self._used = (0.0, 0.0, 0.0)
+        self._waits: dict[str, float] = {}
+
+    def end(self, waits: dict[str, float] | None = None) -> None:
+        """Remember what has been used; and what was waited for."""
+        wal, cpu, worker = (now - then for now, then in zip(self._now(), self._start, strict=True))
+        self._used = wal, cpu * 1e6, worker * 1e6
+        self._waits = waits or {}
+
+    def sample(
+        self, done: int, rate: float, own_base: float | None = None, notes: dict[str, float] | None = None
+    ) -> Sample:
+        """Return the sample for so many messages."""
+        wal, cpu, worker = (used / done for used in self._used)
+        return Sample(rate, wal, cpu, own_base, worker if self._workers else None, self._waits, notes or {})
+
+    def _now(self) -> tuple[float, float, float]:
+        wal = 0.0
+        for server in self._servers:
+            with closing(psycopg.connect(server.url("postgres"), autocommit=True)) as session:
+                wal += number(session, "select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')")
+        return (
+            wal,
+            sum(processor_seconds(postmaster(server)) for server in self._servers),
+            sum(processor_seconds(worker) for worker in self._workers),
+        )
+
+
+def postmaster(server: EmbeddedServer) -> int:
+    """Return the server's process."""
+    return int((server.data_directory / "postmaster.pid").read_text().split("\n", 1)[0])
+
+
+def processor_seconds(process_id: int) -> float:
+    """Return what a process and its children have used, those too that have ended."""
+    process = psutil.Process(process_id)
+    seconds = sum(process.cpu_times()[:4])
+    for child in process.children():
+        try:
+            times = child.cpu_times()
+        except psutil.Error:
+            continue
+        seconds += times.user + times.system
+    return float(seconds)
+
+
+def number(connection: psycopg.Connection[Any], query: str) -> float:
+    """Return the one figure that a query finds."""
+    row = connection.execute(query.encode()).fetchone()
+    assert row is not None
+    return float(row[0])
+
+
+@contextmanager
+def started_pgbench(
+    server: EmbeddedServer, url: str, script_text: str, clients: int, body_bytes: int, *options: str
+) -> Iterator[subprocess.Popen[str]]:
+    """Start pgbench's clients; kill them at the end, if they still run."""
+    with tempfile.NamedTemporaryFile("w", suffix=".sql") as script:
+        script.write(script_text + "\n")
+        script.flush()
+        threads = min(clients, os.cpu_count() or 1)
+        command = [
+            str(server.binary("pgbench")), "--no-vacuum", "--protocol=prepared",
+            f"--client={clients}", f"--jobs={threads}", f"--file={script.name}", *options,
+        ]  # fmt: skip
+        # Just those that the script names, to keep the command line readable.
+        for name, value in _variables(body_bytes).items():
+            if re.search(rf":{name}\b", script_text):
+                command.append(f"--define={name}={value}")
+        process = subprocess.Popen(
+            [*command, url],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+
+
+def finish_pgbench(process: subprocess.Popen[str], script_text: str) -> str:
+    """Wait for pgbench, and return what it says."""
+    output, _ = process.communicate()
+    if process.returncode != 0:
+        raise BenchmarkError(f"pgbench failed:\n{script_text[:500]}\n{output[-2000:]}")
+    return output
 
 
 def body(size: int) -> bytes:
@@ -338,18 +433,18 @@ def _variables(size: int) -> dict[str, str]:
     }
 
 
-def _drain(connection: psycopg.Connection[Any]) -> int:
+def drain(connection: psycopg.Connection[Any]) -> int:
     """Receive all that is in the queue and return how much it was."""
     total = 0
     while True:
-        row = connection.execute("select count(*) from broker.receive('warehouse', top => 1000)").fetchone()
+        row = connection.execute("select count(*) from broker.receive_groups('warehouse', 100)").fetchone()
         assert row is not None
         if row[0] == 0:
             return total
         total += row[0]
 
 
-def _figure(pattern: str, output: str) -> float:
+def figure(pattern: str, output: str) -> float:
     found = re.search(pattern, output)
     if found is None:
         raise BenchmarkError(f"pgbench said something new:\n{output}")

@@ -1,0 +1,223 @@
+"""The kinds of scenario that run in one database."""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+from tests.bench.stage import BATCH, DIALOGS, Sample, Stock, body, figure
+
+if TYPE_CHECKING:
+    from tests.bench.stage import Bench
+
+BODY_BYTES = 100
+# With less than this part of its stock left when the clients stopped, a queue may have been empty for some
+# of them before.
+NEARLY_DRY = 0.05
+COUNT_TRANSACTIONS = ""
+NOTHING = Stock()
+PAGE = 8192
+_SIZES = """
+select
+  sum(pg_relation_size(c.oid)) filter (where c.relkind in ('r', 't')) as heap, sum(pg_relation_size(c.oid)) filter (where c.relkind = 'i') as indexes
+from pg_class c
+where c.relnamespace = 'broker_private'::regnamespace
+  or c.oid in (select t.reltoastrelid from pg_class t where t.relnamespace = 'broker_private'::regnamespace)
+"""
+
+
+class Scenario(Protocol):
+    """One line of the result."""
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Name and clients."""
+
+    @property
+    def base(self) -> tuple[str, int] | None:
+        """The line that this one is a ratio of, or None for a line that is PostgreSQL's own."""
+
+    @property
+    def part(self) -> str:
+        """Where it stands in the report."""
+
+    def measure(self, bench: Bench) -> Sample:
+        """Return what one measurement found."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """What pgbench's clients do again and again, each time in a transaction of its own unless the script says more."""
+
+    part: str
+    name: str
+    script: str
+    count: str
+    stock: Stock = NOTHING
+    of: str | tuple[str, int] | None = None
+    clients: int = 1
+    body_bytes: int = BODY_BYTES
+    # Sessions that hold a group each, the oldest in the queue, while the clients run.
+    held_groups: int = 0
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.name, self.clients
+
+    @property
+    def base(self) -> tuple[str, int] | None:
+        return (self.of, self.clients) if isinstance(self.of, str) else self.of
+
+    def measure(self, bench: Bench) -> Sample:
+        stock = self.stock
+        while True:
+            sample, before, after = bench.run(self, stock)
+            if not stock.per_second or after > stock.beneath + (before - stock.beneath) * NEARLY_DRY:
+                return sample
+            stock = replace(stock, per_second=2 * stock.per_second)
+
+
+@dataclass(frozen=True)
+class OldSnapshot:
+    """Clients that send and receive while another session holds the snapshot that it took when they began.
+
+    The rate is that of the last fifth of the time, and its ratio is to the first fifth's.
+    """
+
+    part: str
+    name: str
+    script: str
+    stock: Stock
+    clients: int
+    seconds: int
+    body_bytes: int = BODY_BYTES
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.name, self.clients
+
+    @property
+    def base(self) -> None:
+        return None
+
+    def measure(self, bench: Bench) -> Sample:
+        bench.begin(self.stock, self.body_bytes)
+        with bench.connect("bench") as session, bench.metered() as used:
+            session.execute("begin isolation level repeatable read")
+            session.execute("select count(*) from pg_class")
+            output = bench.pgbench(self.script, self.clients, self.seconds, self.body_bytes, progress=True)
+        bench.drop("bench")
+        processed = int(figure(r"actually processed: (\d+)", output))
+        rates = [float(rate) for rate in re.findall(r"progress: .* s, ([\d.]+) tps", output)]
+        fifth = max(1, len(rates) // 5)
+        return used.sample(processed, sum(rates[-fifth:]) / fifth, sum(rates[:fifth]) / fifth)
+
+
+@dataclass(frozen=True)
+class Growth:
+    """So many messages sent and received again by clients; the ratio is the second half's rate to the first's.
+
+    The notes say how large the broker's tables and indexes were after each half.
+    """
+
+    part: str
+    name: str
+    script: str
+    stock: Stock
+    clients: int
+    messages: int
+    body_bytes: int = BODY_BYTES
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.name, self.clients
+
+    @property
+    def base(self) -> None:
+        return None
+
+    def measure(self, bench: Bench) -> Sample:
+        bench.begin(self.stock, self.body_bytes)
+        notes: dict[str, float] = {}
+        rates = []
+        half = max(1, self.messages // (2 * BATCH * self.clients))
+        with bench.metered() as used:
+            for when in ("half-way", "at the end"):
+                output = bench.pgbench(self.script, self.clients, 0, self.body_bytes, transactions=half)
+                rates.append(BATCH * figure(r"tps = ([\d.]+)", output))
+                with bench.connect("bench") as session:
+                    heap, indexes = session.execute(_SIZES.encode()).fetchone() or (0, 0)
+                notes[f"MiB of heap {when}"] = float(heap) / 2**20
+                notes[f"MiB of indexes {when}"] = float(indexes) / 2**20
+        bench.drop("bench")
+        return used.sample(2 * half * BATCH * self.clients, rates[1], rates[0], notes)
+
+
+@dataclass(frozen=True)
+class Copy:
+    """Rows by COPY, so many a transaction, by one client."""
+
+    part: str
+    name: str
+    rows: int
+    body_bytes: int = BODY_BYTES
+    clients: int = 1
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.name, self.clients
+
+    @property
+    def base(self) -> None:
+        return None
+
+    def measure(self, bench: Bench) -> Sample:
+        bench.begin(NOTHING, self.body_bytes)
+        row = struct.pack("!hi", 1, self.body_bytes) + body(self.body_bytes)
+        data = b"PGCOPY\n\xff\r\n\0" + bytes(8) + row * self.rows + struct.pack("!h", -1)
+        copied = 0
+        with bench.connect("bench") as session, bench.metered() as used:
+            started = time.perf_counter()
+            while (seconds := time.perf_counter() - started) < bench.seconds:
+                with session.cursor().copy("copy plain_rows (body) from stdin (format binary)") as copy:
+                    copy.write(data)
+                copied += self.rows
+        bench.drop("bench")
+        return used.sample(copied, copied / seconds)
+
+
+@dataclass(frozen=True)
+class Sync:
+    """A page written and fdatasync'ed beside the server's data, again and again: what a commit can't do without."""
+
+    part: str
+    name: str
+    clients: int = 1
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.name, self.clients
+
+    @property
+    def base(self) -> None:
+        return None
+
+    def measure(self, bench: Bench) -> Sample:
+        bench.dismiss()
+        page = body(PAGE)
+        with tempfile.TemporaryFile(dir=bench.server.data_directory.parent) as file:
+            # As in WAL, the pages are there before.
+            file.write(bytes(PAGE * DIALOGS))
+            os.fsync(file.fileno())
+            syncs = 0
+            started = time.perf_counter()
+            while (seconds := time.perf_counter() - started) < bench.seconds:
+                os.pwrite(file.fileno(), page, PAGE * (syncs % DIALOGS))
+                os.fdatasync(file.fileno())
+                syncs += 1
+        return Sample(syncs / seconds)

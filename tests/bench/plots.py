@@ -1,0 +1,140 @@
+"""The page's plots, as SVG."""
+
+from __future__ import annotations
+
+import io
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from tests.bench.scenarios import INSERT, SEND, SIZES, deep, sized
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.bench.results import Line
+    from tests.bench.scenarios import Target
+
+_COLOURS = {
+    "ours": "#0969da",
+    "adverse": "#8250df",
+    "between databases": "#1a7f37",
+    "peers": "#9a6700",
+    "limits": "#57606a",
+}
+_DEMAND = "#a40e26"
+_SPREAD = "#57606a"
+
+
+def clients(count: int) -> str:
+    """Return the number of clients in words."""
+    return "1 client" if count == 1 else f"{count} clients"
+
+
+def label(line: Line) -> str:
+    """Return what a line is called."""
+    return f"{line.name}, {clients(line.clients)}"
+
+
+def ratio_plot(lines: Sequence[Line], targets: Sequence[Target]) -> str:
+    """Draw each line's part of its base."""
+    shown = [line for line in lines if line.ratios][::-1]
+    figure, axes = _canvas(len(shown))
+    middles = [median(line.ratios) for line in shown]
+    spreads = [
+        [middle - min(line.ratios) for middle, line in zip(middles, shown, strict=True)],
+        [max(line.ratios) - middle for middle, line in zip(middles, shown, strict=True)],
+    ]
+    axes.barh(
+        [f"{label(line)}, of {line.base}" for line in shown],
+        middles,
+        xerr=spreads,
+        color=[_COLOURS[line.part] for line in shown],
+        error_kw={"elinewidth": 1, "ecolor": _SPREAD},
+    )
+    places = {line.key: place for place, line in enumerate(shown)}
+    for target in targets:
+        place = places.get(target.line)
+        own = target.of is None or (place is not None and target.of[0] == shown[place].base)
+        if place is not None and own and target.figure == "rate":
+            axes.plot([target.must] * 2, [place - 0.45, place + 0.45], color=_DEMAND, linewidth=2)
+    axes.axvline(1, color=_SPREAD, linewidth=0.8, linestyle=":")
+    axes.set_xscale("log")
+    axes.set_xlabel("part of the rate of what it is a ratio of, in the same rounds (logarithmic)")
+    _explain(axes, [line.part for line in shown], demand=True)
+    return _svg(figure)
+
+
+def cost_plot(lines: Sequence[Line]) -> str:
+    """Draw what a message of each line costs the processors."""
+    shown = [line for line in lines if line.cpu_us is not None][::-1]
+    figure, axes = _canvas(len(shown))
+    names = [label(line) for line in shown]
+    servers = [line.cpu_us or 0 for line in shown]
+    axes.barh(names, servers, color=[_COLOURS[line.part] for line in shown])
+    axes.barh(names, [line.worker_us or 0 for line in shown], left=servers, color="#bf3989")
+    axes.set_xscale("log")
+    axes.set_xlabel("microseconds of processors a message, servers and workers together (logarithmic)")
+    _explain(axes, [line.part for line in shown], workers=True)
+    return _svg(figure)
+
+
+def growth_plot(lines: Sequence[Line]) -> str:
+    """Draw how rates go with clients, with size and with depth; nothing where fewer than two of a kind were measured."""
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    by_key = {line.key: line for line in lines}
+    many = f"{SEND}, 7,500 dialogs"
+    depths = sorted(
+        int(line.name.split()[2].replace(",", "")) for line in lines if line.name.endswith(" deep")
+    )
+    panels = [
+        ("clients", {name: [(count, (name, count)) for count in (1, 4, 16, 50)] for name in (INSERT, SEND, f"{SEND}, one dialog")}),
+        ("bytes of a body, 16 clients", {name: [(size, (sized(name, size), 16)) for size in (100, *SIZES)] for name in (INSERT, many)}),
+        ("messages in the queue behind, 1 client", {"broker.receive TOP 1": [(depth, (deep(depth), 1)) for depth in depths]}),
+    ]  # fmt: skip
+    figure = Figure(figsize=(11, 3.4), layout="constrained")
+    any_drawn = False
+    for axes, (title, curves) in zip(figure.subplots(1, len(panels)), panels, strict=True):
+        axes.spines[["top", "right"]].set_visible(False)
+        for name, points in curves.items():
+            found = [(x, median(by_key[key].rates)) for x, key in points if key in by_key]
+            if len(found) > 1:
+                any_drawn = True
+                axes.plot(*zip(*found, strict=True), marker="o", label=name)
+        axes.set_xscale("log")
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel(title)
+        axes.set_ylabel("messages/s")
+        if axes.lines:
+            axes.legend(fontsize=8, frameon=False)
+    return _svg(figure) if any_drawn else ""
+
+
+def _explain(axes: Any, parts: Sequence[str], *, demand: bool = False, workers: bool = False) -> None:
+    from matplotlib.lines import Line2D  # noqa: PLC0415
+    from matplotlib.patches import Patch  # noqa: PLC0415
+
+    marks: list[Any] = [Patch(color=colour, label=part) for part, colour in _COLOURS.items() if part in parts]
+    if workers:
+        marks.append(Patch(color="#bf3989", label="the workers' share"))
+    if demand:
+        marks.append(Line2D([], [], color=_DEMAND, linewidth=2, label="what is demanded"))
+        marks.append(Line2D([], [], color=_SPREAD, linewidth=1, label="worst to best round"))
+    axes.legend(handles=marks, fontsize=8, loc="lower left", bbox_to_anchor=(0, 1), ncols=4, frameon=False)
+
+
+def _canvas(rows: int) -> Any:
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    figure = Figure(figsize=(11, 1.4 + 0.24 * rows), layout="constrained")
+    axes = figure.subplots()
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.margins(y=0.01)
+    axes.tick_params(axis="y", labelsize=8)
+    return figure, axes
+
+
+def _svg(figure: Any) -> str:
+    drawn = io.StringIO()
+    figure.savefig(drawn, format="svg")
+    return drawn.getvalue().split("?>", 1)[-1].split('svg11.dtd">', 1)[-1]

@@ -1,0 +1,137 @@
+"""`make bench` and `make capacity`: the lists are whole, a run leaves a report, and the calculator reckons with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.bench.capacity import HOP, MANY, Load, MissingLineError, Results, capacity, text
+from tests.bench.peers import peers
+from tests.bench.scenarios import (
+    FULL,
+    ONE_DIALOG,
+    QUICK,
+    SEND_BATCH,
+    TOP_BATCH,
+    TOP_ONE,
+    Scale,
+    scenarios,
+    sized,
+    targets,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MACHINE = {
+    "processor": "one",
+    "cores": 4,
+    "started": "2026-01-01",
+    "revision": "abc",
+    "settings": {"server_version": "18"},
+}
+
+
+def result(*lines: tuple[str, int, float, float | None, float]) -> dict[str, Any]:
+    """Return what a run wrote; a line is its name, clients, microseconds of servers and workers, and bytes of WAL."""
+    return {
+        "machine": MACHINE,
+        "lines": [
+            {
+                "name": name,
+                "clients": count,
+                "rates": [4000.0],
+                "cpu_us": cpu,
+                "worker_us": worker,
+                "wal_bytes": wal,
+            }
+            for name, count, cpu, worker, wal in lines
+        ],
+    }
+
+
+WHOLE = result(
+    (MANY, 16, 100, None, 500),
+    (sized(MANY, 1024), 16, 192.4, None, 1424),
+    (TOP_ONE, 16, 60, None, 160),
+    (TOP_BATCH, 1, 5, None, 60),
+    (SEND_BATCH, 1, 10, None, 300),
+    (HOP, 1, 30, 10, 1000),
+    (ONE_DIALOG, 50, 300, None, 500),
+)
+
+
+@pytest.mark.parametrize("scale", [QUICK, FULL])
+def test_every_line_that_the_report_compares_is_measured(scale: Scale, tmp_path: Path) -> None:
+    for name in ("pgmq.sql", "pgq_pl_only.sql"):
+        (tmp_path / name).touch()
+    pytest.importorskip("pgqueuer")
+    pytest.importorskip("procrastinate")
+    lines = [*scenarios(scale), *(load for peer in peers(tmp_path, scale) for load in peer.loads)]
+    keys = [line.key for line in lines]
+    assert len(keys) == len(set(keys))
+    bases = {line.base for line in lines if line.base is not None}
+    compared = {key for target in targets(scale) for key in (target.line, target.of) if key is not None}
+    assert bases | compared <= set(keys)
+    if scale is FULL:
+        # Four numbers of clients, four sizes, and one, fifty and 7,500 dialogs.
+        assert len([key for key in keys if key[0].startswith("broker.send,")]) == 48
+
+
+def test_the_calculator_s_figures_follow_from_the_run_s() -> None:
+    results = Results(WHOLE)
+    small = capacity(results, Load(10_000))
+    assert small.cost.server_us == 160
+    assert small.cores[0] == pytest.approx(1.6)
+    assert small.wal == pytest.approx(6.6e6)
+    assert small.least_dialogs == 3
+    assert small.most == pytest.approx(17_500)
+    assert small.machines == 1
+    # Half-way between the two sizes that were measured, and beyond them.
+    assert capacity(results, Load(1, size=562)).cost.server_us == pytest.approx(206.2)
+    assert capacity(results, Load(1, size=2048)).cost.wal_bytes == pytest.approx(160 + 2448)
+    batches = capacity(results, Load(500_000, batch=100, crosses=True))
+    assert batches.cost.server_us == 45
+    assert batches.cost.worker_us == 10
+    assert batches.cores[1] == pytest.approx(5)
+    assert batches.machines == 10
+    assert "TOO FEW" in text(results, Load(10_000, dialogs=1))
+
+
+def test_the_calculator_names_the_line_that_a_run_lacks() -> None:
+    with pytest.raises(MissingLineError, match="7,500 dialogs"):
+        capacity(Results(result()), Load(1))
+
+
+def run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.run(
+        [sys.executable, "-m", module, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+    )
+
+
+def test_a_run_leaves_a_report_and_the_calculator_reads_it(tmp_path: Path) -> None:
+    report, page = tmp_path / "result.json", tmp_path / "result.html"
+    options = ("--rounds", "1", "--seconds", "1", "--fresh", "--json", str(report), "--page", str(page))
+    measured = run("tests.bench", *options, "--scenario", "fdatasync")
+    assert measured.returncode == 0, measured.stderr
+    found = json.loads(report.read_text())
+    assert [line["name"] for line in found["lines"]] == ["fdatasync of a page"]
+    assert found["lines"][0]["rates"][0] > 0
+    assert found["machine"]["settings"]["fsync"] == "on"
+    lacking = run("tests.bench.capacity", "--rate", "1000", "--results", str(report))
+    assert lacking.returncode == 1
+    assert "make bench" in lacking.stderr
+    report.write_text(json.dumps(WHOLE))
+    told = run("tests.bench.capacity", "--rate", "1000", "--results", str(report), "--crosses")
+    assert told.returncode == 0, told.stderr
+    assert "cores" in told.stdout
