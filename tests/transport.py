@@ -60,6 +60,7 @@ class FarLink:
         self._arrived.put_nowait(frame)
 
     async def send(self, frame: wire.Frame) -> None:
+        self.sent += 1
         self.sent_frames.append(frame)
         if isinstance(frame, wire.Ping) and self.answers_pings:
             self.arrive(wire.Ping(is_answer=True))

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 class Worker:
     """One side: answers a batch once it may, and calls the other."""
 
-    def __init__(self, number: int, clock: TestClock) -> None:
+    def __init__(self, number: int, clock: TestClock, pace: Pace | None = None) -> None:
         self.clock = clock
         self.certificate = f"certificate {number}".encode()
-        self.lines = Lines(UUID(int=number), self._answer, clock, Pace())
+        self.lines = Lines(UUID(int=number), self._answer, clock, pace or Pace())
         self.may_answer = asyncio.Event()
         self.may_answer.set()
         self.taken: list[int] = []
@@ -73,6 +73,7 @@ class End(FarLink):
         self.other: End | None = None
 
     async def send(self, frame: wire.Frame) -> None:
+        self.sent += 1
         self.sent_frames.append(frame)
         if self.other is not None:
             self.other.arrive(frame)
@@ -190,11 +191,26 @@ def test_row_138_a_connection_that_the_far_side_has_lost_makes_way_for_its_new_o
             clock.seconds += seconds
             newer = near.begin(Wire(far, near).called, is_accept=True)
             assert near.usable() == [newer]
-            # What was on its way is sent again at once by who waited for its answer.
+            # Who waited for its answer sends it again.
             with pytest.raises(TransportError) as lost:
                 await waits
             assert lost.value.number == 28033
             newer.end(TransportError(faults.SEND_FAILED, "Over."))
+
+    asyncio.run(play())
+
+
+def test_both_sides_of_a_connection_notice_that_the_other_one_is_silent() -> None:
+    async def play() -> None:
+        clock = TestClock()
+        near, far = (Worker(number, clock, Pace(ping_after=0.005)) for number in (1, 2))
+        way = Wire(near, far)
+        lines = [near.begin(way.caller, is_accept=False), far.begin(way.called, is_accept=True)]
+        way.caller.other = way.called.other = None
+        await settled(lambda: all(line.fault is not None for line in lines))
+        for line in lines:
+            assert line.fault is not None
+            assert "did not answer" in line.fault.text
 
     asyncio.run(play())
 

@@ -114,6 +114,7 @@ class Line:
         self._answering: set[asyncio.Task[bool]] = set()
         self._by_number: dict[int, asyncio.Task[bool]] = {}
         self._saying: asyncio.Task[None] | None = None
+        self._passed = 0
         self._departing: asyncio.Task[None] | None = None
         self._has_said_farewell = False
         self._far_has_left = False
@@ -247,19 +248,19 @@ class Line:
         asks = not self.is_accept or self.worker is not None
         silent = 0
         while True:
-            before = link.received, link.sent + link.received
+            received, self._passed = link.received, link.sent + link.received
             try:
                 async with asyncio.timeout(self._pace.ping_after if asks else _SILENCE_SECONDS):
                     frame = await link.receive()
             except TimeoutError:
                 # A large frame on a slow line takes its time.
                 if not asks:
-                    if link.received == before[0]:
+                    if link.received == received:
                         raise TransportError(
                             faults.RECEIVE_FAILED, f"{link.address} was silent for {_SILENCE_SECONDS:g} s."
                         ) from None
                     continue
-                silent = silent + 1 if link.sent + link.received == before[1] else 0
+                silent = silent + 1 if link.sent + link.received == self._passed else 0
                 if silent > _UNANSWERED_PINGS:
                     raise TransportError(
                         faults.RECEIVE_FAILED,
@@ -334,6 +335,8 @@ class Line:
     async def _send_ping(self, ping: wire.Ping) -> None:
         try:
             await self.link.send(ping)
+            # That it is on its way is no sign of life.
+            self._passed = self.link.sent + self.link.received
         except TransportError as fault:
             logger.info("ping_not_sent", address=self.link.address, number=fault.number, reason=fault.text)
 
