@@ -25,7 +25,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-ch
 # Apart from the rest, as it is ten times as large, and the demo needs none of it.
 .venv/.spark: .venv/.installed
 	@echo "Installing Spark and a Java runtime into .venv"
-	@$(INSTALL) --config-settings editable_mode=compat --editable ".[spark]"
+	@$(INSTALL) --config-settings editable_mode=compat --editable ".[spark,containers]"
 	@touch $@
 
 .venv/.linters: .venv/.spark
@@ -48,7 +48,7 @@ test: .venv .venv/.spark
 conformance: .venv .venv/.spark
 	@$(BIN)/python -m tests.conformance $(PYTEST_OPTIONS)
 
-test-containers: .venv
+test-containers: .venv .venv/.spark
 	$(BIN)/python -m pytest -m containers
 
 lint: .venv/.linters

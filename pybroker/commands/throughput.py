@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from pybroker.throughput.analysis import Outcome
     from pybroker.throughput.bed import Bed
+    from pybroker.throughput.equipment import Equipment
     from pybroker.throughput.matrix import Cell, Timing
     from pybroker.throughput.series import Display
 
@@ -26,13 +28,15 @@ def numbers(value: str | None) -> str | None:
     if value is not None and not all(
         part.isascii() and part.isdigit() and int(part) for part in value.split(",")
     ):
-        raise typer.BadParameter("give numbers with commas between them, such as 1,5,50")
+        raise typer.BadParameter("give numbers above 0 with commas between them, such as 1,5,50")
     return value
 
 
 def throughput(
     *,
-    on: Annotated[Literal["embedded", "urls"], typer.Option(help="Which servers.")] = "embedded",
+    on: Annotated[
+        Literal["embedded", "containers", "urls"], typer.Option(help="Which servers.")
+    ] = "embedded",
     initiators: Annotated[
         str, typer.Option(metavar="N,N", callback=numbers, help="Initiator servers: 1 to 3.")
     ] = "1,2,3",
@@ -46,7 +50,7 @@ def throughput(
         str, typer.Option(metavar="N,N", callback=numbers, help="Bytes of a message, 24 or more.")
     ] = "100,1024,4096,8192",
     versions: Annotated[
-        str, typer.Option(metavar="N,N", callback=numbers, help="PostgreSQL versions of embedded servers.")
+        str, typer.Option(metavar="N,N", callback=numbers, help="PostgreSQL versions of the servers.")
     ] = "18",
     series: Annotated[
         str, typer.Option(metavar="NAME,NAME", help="Which variations; --list shows them.")
@@ -66,6 +70,26 @@ def throughput(
         str | None,
         typer.Option(metavar="URL", help="A cluster for the test clients; default: threads of this machine."),
     ] = None,
+    postgres_image: Annotated[
+        str,
+        typer.Option(
+            metavar="IMAGE", help="With --on containers: the servers'; {version} is one of --versions."
+        ),
+    ] = "postgres:{version}",
+    worker_image: Annotated[
+        str,
+        typer.Option(
+            metavar="IMAGE", help="With --on containers: the workers', of docker/worker.Dockerfile."
+        ),
+    ] = "pybroker-worker",
+    initiator_cores: Annotated[
+        float,
+        typer.Option(
+            metavar="CORES",
+            min=0,
+            help="With --on containers: quota of an initiator and its worker; 0 is none.",
+        ),
+    ] = 0.3,
     initiator_url: Annotated[
         list[str] | None,
         typer.Option(
@@ -79,21 +103,27 @@ def throughput(
         ),
     ] = None,
     target_cores: Annotated[
-        int, typer.Option(metavar="N", min=1, help="With --on urls: its processors.")
-    ] = 2,
+        float | None,
+        typer.Option(
+            metavar="CORES",
+            min=0,
+            help="With --on containers: quota of the target and its worker, 0.9; with urls: its cores, 2.",
+        ),
+    ] = None,
     show_list: Annotated[bool, typer.Option("--list", help="Print the cells and run none.")] = False,
     json: Json = False,
 ) -> None:
     """Run the tests of "Service Broker: Performance and Scalability Techniques" on PostgreSQL.
 
     Writes one page, report.html, with the whitepaper's figures 2 to 5. After Ctrl-C the same command goes on
-    with the cells that are missing. The full matrix has 264 cells of about half a minute. Needs the extras
-    `spark` and `embedded`.
+    with the cells that are missing. The full matrix has 264 cells of about half a minute. Needs the extra
+    `spark`, and `embedded` or `containers`.
 
     \b
     Example:
       pybroker throughput --initiators 1 --threads 1,5,20 --payloads 100,1024
       pybroker throughput --recommendations --output recommendations
+      pybroker throughput --on containers --series whitepaper,unlimited
       pybroker throughput --on urls --initiator-url postgresql://…/a --target-url postgresql://…/b
 
     \b
@@ -103,15 +133,18 @@ def throughput(
       2    wrong usage
       130  stopped by Ctrl-C; 143 by SIGTERM, 129 by the terminal's end
     """
+    from pybroker.throughput.equipment import Equipment
     from pybroker.throughput.matrix import SERIES, Timing, cells
     from pybroker.throughput.matrix import recommendations as recommended
 
     names = series.split(",")
     if unknown := [name for name in names if name not in SERIES]:
         raise typer.BadParameter(f"there is no series {unknown[0]}; there are {', '.join(SERIES)}")
+    if "unlimited" in names and on != "containers":
+        raise typer.BadParameter("--series unlimited needs --on containers: nothing else has quotas")
     if on == "urls" and not (initiator_url and target_url):
         raise typer.BadParameter("--on urls needs --initiator-url, once for each initiator, and --target-url")
-    wanted = _numbers(versions) if on == "embedded" else (0,)
+    wanted = (0,) if on == "urls" else _numbers(versions)
     chosen = (
         recommended(versions=wanted)
         if recommendations
@@ -133,11 +166,14 @@ def throughput(
         for cell in chosen:
             typer.echo(f"{cell.name}: {cell.how.title}")
         return
+    equipment = Equipment(
+        postgres_image, worker_image, initiator_cores, 0.9 if target_cores is None else target_cores
+    )
     _run(
         chosen,
         Timing(warm_up, seconds),
-        _bed_for(on, initiator_url or [], target_url or "", target_cores),
-        on=on,
+        _bed_for(on, initiator_url or [], target_url or "", target_cores or 2.0, equipment),
+        on=str(equipment) if on == "containers" else on,
         output=output,
         spark_master=spark_master,
         json=json,
@@ -196,13 +232,19 @@ def _run(
 
 
 def _bed_for(
-    on: str, initiator_urls: list[str], target_url: str, cores: int
+    on: str, initiator_urls: list[str], target_url: str, cores: float, equipment: Equipment
 ) -> Callable[[Cell], AbstractContextManager[Bed]]:
     def start(cell: Cell) -> AbstractContextManager[Bed]:
         from pybroker.throughput.bed import embedded, urls
 
         if on == "urls":
             return urls(initiator_urls[: cell.initiators], target_url, cores=cores)
+        if on == "containers":
+            from pybroker.throughput.containers import containers
+
+            return containers(
+                cell.initiators, version=cell.version, endpoint=cell.how.endpoint, equipment=equipment
+            )
         return embedded(cell.initiators, version=cell.version, endpoint=cell.how.endpoint)
 
     return start
@@ -233,15 +275,24 @@ def _display() -> Iterator[Display]:
 
 
 class _Lines:
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+
     def begin(self, cell: Cell, done: int, total: int) -> None:
-        typer.echo(f"{done + 1} of {total}: {cell.name}", err=True)
+        left = (time.monotonic() - self._began) / max(done, 1) * (total - done) / 60
+        estimate = f", about {left:.0f} minutes left" if done else ""
+        typer.echo(f"{done + 1} of {total}: {cell.name}{estimate}", err=True)
 
     def rate(self, messages_per_second: float) -> None:
         pass
 
     def end(self, outcome: Outcome) -> None:
         word = "FAILED, " if outcome.has_failed else ""
-        typer.echo(f"  {word}{outcome.rate:,.0f} messages/s, {outcome.sent:,} sent", err=True)
+        typer.echo(
+            f"  {outcome.cell.name}: {word}{outcome.rate:,.0f} messages/s, {outcome.sent:,} sent,"
+            f" {outcome.seconds:.1f} s",
+            err=True,
+        )
 
 
 class _Bar:
@@ -251,8 +302,8 @@ class _Bar:
 
     def begin(self, cell: Cell, done: int, total: int) -> None:
         if self._task is None:
-            self._task = self._progress.add_task(cell.name, total=total, rate="")
-        self._progress.update(self._task, description=cell.name, completed=done)
+            self._task = self._progress.add_task(cell.name, total=total, completed=done, rate="")
+        self._progress.update(self._task, description=cell.name)
 
     def rate(self, messages_per_second: float) -> None:
         self._progress.update(self._task, rate=f"{messages_per_second:,.0f}/s")

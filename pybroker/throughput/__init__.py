@@ -1,7 +1,9 @@
 """The tests of "Service Broker: Performance and Scalability Techniques", with Spark as the test clients.
 
     matrix      which cells there are: initiators, threads, ratio of used dialogs, payload, series
-    bed         the servers of a cell, a worker for each, and the whitepaper's objects in them (.sql)
+    bed         the servers of a cell and a worker for each: embedded ones, or somebody's own
+    containers  the same as containers; equipment says which images and quotas
+    objects     the whitepaper's objects in the databases (.sql), and what lets these reach each other
     clients     a cell's load: a barrier stage of Spark, a task for each test client thread
     sampling    what is read from the servers meanwhile
     cell        one cell from warm-up to the last message
@@ -11,5 +13,6 @@
     figures     the whitepaper's figures 2 to 5 with our lines
     report      one HTML page
 
-`pybroker throughput` runs it; docs/whitepaper.md explains it. Needs the extra `spark`.
+`pybroker throughput` runs it; docs/whitepaper.md explains it. Needs the extra
+`spark`, and `embedded` or `containers`.
 """

@@ -32,12 +32,13 @@ _ACCOUNTS = """
     select
       coalesce(sum(s.messages - coalesce(c.numbers, 0)), 0) as lost,
       coalesce(sum(coalesce(c.rows, 0) - coalesce(c.numbers, 0)), 0) as doubled,
-      coalesce(sum(c.swapped), 0) as swapped
+      coalesce(sum(c.swapped), 0) as swapped,
+      (select count(*) from messages where test <> {test}) as strays
     from sent s left join counted c using (initiator, thread)
     """
-_STRAYS = "select count(*) from messages where test <> {test}"
-_RATES = """
-    select cast(floor(processed - {began}) as int) as second, sum(messages) as messages
+_SECONDS = """
+    select cast(floor(processed - {began}) as int) as second, sum(messages) as messages,
+      count(*) as receives, collect_set(reader) as readers
     from receives where processed >= {began} and processed < {ended}
     group by 1 order by 1
     """
@@ -48,11 +49,15 @@ _LATENCIES = """
     from messages m join receives r using (receive_no)
     where r.processed >= {began} and r.processed < {ended}
     """
-_RECEIVES = """
-    select count(*) as receives, coalesce(avg(messages), 0) as messages, count(distinct reader) as readers
-    from receives where processed >= {began} and processed < {ended}
-    """
-# Above this part of the machine's processors nothing but more processors makes a cell faster.
+_COLUMNS = {
+    "messages": (
+        "drop_no bigint, receive_no bigint, enqueued double, bytes int, test bigint, initiator int,"
+        " thread int, number bigint, sent double"
+    ),
+    "receives": "receive_no bigint, reader bigint, messages bigint, processed double",
+    "sent": "initiator bigint, thread bigint, messages bigint, began double, ended double",
+}
+# Above this part of the processors nothing but more of them makes a cell faster.
 _BUSY_PERCENT = 90.0
 # RECEIVE that waits for messages, and sessions that wait for nothing.
 _IDLE = {"running", "Timeout:PgSleep"}
@@ -115,36 +120,39 @@ def analyse(spark: SparkSession, cell: Cell, run: Run, directory: Path, *, secon
     pq.write_table(
         pa.Table.from_pylist([msgspec.to_builtins(one) for one in run.sent]), directory / "sent.parquet"
     )
-    for name in ("messages", "receives", "sent"):
-        spark.read.parquet(str(directory / f"{name}.parquet")).createOrReplaceTempView(name)
+    for name, columns in _COLUMNS.items():
+        # With its columns given, Spark needs no job of its own to find them out.
+        file = directory / f"{name}.parquet"
+        spark.read.schema(columns).parquet(str(file)).createOrReplaceTempView(name)
     names = {"test": run.test, "began": run.began, "ended": run.ended}
     (accounts,) = spark.sql(_ACCOUNTS.format(**names)).collect()
-    ((strays,),) = spark.sql(_STRAYS.format(**names)).collect()
-    by_second = {row.second: int(row.messages) for row in spark.sql(_RATES.format(**names)).collect()}
+    by_second = {row.second: row for row in spark.sql(_SECONDS.format(**names)).collect()}
     (latencies,) = spark.sql(_LATENCIES.format(**names)).collect()
-    (receives,) = spark.sql(_RECEIVES.format(**names)).collect()
     measured = run.ended - run.began
-    received = sum(by_second.values())
-    waits = _waits(run)
+    received = sum(int(row.messages) for row in by_second.values())
+    receives = sum(row.receives for row in by_second.values())
+    waits, cores = _waits(run), _cores(run)
     return Outcome(
         cell=cell,
         sent=sum(one.messages for one in run.sent),
         lost=int(accounts.lost),
-        doubled=int(accounts.doubled) + strays,
+        doubled=int(accounts.doubled) + accounts.strays,
         # Threads that share a dialog, or use several, have no order among their messages.
         swapped=int(accounts.swapped) if cell.how.dialogs == "own" else 0,
         rate=received / measured,
-        by_second=[by_second.get(second, 0) for second in range(int(measured))],
+        by_second=[
+            int(by_second[second].messages) if second in by_second else 0 for second in range(int(measured))
+        ],
         send_rate=sum(one.messages / max(one.ended - one.began, 1e-3) for one in run.sent),
         latency=[float(value) for value in latencies.from_queue or ()],
         from_send=[float(value) for value in latencies.from_send or ()],
-        receives=receives.receives,
-        per_receive=float(receives.messages),
-        readers=receives.readers,
-        cores=_cores(run),
+        receives=receives,
+        per_receive=received / max(receives, 1),
+        readers=len({reader for row in by_second.values() for reader in row.readers}),
+        cores=cores,
         wal_per_message=_wal(run, received),
         waits=waits,
-        bound_by=_bound(run, waits),
+        bound_by=_bound(run, waits, cores),
         seconds=seconds,
     )
 
@@ -200,7 +208,10 @@ def _waits(run: Run) -> dict[str, list[tuple[str, float]]]:
     return found
 
 
-def _bound(run: Run, waits: dict[str, list[tuple[str, float]]]) -> str:
+def _bound(run: Run, waits: dict[str, list[tuple[str, float]]], cores: dict[str, float]) -> str:
+    used = {who: 100 * cores[who] / quota for who, quota in run.quotas.items() if who in cores}
+    if used and max(used.values()) > _BUSY_PERCENT:
+        return f"the quota of the {max(used, key=lambda who: used[who])}"
     busy = [one.machine_cpu for one in run.samples if run.began <= one.at <= run.ended]
     if busy and sum(busy) / len(busy) > _BUSY_PERCENT:
         return "the machine's processors"

@@ -1,11 +1,10 @@
-"""The servers of a test: initiators and a target, a worker beside each, the whitepaper's objects in them."""
+"""The servers of a test: initiators and a target, a worker beside each."""
 
 from __future__ import annotations
 
 import os
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
-from importlib import resources
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -13,14 +12,11 @@ import psycopg
 
 from pybroker.demo.broker import Broker, free_ports
 from pybroker.embedded import EmbeddedServer
-from pybroker.migrations import migrate
-from pybroker.throughput.failures import ThroughputError
+from pybroker.throughput.objects import SERVICE, define, introduce, undefine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-SERVICE = "//MySSB.com/Lab/S_Test"
-QUEUE = "MySSBLabTestQueue"
 # Sessions: 50 clients an initiator, or the readers of a target; the worker's, ours.
 _SETTINGS: dict[str, str | int | float | bool] = {"max_connections": "150"}
 
@@ -58,13 +54,26 @@ class Bed:
         cores: Processors that the target may use.
         is_secured: Whether bindings are there for dialogs with ENCRYPTION = ON.
         about: What the report says of the servers.
+        quotas: Processors that each server and worker may use in a limited cell, such as `target worker`.
+        limit: Puts the quotas in force, or lifts them.
     """
 
     initiators: Sequence[Server]
     target: Server
-    cores: int
+    cores: float
     is_secured: bool
     about: dict[str, str]
+    quotas: Mapping[str, float] = field(default_factory=dict)
+    limit: Callable[[bool], None] = field(default=lambda _: None)
+
+    def with_initiators(self, count: int) -> Bed:
+        """Return the same servers, of the initiators only the first."""
+        return replace(self, initiators=self.initiators[:count])
+
+    def target_cores(self, *, is_limited: bool) -> float:
+        """Return how many processors the target and its worker may use."""
+        mine = [cores for who, cores in self.quotas.items() if who.startswith("target ")]
+        return sum(mine) if is_limited and mine else self.cores
 
     @property
     def servers(self) -> list[Server]:
@@ -79,11 +88,6 @@ class Bed:
         """
         for server in self.servers:
             server.check()
-
-
-def run_script(connection: psycopg.Connection[Any], name: str) -> None:
-    """Run a .sql file of this package."""
-    connection.execute(resources.files("pybroker.throughput").joinpath(name).read_bytes())
 
 
 @contextmanager
@@ -102,17 +106,15 @@ def embedded(initiators: int, *, version: int, endpoint: str) -> Iterator[Bed]:
             for name, port in zip(names, ports, strict=True)
         ]
         target = brokers[-1]
-        guids = {broker.name: _define(broker.url, is_target=broker is target) for broker in brokers}
-        certificates = {broker.name: broker.create_certificate() for broker in brokers}
-        for broker in brokers:
-            with broker.connect() as connection:
-                _listen(connection, broker, certificates[broker.name], endpoint)
-        for broker in brokers[:-1]:
-            for own, far in ((broker, target), (target, broker)):
-                with own.connect() as connection:
-                    _introduce(connection, far.name, certificates[far.name])
-                    _route(connection, far.name, guids[far.name], far.address)
-            _bind(broker, target)
+        guids = {broker.name: define(broker.url, is_target=broker is target) for broker in brokers}
+        introduce(
+            brokers[:-1],
+            target,
+            {broker.name: broker.create_certificate() for broker in brokers},
+            guids=guids,
+            endpoint=endpoint,
+            listener_ip="127.0.0.1",
+        )
         for broker in brokers:
             broker.start_worker()
         for broker in brokers:
@@ -127,11 +129,11 @@ def embedded(initiators: int, *, version: int, endpoint: str) -> Iterator[Bed]:
             )
             for broker in brokers
         ]
-        yield Bed(servers[:-1], servers[-1], os.cpu_count() or 1, True, _about(servers[-1]))
+        yield Bed(servers[:-1], servers[-1], os.cpu_count() or 1, True, describe(servers[-1]))
 
 
 @contextmanager
-def urls(initiator_urls: Sequence[str], target_url: str, *, cores: int) -> Iterator[Bed]:
+def urls(initiator_urls: Sequence[str], target_url: str, *, cores: float) -> Iterator[Bed]:
     """Use databases that workers serve already; make the objects, and drop them at the end.
 
     Databases of one worker need nothing for that; others need endpoints that trust each other, and the
@@ -144,96 +146,16 @@ def urls(initiator_urls: Sequence[str], target_url: str, *, cores: int) -> Itera
     with ExitStack() as stack:
         servers = []
         for name, url in [*zip(names, initiator_urls, strict=True), ("target", target_url)]:
-            guid = _define(url, is_target=name == "target")
-            stack.callback(_undefine, url)
+            guid = define(url, is_target=name == "target")
+            stack.callback(undefine, url)
             servers.append(Server(name, url, guid))
         with servers[-1].connect() as connection:
             connection.execute("select broker.grant('SEND', 'SERVICE', %s, 'public')", [SERVICE])
-        yield Bed(servers[:-1], servers[-1], cores, False, _about(servers[-1]))
+        yield Bed(servers[:-1], servers[-1], cores, False, describe(servers[-1]))
 
 
-def _define(url: str, *, is_target: bool) -> str:
-    """Make the objects, and return the broker's guid."""
-    migrate(url)
-    with psycopg.connect(url) as connection:
-        found = connection.execute(
-            """
-            select name from broker.services where name = %s
-            union all select nspname from pg_namespace where nspname = 'lab'
-            """,
-            [SERVICE],
-        ).fetchone()
-        if found is not None:
-            raise ThroughputError(
-                f"{connection.info.dbname} has {found[0]!r} already: give databases that are empty."
-            )
-        run_script(connection, "common.sql")
-        run_script(connection, "target.sql" if is_target else "initiator.sql")
-        if is_target:
-            connection.execute(
-                """
-                select broker.alter_queue(
-                  %s, activation_procedure => 'lab.test_queue', execute_as => 'SELF', max_queue_readers => 1
-                )
-                """,
-                [QUEUE],
-            )
-        row = connection.execute("select service_broker_guid::text from broker.databases").fetchone()
-        assert row is not None  # noqa: S101
-        return str(row[0])
-
-
-def _undefine(url: str) -> None:
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(
-            """
-            select broker.end_conversation(conversation_handle, cleanup => true)
-            from broker.conversation_endpoints
-            """
-        )
-        connection.execute("select broker.drop_service(%s)", [SERVICE])
-        connection.execute("select broker.drop_queue(%s)", [QUEUE])
-        connection.execute("drop schema lab cascade")
-
-
-def _listen(connection: psycopg.Connection[Any], broker: Broker, pem: str, endpoint: str) -> None:
-    connection.execute("select broker.create_certificate(%s, %s, current_user)", [broker.name, pem])
-    connection.execute(
-        """
-        select broker.create_endpoint(
-          'Endpoint_SRPerf_1', %s, state => 'STARTED', listener_ip => '127.0.0.1', certificate => %s,
-          encryption => %s
-        )
-        """,
-        [broker.port, broker.name, endpoint],
-    )
-
-
-def _introduce(connection: psycopg.Connection[Any], name: str, pem: str) -> None:
-    connection.execute("select broker.create_certificate(%s, %s, %s)", [name, pem, name])
-    connection.execute("select broker.grant('CONNECT', 'ENDPOINT', 'Endpoint_SRPerf_1', %s)", [name])
-
-
-def _route(connection: psycopg.Connection[Any], name: str, guid: str, address: str) -> None:
-    connection.execute(
-        "select broker.create_route(%s, %s, service_name => %s, broker_instance => %s)",
-        [f"Test_{name}", address, SERVICE, guid],
-    )
-
-
-def _bind(initiator: Broker, target: Broker) -> None:
-    """Let dialogs with ENCRYPTION = ON go out as full security wants it, and others as everybody's."""
-    with initiator.connect() as connection:
-        connection.execute(
-            "select broker.create_remote_service_binding(%s, %s, %s)",
-            [f"Test_{target.name}", SERVICE, target.name],
-        )
-    with target.connect() as connection:
-        for sender in (initiator.name, "public"):
-            connection.execute("select broker.grant('SEND', 'SERVICE', %s, %s)", [SERVICE, sender])
-
-
-def _about(target: Server) -> dict[str, str]:
+def describe(target: Server) -> dict[str, str]:
+    """Return the settings that a rate depends on."""
     settings = (
         "server_version", "fsync", "synchronous_commit", "full_page_writes", "wal_sync_method",
         "shared_buffers",

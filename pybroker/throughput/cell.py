@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +14,9 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pybroker.throughput.bed import QUEUE
-from pybroker.throughput.clients import HEADER, Client, Sent, run_clients
+from pybroker.throughput.clients import GATE, HEADER, Client, Sent, run_clients
 from pybroker.throughput.failures import ThroughputError
+from pybroker.throughput.objects import QUEUE
 from pybroker.throughput.sampling import Sample, Sampler
 
 if TYPE_CHECKING:
@@ -34,6 +36,11 @@ _RAMP_LIMIT = 60.0
 _PATIENCE = 60.0
 _POLL = 0.1
 _ROWS = 50_000
+_WAITING = f"""
+    select count(*) from pg_locks l join pg_database d on d.oid = l.database
+    where d.datname = current_database() and l.locktype = 'advisory' and not l.granted
+      and (l.classid, l.objid, l.objsubid) = ({GATE[0]}, {GATE[1]}, 2)
+    """  # noqa: S608
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -46,6 +53,7 @@ class Run(msgspec.Struct, frozen=True):
         began: When the measurement began.
         ended: When it ended.
         drained: When the last message was processed.
+        quotas: Processors that each server and worker could use; empty where they were not limited.
     """
 
     test: int
@@ -54,6 +62,7 @@ class Run(msgspec.Struct, frozen=True):
     began: float
     ended: float
     drained: float
+    quotas: dict[str, float]
 
 
 def run_cell(
@@ -65,6 +74,7 @@ def run_cell(
     timing: Timing,
     directory: Path,
     tell: Callable[[float], None],
+    before_load: Callable[[], None],
 ) -> Run:
     """Run a cell, and leave the target's rows as Parquet in the directory.
 
@@ -76,16 +86,28 @@ def run_cell(
         timing: How long.
         directory: For `messages.parquet` and `receives.parquet`.
         tell: Told the messages a second at the target, again and again.
+        before_load: Called when the dialogs are open, before anything is measured.
 
     Raises:
         ThroughputError: Messages don't arrive, or the clients could not run at once.
     """
+    is_limited = cell.how.is_limited
+    # What comes before and after the load is not measured, and need not take the time of few processors.
+    bed.limit(False)
     clients = _prepare(bed, cell, test)
-    load = _Load(spark, bed, clients)
+    before_load()
+    load = _Load(spark, bed, clients, is_limited=is_limited)
     with bed.target.connect() as target, Sampler(bed) as sampler:
         if cell.how.is_deferred:
             return _run_deferred(
-                bed, load, target, sampler, test=test, seconds=timing.measured, directory=directory
+                bed,
+                load,
+                target,
+                sampler,
+                test=test,
+                is_limited=is_limited,
+                seconds=timing.measured,
+                directory=directory,
             )
         try:
             load.start()
@@ -107,7 +129,8 @@ def run_cell(
         sampler.check()
         drained = time.time()
         _export(target, directory)
-    return Run(test, sent, list(sampler.samples), began, ended, drained)
+    quotas = dict(bed.quotas) if is_limited else {}
+    return Run(test, sent, list(sampler.samples), began, ended, drained, quotas)
 
 
 def _run_deferred(
@@ -117,6 +140,7 @@ def _run_deferred(
     sampler: Sampler,
     *,
     test: int,
+    is_limited: bool,
     seconds: float,
     directory: Path,
 ) -> Run:
@@ -135,29 +159,40 @@ def _run_deferred(
     for initiator in bed.initiators:
         with initiator.connect() as connection:
             _wait_until_sent(bed, connection)
+    bed.limit(is_limited)
+    quotas = dict(bed.quotas) if is_limited else {}
     began = time.time()
     target.execute("select broker.alter_queue(%s, activation_status => true)", [QUEUE])
     expected = sum(one.messages for one in sent)
     _wait(bed, lambda: _processed(target) >= expected, sampler.check)
     ended = time.time()
     _export(target, directory)
-    return Run(test, sent, list(sampler.samples), began, ended, ended)
+    return Run(test, sent, list(sampler.samples), began, ended, ended, quotas)
 
 
 class _Load:
     """The barrier stage, in a thread: Spark's calls return when the stage is over."""
 
-    def __init__(self, spark: SparkSession, bed: Bed, clients: list[Client]) -> None:
+    def __init__(self, spark: SparkSession, bed: Bed, clients: list[Client], *, is_limited: bool) -> None:
         self._spark = spark
         self._bed = bed
         self._clients = clients
+        self._is_limited = is_limited
+        self._gates: list[psycopg.Connection[Any]] = []
         self._sent: list[Sent] = []
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> None:
+        """Let all clients begin at once, when the last of them is ready; from then on quotas are in force."""
         self._tell_initiators(is_over=False)
+        for initiator in self._bed.initiators:
+            self._gates.append(initiator.connect())
+            self._gates[-1].execute("select pg_advisory_lock(%s, %s)", GATE)
         self._thread.start()
+        _wait(self._bed, self._are_ready, self.check)
+        self._bed.limit(self._is_limited)
+        self._open_gates()
 
     def check(self) -> None:
         if self._error is not None:
@@ -165,10 +200,19 @@ class _Load:
 
     def stop(self) -> list[Sent]:
         self._tell_initiators(is_over=True)
+        self._bed.limit(False)
+        self._open_gates()
         if self._thread.ident is not None:
             self._thread.join()
         self.check()
         return self._sent
+
+    def _are_ready(self) -> bool:
+        return sum(int(_value(gate, _WAITING)) for gate in self._gates) == len(self._clients)
+
+    def _open_gates(self) -> None:
+        while self._gates:
+            self._gates.pop().close()
 
     def _run(self) -> None:
         try:
@@ -188,32 +232,42 @@ def _prepare(bed: Bed, cell: Cell, test: int) -> list[Client]:
     is_secure = how.secure and bed.is_secured
     with bed.target.connect() as target:
         _set_readers(bed, target, how)
-        clients = []
-        for number, initiator in enumerate(bed.initiators, 1):
-            with initiator.connect() as connection:
-                for thread, handles in enumerate(_dialogs(connection, bed, cell, is_secure=is_secure), 1):
-                    clients.append(
-                        Client(
-                            url=initiator.url,
-                            test=test,
-                            initiator=number,
-                            thread=thread,
-                            handles=handles,
-                            payload=cell.payload,
-                            batch=how.batch,
-                            pause=how.pause,
-                            secure=is_secure,
-                            target_guid=bed.target.guid,
-                        )
-                    )
-                _wait_until_sent(bed, connection)
+        with ThreadPoolExecutor(len(bed.initiators)) as pool:
+            clients = list(
+                pool.map(
+                    lambda number: _prepare_initiator(bed, cell, test, number, is_secure=is_secure),
+                    range(1, len(bed.initiators) + 1),
+                )
+            )
         _wait(bed, lambda: _value(target, f'select count(*) from "{QUEUE}"') == 0)  # noqa: S608
         target.execute("truncate lab.message_drop, lab.receives")
-        return clients
+        return list(itertools.chain.from_iterable(clients))
+
+
+def _prepare_initiator(bed: Bed, cell: Cell, test: int, number: int, *, is_secure: bool) -> list[Client]:
+    initiator = bed.initiators[number - 1]
+    with initiator.connect() as connection:
+        dialogs = _dialogs(connection, bed, cell, is_secure=is_secure)
+        _wait_until_sent(bed, connection)
+    return [
+        Client(
+            url=initiator.url,
+            test=test,
+            initiator=number,
+            thread=thread,
+            handles=handles,
+            payload=cell.payload,
+            batch=cell.how.batch,
+            pause=cell.how.pause,
+            secure=is_secure,
+            target_guid=bed.target.guid,
+        )
+        for thread, handles in enumerate(dialogs, 1)
+    ]
 
 
 def _set_readers(bed: Bed, target: psycopg.Connection[Any], how: Series) -> None:
-    readers = max(1, math.ceil(how.readers * bed.cores))
+    readers = max(1, math.floor(how.readers * bed.target_cores(is_limited=how.is_limited)))
     wanted = (how.top, timedelta(seconds=how.timeout), readers)
     if (
         wanted

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 # What each body begins with, so that each message can be accounted for: the test's number, initiator, thread,
 # the message's number on its thread, and the client's clock in microseconds.
 HEADER = struct.Struct(">IHHQQ")
-# Seconds from the moment when the last client is ready: the others hear of it by Spark's own polling.
-_START_DELAY = 1.5
+# The advisory lock of each initiator's database at which clients that are ready wait for the start.
+GATE = (5114, 1)
 # Seconds between two looks at whether the test is over, and until a client ends by itself.
-_LOOK, _LIMIT = 1.0, 900.0
+_LOOK, _LIMIT = 0.5, 900.0
 
 
 class Client(msgspec.Struct, frozen=True):
@@ -65,12 +65,14 @@ class Sent(msgspec.Struct, frozen=True):
 def run_clients(spark: SparkSession, clients: list[Client]) -> list[Sent]:
     """Run all clients at the same time until their initiator's `lab.control` says that it is over.
 
+    Each prepares what it needs, and then waits until nobody holds GATE in its initiator's database any more.
+
     Raises:
-        ThroughputError: Fewer ran at once; Spark refuses a stage with more tasks than slots.
+        ThroughputError: Fewer ran; Spark refuses a barrier stage with more tasks than slots.
     """
     stage = spark.sparkContext.parallelize([msgspec.json.encode(client) for client in clients], len(clients))
     done = [msgspec.json.decode(one, type=Sent) for one in stage.barrier().mapPartitions(_run).collect()]
-    if len(done) != len(clients) or max(one.began for one in done) > min(one.ended for one in done):
+    if len(done) != len(clients):
         raise ThroughputError(f"{len(clients)} test clients were to run at the same time, and did not.")
     return done
 
@@ -78,14 +80,16 @@ def run_clients(spark: SparkSession, clients: list[Client]) -> list[Sent]:
 def _run(given: Iterable[bytes]) -> Iterator[bytes]:
     # Here in the task: the driver's side needs neither.
     import psycopg  # noqa: PLC0415
-    from pyspark import BarrierTaskContext  # noqa: PLC0415
 
     (client,) = (msgspec.json.decode(one, type=Client) for one in given)
     with psycopg.connect(client.url, autocommit=True, application_name="test client") as connection:
         connection.prepare_threshold = 0
         send = _sender(connection, client)
-        ready = BarrierTaskContext.get().allGather(str(time.time()))
-        time.sleep(max(0.0, max(map(float, ready)) + _START_DELAY - time.time()))
+        # A session's first SEND loads and plans what the others use.
+        with connection.transaction(force_rollback=True):
+            send(1)
+        connection.execute("select pg_advisory_lock_shared(%s, %s)", GATE)
+        connection.execute("select pg_advisory_unlock_shared(%s, %s)", GATE)
         began = looked = time.time()
         messages = 0
         while True:

@@ -41,6 +41,7 @@ class Series(msgspec.Struct, frozen=True):
         readers: Activated readers a core of the target.
         pause: Seconds that a thread rests after a message.
         is_deferred: Whether activation is off until everything has been sent.
+        is_limited: Whether the containers' processor quotas are in force.
     """
 
     title: str = "as in the whitepaper"
@@ -55,10 +56,12 @@ class Series(msgspec.Struct, frozen=True):
     readers: int = 2
     pause: float = 0.0
     is_deferred: bool = False
+    is_limited: bool = True
 
 
 SERIES = {
     "whitepaper": Series(),
+    "unlimited": Series(title="containers without processor quotas", is_limited=False),
     "tls": Series(title="endpoints with TLS", endpoint="REQUIRED"),
     "plain": Series(title="dialogs without security", secure=False),
     "batches": Series(title="100 messages a transaction", batch=100),
@@ -142,7 +145,7 @@ def cells(
         for version, initiator, name in itertools.product(versions, initiators, series)
         for ratio, payload, thread in itertools.product(ratios, payloads, threads)
     ]
-    return sorted(found, key=lambda cell: (cell.version, cell.how.endpoint, cell.initiators))
+    return sorted(found, key=lambda cell: (cell.version, cell.how.endpoint))
 
 
 def recommendations(*, versions: Iterable[int] = (18,)) -> list[Cell]:

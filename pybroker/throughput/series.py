@@ -6,6 +6,7 @@ import itertools
 import shutil
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
@@ -13,12 +14,14 @@ import msgspec
 
 from pybroker.spark.session import start_session
 from pybroker.throughput.analysis import Outcome, analyse
-from pybroker.throughput.cell import run_cell
+from pybroker.throughput.cell import Run, run_cell
 from pybroker.throughput.matrix import Cell, Timing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from concurrent.futures import Future
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 _MODEST_JAVA = {
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "spark.sql.shuffle.partitions": "2",
+    "spark.python.daemon.module": "pybroker.throughput.client_daemon",
 }
 
 
@@ -60,7 +64,7 @@ def run_series(
         cells: In the order in which they share servers.
         results: Where the outcomes go.
         timing: How long each is.
-        bed_for: Starts the servers of a cell, and of those after it that need the same.
+        bed_for: Starts the servers of a cell. Of cells that share servers it is told of the one with most.
         display: Told what happens.
         master: Spark's master; None is this machine with a slot for each thread.
 
@@ -74,20 +78,59 @@ def run_series(
     with _spark(master or f"local[{slots + 1}]") as spark:
         _write_matrix(spark, cells, results)
         done = 0
-        for _, together in itertools.groupby(
-            missing, key=lambda cell: (cell.version, cell.initiators, cell.how.endpoint)
-        ):
+        for _, together in itertools.groupby(missing, key=lambda cell: (cell.version, cell.how.endpoint)):
             group = list(together)
-            with bed_for(group[0]) as bed:
+            with bed_for(max(group, key=lambda cell: cell.initiators)) as bed:
                 results.note_servers(group[0].version, bed.about)
-                for test, cell in enumerate(group, 1):
-                    display.begin(cell, done, len(missing))
-                    outcome = _run_one(
-                        spark, bed, cell, test=test, timing=timing, results=results, display=display
-                    )
-                    results.add(outcome)
-                    display.end(outcome)
-                    done += 1
+                analyst = _Analyst(spark, results, display)
+                try:
+                    for test, cell in enumerate(group, 1):
+                        display.begin(cell, done, len(missing))
+                        _run_one(
+                            spark,
+                            bed.with_initiators(cell.initiators),
+                            cell,
+                            test=test,
+                            timing=timing,
+                            directory=results.directory_of(cell),
+                            display=display,
+                            analyst=analyst,
+                        )
+                        done += 1
+                finally:
+                    analyst.finish()
+
+
+class _Analyst:
+    """Analyses a cell while the next one opens its dialogs, which is not measured."""
+
+    def __init__(self, spark: SparkSession, results: Results, display: Display) -> None:
+        self._spark = spark
+        self._results = results
+        self._display = display
+        self._pool = ThreadPoolExecutor(1)
+        self._pending: Future[None] | None = None
+
+    def begin(self, cell: Cell, run: Run, seconds: float) -> None:
+        self.wait()
+        self._pending = self._pool.submit(self._analyse, cell, run, seconds)
+
+    def wait(self) -> None:
+        """Return when the last cell is analysed, and raise what kept it from that."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.result()
+
+    def finish(self) -> None:
+        try:
+            self.wait()
+        finally:
+            self._pool.shutdown()
+
+    def _analyse(self, cell: Cell, run: Run, seconds: float) -> None:
+        outcome = analyse(self._spark, cell, run, self._results.directory_of(cell), seconds=seconds)
+        self._results.add(outcome)
+        self._display.end(outcome)
 
 
 def _run_one(
@@ -97,15 +140,18 @@ def _run_one(
     *,
     test: int,
     timing: Timing,
-    results: Results,
+    directory: Path,
     display: Display,
-) -> Outcome:
+    analyst: _Analyst,
+) -> None:
     began = time.monotonic()
-    directory = results.directory_of(cell)
     # What an interrupted attempt left.
     shutil.rmtree(directory, ignore_errors=True)
-    run = run_cell(spark, bed, cell, test=test, timing=timing, directory=directory, tell=display.rate)
-    return analyse(spark, cell, run, directory, seconds=time.monotonic() - began)
+    run = run_cell(
+        spark, bed, cell,
+        test=test, timing=timing, directory=directory, tell=display.rate, before_load=analyst.wait,
+    )  # fmt: skip
+    analyst.begin(cell, run, time.monotonic() - began)
 
 
 @contextmanager
