@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.bench.capacity import HOP, MANY, Load, MissingLineError, Results, capacity, text
+from tests.bench.figures import BEGIN, END
 from tests.bench.peers import peers
 from tests.bench.scenarios import (
     FULL,
@@ -128,6 +129,12 @@ def test_a_run_leaves_a_report_and_the_calculator_reads_it(tmp_path: Path) -> No
     assert [line["name"] for line in found["lines"]] == ["fdatasync of a page"]
     assert found["lines"][0]["rates"][0] > 0
     assert found["machine"]["settings"]["fsync"] == "on"
+    markdown = tmp_path / "performance.md"
+    markdown.write_text(f"before\n{BEGIN}\n{END}\nafter\n")
+    written = run("tests.bench.figures", "--results", str(report), "--page", str(markdown))
+    assert written.returncode == 0, written.stderr
+    assert "| fdatasync of a page | 1 |" in markdown.read_text()
+    assert "not measured" in markdown.read_text()
     lacking = run("tests.bench.capacity", "--rate", "1000", "--results", str(report))
     assert lacking.returncode == 1
     assert "make bench" in lacking.stderr

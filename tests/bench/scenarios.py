@@ -17,7 +17,6 @@ HELD_GROUPS = 8
 SIZES = (1024, 4096, 8192)
 CLIENTS = (1, 4, 16, 50)
 FEW_INITIATORS = 3
-MANY_DIALOGS = 100_000
 
 
 @dataclass(frozen=True)
@@ -30,6 +29,7 @@ class Scale:
         snapshot_seconds: How long another session's snapshot is held.
         growth: Messages that pass through before the tables are looked at.
         initiators: Databases of one worker that send to one target.
+        dialogs: Open ones, where there are very many.
         is_whole: Whether SEND has a line for each number of clients with each number of dialogs and each size, or each with the others' middle.
     """
 
@@ -38,12 +38,13 @@ class Scale:
     snapshot_seconds: int
     growth: int
     initiators: int
+    dialogs: int
     is_whole: bool
 
 
-QUICK = Scale((1_000, 300_000), 20_000, 20, 200_000, 20, False)
+QUICK = Scale((1_000, 300_000), 20_000, 20, 200_000, 20, 20_000, False)
 # As the issue says; growth is what an hour of 1,000 messages a second is.
-FULL = Scale((1_000, 100_000, 2_000_000, 5_000_000), 100_000, 120, 3_600_000, 100, True)
+FULL = Scale((1_000, 100_000, 2_000_000, 5_000_000), 100_000, 120, 3_600_000, 100, 100_000, True)
 
 _ONE_OF_EACH_DIALOG = (
     "select count(broker.send(d.handle, 'order', %(body)s::bytea))"
@@ -234,7 +235,7 @@ def _ours(scale: Scale) -> list[Scenario]:
 def _special(scale: Scale) -> list[Scenario]:
     """Return what may cost something, beside the same without."""
     sixteen = replace(_send, clients=16)
-    many = Stock("nothing, many dialogs", base=f"bench {MANY_DIALOGS:,} dialogs")
+    many = Stock("nothing, many dialogs", base=f"bench {scale.dialogs:,} dialogs")
     return [
         replace(sixteen, part="adverse", name="SEND, retention on", stock=Stock("retention", base="bench retention"), of=SEND),
         replace(
@@ -254,17 +255,17 @@ def _special(scale: Scale) -> list[Scenario]:
         replace(
             sixteen,
             part="adverse",
-            name=f"SEND, {MANY_DIALOGS:,} dialogs",
-            script=f"{_dialogs(MANY_DIALOGS)}{_SEND}",
+            name=f"SEND, {scale.dialogs:,} dialogs",
+            script=f"{_dialogs(scale.dialogs)}{_SEND}",
             stock=many,
             of=SEND,
         ),
         replace(
             _receive,
             part="adverse",
-            name=f"TOP 1, {MANY_DIALOGS:,} dialogs",
+            name=f"TOP 1, {scale.dialogs:,} dialogs",
             stock=replace(many, name="messages on many dialogs", per_second=12_000, fill=_ONE_OF_EACH_DIALOG.replace(
-                "dialogs order by turn, number", f"dialogs where number %% {MANY_DIALOGS // DIALOGS} = 0 order by turn, number"
+                "dialogs order by turn, number", f"dialogs where number %% {scale.dialogs // DIALOGS} = 0 order by turn, number"
             )),
             of=TOP_ONE,
         ),

@@ -77,6 +77,7 @@ class BrokerBase:
 BROKER_BASES = {
     "bench nothing": BrokerBase(),
     "bench 7,500 dialogs": BrokerBase(7_500),
+    "bench 20,000 dialogs": BrokerBase(20_000),
     "bench 100,000 dialogs": BrokerBase(100_000),
     "bench retention": BrokerBase(also=RETENTION),
     "bench priorities": BrokerBase(also=PRIORITIES, initiator="'//shop ' || 1 + n % 10"),
@@ -437,7 +438,7 @@ def drain(connection: psycopg.Connection[Any]) -> int:
     """Receive all that is in the queue and return how much it was."""
     total = 0
     while True:
-        row = connection.execute("select count(*) from broker.receive_groups('warehouse', 100)").fetchone()
+        row = connection.execute("select count(*) from broker.receive('warehouse', top => 1000)").fetchone()
         assert row is not None
         if row[0] == 0:
             return total

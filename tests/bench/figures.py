@@ -1,0 +1,101 @@
+"""Writes a run's targets and costs into docs/performance.md, between its marks: `python -m tests.bench.figures`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+BEGIN, END = "<!-- figures of make bench -->", "<!-- end of figures -->"
+
+
+def figures(result: dict[str, Any]) -> str:
+    """Return the Markdown: where it ran, the targets, and each line's ratio and costs."""
+    machine = result["machine"]
+    settings = machine["settings"]
+    said = [
+        f"{result['rounds']} rounds of {result['seconds']} s at revision {machine['revision']}, {machine['started'][:10]}, on"
+        f" {machine['processor']}, {machine['cores']} cores, {machine['memory_gib']:.0f} GiB, {machine['file_system']},"
+        f" PostgreSQL {settings['server_version']}: median (worst..best round). fsync {settings['fsync']}, synchronous_commit"
+        f" {settings['synchronous_commit']}, full_page_writes {settings['full_page_writes']}.",
+        *(f"**{warning}**" for warning in result["warnings"]),
+        "| target | must | aim | measured |\n|---|---|---|---|\n"
+        + "\n".join(
+            f"| {each['text']} | {each['must']:g} | {'' if each['aim'] is None else format(each['aim'], 'g')}"
+            f" | {_spread(each['found']) if each['found'] else 'not measured'}{', missed' if each['is_reached'] is False else ''} |"
+            for each in result["targets"]
+        ),
+    ]
+    missed = [each for each in result["targets"] if each["bound"]]
+    if missed:
+        said += [
+            "What those that were missed spend their time on:",
+            "\n".join(f"- {each['text']}: {each['bound']}." for each in missed),
+        ]
+    said.append(
+        "| what | clients | ratio | of | WAL B | servers' µs | workers' µs |\n|---|---|---|---|---|---|---|\n"
+        + "\n".join(
+            f"| {line['name']} | {line['clients']} | {_spread(line['ratios']) if line['ratios'] else ''} | {line['base'] or ''}"
+            f" | {_figure(line['wal_bytes'])} | {_figure(line['cpu_us'])} | {_figure(line['worker_us'])} |"
+            for line in result["lines"]
+        )
+    )
+    notes = [
+        f"- {line['name']}: " + ", ".join(f"{name} {value:,.0f}" for name, value in line["notes"].items())
+        for line in result["lines"]
+        if line["notes"]
+    ]
+    said += ["\n".join(notes)] if notes else []
+    said += [f"{name}: not measured; {why}." for name, why in result["not_measured"].items()]
+    return "\n\n".join(said)
+
+
+def replaced(page: str, text: str) -> str:
+    """Return the page with the text between its marks.
+
+    Raises:
+        ValueError: The page has no marks.
+    """
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise ValueError(f"no {BEGIN} and {END}")
+    return f"{before}{BEGIN}\n\n{text}\n\n{END}{after}"
+
+
+def _spread(values: Sequence[float]) -> str:
+    form = ",.0f" if median(values) >= 100 else ".2f"
+    return f"{median(values):{form}} ({min(values):{form}}..{max(values):{form}})"
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else f"{value:,.0f}"
+
+
+def main() -> int:
+    """Write them; return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.figures", description=__doc__)
+    parser.add_argument(
+        "--results", type=Path, default=Path("build/bench/result.json"), help="default %(default)s"
+    )
+    parser.add_argument("--page", type=Path, default=Path("docs/performance.md"), help="default %(default)s")
+    given = parser.parse_args()  # fmt: skip
+    try:
+        page = replaced(given.page.read_text(), figures(json.loads(given.results.read_text())))
+    except (OSError, ValueError, KeyError) as error:
+        Console(stderr=True, soft_wrap=True).print(str(error), markup=False)
+        return 1
+    given.page.write_text(page)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
