@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
 
@@ -19,6 +19,7 @@ from pybroker.workers.clock import Clock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from datetime import datetime
     from types import TracebackType
     from uuid import UUID
 
@@ -57,6 +58,7 @@ class Greeting:
         is_broker_enabled: whether messages are sent, delivered and activated at all.
         broker_problem: why they are not: the broker was turned off, or the database is a copy.
         is_in_recovery: whether the server is a standby, where nothing can be written.
+        server_started_at: when the server was started.
     """
 
     service_broker_guid: UUID
@@ -64,6 +66,8 @@ class Greeting:
     is_broker_enabled: bool
     broker_problem: str | None
     is_in_recovery: bool = False
+    # A restart alone is no change of the broker.
+    server_started_at: datetime | None = field(default=None, compare=False)
 
 
 class Database:
@@ -219,7 +223,7 @@ class Database:
             async with connection.cursor(row_factory=class_row(Greeting)) as cursor:
                 await cursor.execute(
                     "select service_broker_guid, has_xml_parser, is_broker_enabled, broker_problem,"
-                    " is_in_recovery"
+                    " is_in_recovery, server_started_at"
                     " from broker_private.worker_greeting()"
                 )
                 return await anext(cursor)

@@ -72,6 +72,16 @@ def worker(
             help="How long a far broker is not called after an attempt to connect to it failed.",
         ),
     ] = 60.0,
+    probe_after: Annotated[
+        float,
+        typer.Option(
+            envvar="PYBROKER_PROBE_AFTER",
+            metavar="SECONDS",
+            min=0.1,
+            help="How often the far sides of silent dialogs are asked whether both sides remember the same;"
+            " after a restart they are asked at once.",
+        ),
+    ] = 3600.0,
     heartbeat_file: Annotated[
         Path | None,
         typer.Option(
@@ -115,7 +125,10 @@ def worker(
     journal.set_up(log_format.value)
 
     pace = Pace(
-        resend_after=resend_after, reconnect_after=reconnect_after, retry_connect_after=retry_connect_after
+        resend_after=resend_after,
+        reconnect_after=reconnect_after,
+        retry_connect_after=retry_connect_after,
+        probe_after=probe_after,
     )
 
     async def serve() -> None:

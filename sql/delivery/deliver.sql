@@ -10,6 +10,7 @@
 -- comes after it on its dialog, is stored as incomplete.
 -- acknowledged: for each dialog, the number up to which its sender has an acknowledgement. sent_at: of each message. By both a database is found that
 -- has gone back to an earlier state (torn_dialogs); its dialogs end in an Error on both sides. Null: not looked at.
+-- A batch of kind P asks for just that (ask): nothing of it is stored.
 -- Locks: the counter of each dialog, in the order of their endpoints; no endpoint, no group: an arrival waits for no reader.
 -- Plan: endpoints by conversation and side; counters, contract messages by key; no scan.
 create or replace function broker_private.deliver(
@@ -136,7 +137,7 @@ begin
   end if;
   sent_at := coalesce(sent_at, array_fill(null::timestamp with time zone, array[cardinality(sequence_numbers)]));
 
-  if exists (select from broker_private.early_messages h where h.endpoint_no = any (endpoint_nos) and h.is_whole) then
+  if deliver.kinds not like 'P%' and exists (select from broker_private.early_messages h where h.endpoint_no = any (endpoint_nos) and h.is_whole) then
     early := broker_private.take_early(endpoint_nos, deliver.dialog_index, deliver.sequence_numbers, deliver.kinds);
     dialog_index := dialog_index || early.early_dialogs;
     type_index := type_index || array(select cardinality(type_names) + n from generate_series(1, cardinality(early.early_types)) n);
@@ -193,7 +194,7 @@ begin
     from arrived a
     join sides s on s.endpoint_no = a.endpoint_no
     left join broker_private.contract_messages k on k.contract_id = s.contract_id and k.message_type_name = a.type_name and a.kind = 'M'
-    where a.number >= s.next_number or a.kind = 'X' and s.is_open
+    where (a.number >= s.next_number or a.kind = 'X' and s.is_open) and a.kind <> 'P'
   ),
   judged as materialized (
     select

@@ -170,3 +170,32 @@ def test_edge_089_what_a_restored_initiator_has_forgotten_ends_its_dialogs_on_bo
     assert warehouse.psql.bodies(conversation_handle=there[b"quiet"]) == [b"quiet", b"goes on"]
     del unknown
     goes_on(shop, warehouse)
+
+
+@pytest.mark.parametrize("restored", ["shop", "warehouse"])
+def test_edge_089_a_dialog_on_which_nobody_sends_any_more_ends_on_both_sides_too(
+    sites: tuple[Site, Site], restored: str
+) -> None:
+    shop, warehouse = sites
+    names = (b"ordered", b"answered", b"quiet")
+    here = {name: begin(shop, name) for name in names}
+    there = {name: far_handle(warehouse, name) for name in names}
+    drained(shop)
+    victim, other = (shop, warehouse) if restored == "shop" else (warehouse, shop)
+    back_up(victim)
+    shop.psql.send(here[b"ordered"], "order", b"forgotten")
+    warehouse.psql.send(there[b"answered"], "ack", b"forgotten")
+    here[b"unknown"] = begin(shop, b"unknown")
+    there[b"unknown"] = far_handle(warehouse, b"unknown")
+    drained(shop, warehouse)
+    restore(victim)
+
+    codes = {shop: LOCAL, warehouse: REMOTE} if victim is shop else {shop: REMOTE, warehouse: LOCAL}
+    for name in (b"ordered", b"answered"):
+        assert ended_by(shop, "shop", here[name]) == codes[shop]
+        assert ended_by(warehouse, "warehouse", there[name]) == codes[warehouse]
+    handle = (there if other is warehouse else here)[b"unknown"]
+    assert ended_by(other, other.name, handle) == UNKNOWN
+    assert (shop.psql.state(here[b"quiet"]), warehouse.psql.state(there[b"quiet"])) == ("CO", "CO")
+    warehouse.psql.send(there[b"quiet"], "ack", b"goes on")
+    until(lambda: shop.psql.bodies("shop", conversation_handle=here[b"quiet"]) == [b"goes on"])

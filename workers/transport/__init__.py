@@ -20,6 +20,7 @@ from pybroker.workers.transport.line import WINDOW
 from pybroker.workers.transport.lines import Lines
 from pybroker.workers.transport.outbound import Outbound
 from pybroker.workers.transport.pace import Pace
+from pybroker.workers.transport.probe import Probe
 from pybroker.workers.transport.receiver import Receiver
 from pybroker.workers.transport.router import Router
 from pybroker.workers.transport.secure_dialogs import SecureDialogs
@@ -61,7 +62,13 @@ class Transport:
         self._outbounds: dict[tuple[str, ...], Outbound] = {}
         forwarder = Forwarder(self._outbound_to, lambda: self._endpoint.forwarding_bytes, self._clock)
         dialogs = SecureDialogs(databases, key_directory, self._clock)
-        receiver = Receiver(databases, dialogs, forwarder, self._clock)
+        receiver = Receiver(
+            databases,
+            dialogs,
+            forwarder,
+            self._clock,
+            lambda database: self._probes[database].far_restarted(),
+        )
         self._presence = Presence(home, self._clock)
         connections = Connections(self._clock, WINDOW, self._presence.changed.set)
         self._presence.add(connections.tell)
@@ -75,6 +82,10 @@ class Transport:
             database: Router(database, siblings, dialogs, self._outbound_to, self._clock, pace=self._pace)
             for database in databases
         }
+        self._probes = {
+            database: Probe(database, dialogs, router.carrier_for, self._clock)
+            for database, router in self._routers.items()
+        }
         self._upkeep = Upkeep(
             self._presence,
             receiver,
@@ -83,6 +94,8 @@ class Transport:
             routers=self._routers,
             outbounds=self._outbounds,
             lines=self._lines,
+            probes=self._probes,
+            probe_after=self._pace.probe_after,
         )
 
     def arrived(self, database: Database) -> asyncio.Event:

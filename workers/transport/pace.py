@@ -28,6 +28,7 @@ class Pace:
         retry_connect_after: seconds from a failed attempt to connect to the next one.
         ping_after: seconds of silence, after which the far side is asked whether it is there.
         close_idle_after: seconds without a batch, after which a connection is closed.
+        probe_after: seconds from one look at all silent dialogs, whose far sides are asked, to the next.
     """
 
     resend_after: float = 4.0
@@ -35,6 +36,7 @@ class Pace:
     retry_connect_after: float = 60.0
     ping_after: float = 15.0
     close_idle_after: float = 90.0
+    probe_after: float = 3600.0
 
 
 class Resends:

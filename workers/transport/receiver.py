@@ -44,7 +44,12 @@ class Receiver:
     """Takes batches from far workers and delivers them into the databases of this worker."""
 
     def __init__(
-        self, databases: Sequence[Database], dialogs: SecureDialogs, forwarder: Forwarder, clock: Clock
+        self,
+        databases: Sequence[Database],
+        dialogs: SecureDialogs,
+        forwarder: Forwarder,
+        clock: Clock,
+        far_restarted: Callable[[Database], None] = lambda _: None,
     ) -> None:
         """Prepare.
 
@@ -53,11 +58,13 @@ class Receiver:
             dialogs: opens what far brokers have sealed.
             forwarder: passes on what is for another worker.
             clock: says how long a route is remembered.
+            far_restarted: hears of a database which a far one has asked that may have gone back.
         """
         self._databases = databases
         self._dialogs = dialogs
         self._forwarder = forwarder
         self._clock = clock
+        self._far_restarted = far_restarted
         self._routes: dict[tuple[str, bytes | None], tuple[float, tuple[str, ...]]] = {}
         self._dispatcher = Dispatcher(databases, clock)
 
@@ -104,6 +111,8 @@ class Receiver:
         Raises:
             TransportError: Nothing of it was stored.
         """
+        if batch.has_restarted:
+            self._far_restarted(database)
         try:
             async with self._dispatcher.delivery(database), database.connection() as connection:
                 if batch.envelopes and not is_sibling:

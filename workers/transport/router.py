@@ -107,6 +107,15 @@ class Router:
         self._spread_after.clear()
         self.arrived.set()
 
+    async def carrier_for(self, destination: Destination) -> Carrier | None:
+        """Return the way to a destination whose dialogs were given to a broker already; None without one."""
+        siblings = await self._siblings_for(destination)
+        if siblings:
+            return siblings[0]
+        if destination.address in (None, _LOCAL):
+            return None
+        return self._far(destination, destination.address)
+
     async def _look(self) -> bool:
         """Start what is not running for every destination that messages wait for."""
         async with self._database.connection() as connection:

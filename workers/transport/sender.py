@@ -17,7 +17,7 @@ import psycopg
 import structlog
 
 from pybroker.workers.clock import Backoff
-from pybroker.workers.transport import arrays, faults, statements, wire
+from pybroker.workers.transport import arrays, batches, statements, wire
 from pybroker.workers.transport.faults import TransportError, line_of
 from pybroker.workers.transport.held import HeldDialogs
 from pybroker.workers.transport.in_flight import InFlight
@@ -25,7 +25,7 @@ from pybroker.workers.transport.outbound import FIRST_PAUSE, LONGEST_PAUSE
 from pybroker.workers.transport.pace import Pace, Resends
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Coroutine
+    from collections.abc import Coroutine
     from types import TracebackType
 
     from psycopg import AsyncConnection
@@ -61,7 +61,6 @@ MAXIMUM_MESSAGES = 1000
 MAXIMUM_BYTES = 2**20
 # How long one destination may send before routes and broker are looked at again.
 TURN_SECONDS = 1.0
-_LARGEST_CODE = 2**31 - 1
 
 logger: FilteringBoundLogger = structlog.get_logger()
 
@@ -360,7 +359,9 @@ class Sender:
             # follows on a dialog in flight changes nothing of its schedule.
             self._resends.sent(fresh)
             after, lane.last_batch = lane.last_batch, number
-            return _batch(number, destination, ready, sealed=sealed, after=after)
+            return batches.batch_of(
+                number, destination, ready.batch, ready.from_broker, sealed=sealed, after=after
+            )
 
         answer = await carrier.post(turn, batch)
         ends = lane.in_flight.add(taken)
@@ -424,7 +425,7 @@ class Sender:
         acknowledged: dict[int, int] = {}
         try:
             try:
-                ack = await _proven(sent.answer, sent.sealed)
+                ack = await batches.proven(sent.answer, sent.sealed)
             finally:
                 # Also of one that was lost: what follows it waits for this, and so for all before it.
                 if before_it is not None:
@@ -507,10 +508,12 @@ class Sender:
 
         def fragment(number: int) -> wire.Fragment:
             self._resends.sent([endpoint])
-            batch = msgspec.structs.asdict(_batch(number, destination, found, sealed=sealed))
+            batch = msgspec.structs.asdict(
+                batches.batch_of(number, destination, found.batch, found.from_broker, sealed=sealed)
+            )
             return wire.Fragment(**batch, piece_at=piece.piece_at, total_bytes=piece.total_bytes)
 
-        ack = await _proven(carrier.exchange(fragment, piece.taken.level), sealed)
+        ack = await batches.proven(carrier.exchange(fragment, piece.taken.level), sealed)
         self._stored.pop(endpoint, None)
         if (await self._settle(piece.taken, ack)).has_moved:
             self._backoff.reset()
@@ -527,10 +530,10 @@ class Sender:
     async def _settle(self, taken: Taken, ack: wire.Ack) -> _Settled:
         """Note what became of a batch, in one transaction."""
         try:
-            acknowledged, failed, waiting = _sort_out(taken, ack)
-            ahead = _ahead(taken, ack)
+            acknowledged, failed, waiting = batches.outcome(taken, ack)
+            ahead = batches.ahead(taken, ack)
         except arrays.ArrayError as error:
-            raise _corrupted(error) from error
+            raise batches.corrupted(error) from error
         async with self._database.connection() as connection:
             moved, torn = 0, list[int]()
             if ahead:
@@ -565,113 +568,3 @@ class Sender:
         return _Settled(
             bool(moved or failed or torn), {endpoint: number for endpoint, number, _ in acknowledged if moved}
         )
-
-
-def _batch(
-    number: int, destination: Destination, found: _Found, *, sealed: Sealed | None, after: int | None = None
-) -> wire.Batch:
-    taken, from_broker, _ = found
-    return wire.Batch(
-        number=number,
-        from_broker=from_broker.bytes,
-        to_service=destination.service_name,
-        to_broker=None if destination.broker_instance is None else destination.broker_instance.bytes,
-        conversation_ids=taken.conversation_ids,
-        from_initiator=taken.from_initiator,
-        from_services=taken.from_services,
-        to_services=taken.to_services,
-        to_brokers=taken.to_brokers,
-        contracts=taken.contracts,
-        expirations=taken.expirations,
-        encrypted=taken.encrypted,
-        type_names=taken.type_names,
-        dialog_index=taken.dialog_index,
-        type_index=taken.type_index,
-        sequence_numbers=taken.sequence_numbers,
-        kinds=taken.kinds,
-        bodies=taken.bodies if sealed is None else sealed.bodies,
-        envelopes=b"" if sealed is None else sealed.envelopes,
-        key_exchanges=[] if sealed is None else sealed.key_exchanges,
-        acknowledged=taken.acknowledged,
-        sent_at=taken.sent_at,
-        after=after,
-    )
-
-
-async def _proven(answer: Awaitable[wire.Ack], sealed: Sealed | None) -> wire.Ack:
-    """Return what of an answer is the far broker's own, where dialogs are sealed."""
-    ack = await answer
-    if sealed is None:
-        return ack
-    try:
-        return sealed.proven(ack)
-    except arrays.ArrayError as error:
-        raise _corrupted(error) from error
-
-
-def _corrupted(error: arrays.ArrayError) -> TransportError:
-    return TransportError(faults.CORRUPTED, f"A corrupted answer was received: {error}.")
-
-
-def _sort_out(
-    taken: Taken, ack: wire.Ack
-) -> tuple[list[tuple[int, int, int]], list[tuple[int, int, str]], list[tuple[int, str]]]:
-    """Return, by endpoint: the next number and row id acknowledged, the final faults, the passing ones.
-
-    The number acknowledged goes no further than the batch: what else the far broker has stored is
-    acknowledged with its own rows, as each number stands for one row.
-    """
-    endpoint_nos = arrays.to_integers(taken.endpoint_nos, arrays.BIGINT)
-    next_numbers = arrays.to_nullable_integers(ack.next_numbers, arrays.BIGINT)
-    if len(next_numbers) != len(endpoint_nos):
-        raise arrays.ArrayError(f"{len(next_numbers)} dialogs where {len(endpoint_nos)} were sent")
-    last: dict[int, tuple[int, int]] = {}
-    for dialog, number, row_id in zip(
-        arrays.to_integers(taken.dialog_index, arrays.INTEGER),
-        arrays.to_integers(taken.sequence_numbers, arrays.BIGINT),
-        arrays.to_integers(taken.row_ids, arrays.BIGINT),
-        strict=True,
-    ):
-        expected = next_numbers[dialog - 1]
-        if expected is not None and number < expected:
-            last[dialog] = (number + 1, row_id)
-    acknowledged = [(endpoint_nos[dialog - 1], number, row_id) for dialog, (number, row_id) in last.items()]
-    failed, waiting = [], []
-    for endpoint_no, code, text, is_final in zip(
-        endpoint_nos,
-        arrays.to_nullable_integers(ack.fault_codes, arrays.INTEGER),
-        arrays.to_texts(ack.fault_texts),
-        arrays.to_booleans(ack.fault_is_final),
-        strict=True,
-    ):
-        if code is None:
-            continue
-        if abs(code) > _LARGEST_CODE:
-            raise arrays.ArrayError(f"{code} is no error number")
-        reason = text.replace("\0", "") if text else f"{abs(code)}: The far broker did not take the message."
-        if is_final:
-            failed.append((endpoint_no, code, reason))
-        else:
-            waiting.append((endpoint_no, reason))
-    return acknowledged, failed, waiting
-
-
-def _ahead(taken: Taken, ack: wire.Ack) -> list[tuple[int, int]]:
-    """Return endpoint and next number of the dialogs of which the far broker has more than the batch.
-
-    An earlier attempt may have brought it; or this database has gone back to an earlier state.
-    """
-    behind: dict[int, int] = {}
-    for dialog, number in zip(
-        arrays.to_integers(taken.dialog_index, arrays.INTEGER),
-        arrays.to_integers(taken.sequence_numbers, arrays.BIGINT),
-        strict=True,
-    ):
-        behind[dialog] = number + 1
-    endpoint_nos = arrays.to_integers(taken.endpoint_nos, arrays.BIGINT)
-    next_numbers = arrays.to_nullable_integers(ack.next_numbers, arrays.BIGINT)
-    return [
-        (endpoint_nos[dialog - 1], expected)
-        for dialog, number in behind.items()
-        if (expected := next_numbers[dialog - 1]) is not None and expected > number
-    ]

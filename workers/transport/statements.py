@@ -31,6 +31,10 @@ Row = TypeVar("Row")
 # The array types of the columns of a batch: boolean, bytea, integer, text, bigint, timestamptz, uuid.
 _ARRAY_TYPES = (1000, 1001, 1007, 1009, 1016, 1185, 2951)
 
+_DESTINATION = (
+    "destination_no, service_name, broker_instance, address, mirror_address, is_local, broker_instances,"
+    " is_reply, is_missing, problem, has_status, is_stranded"
+)
 _TAKEN = (
     "endpoint_nos, conversation_ids, from_initiator, from_services, to_services, to_brokers, contracts,"
     " expirations, encrypted, type_names, dialog_index, type_index, sequence_numbers, kinds, bodies, row_ids,"
@@ -82,6 +86,14 @@ class Destination:
     problem: str | None
     has_status: bool
     is_stranded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SilentDialogs:
+    """Open dialogs with other databases, by destination, and where the routes say that is."""
+
+    destination: Destination
+    endpoint_nos: list[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,12 +204,31 @@ async def note_forwarded_messages(connection: AsyncConnection[Any], worker: UUID
 async def transmission_work(connection: AsyncConnection[Any]) -> list[Destination]:
     """Return the destinations that messages wait for."""
     async with connection.cursor(row_factory=class_row(Destination)) as cursor:
-        await cursor.execute(
-            "select destination_no, service_name, broker_instance, address, mirror_address, is_local,"
-            " broker_instances, is_reply, is_missing, problem, has_status, is_stranded"
-            " from broker_private.transmission_work()"
-        )
+        await cursor.execute(f"select {_DESTINATION} from broker_private.transmission_work()")  # noqa: S608
         return await cursor.fetchall()
+
+
+async def silent_dialogs(connection: AsyncConnection[Any], after: int, most: int) -> list[SilentDialogs]:
+    """Return the next dialogs behind an endpoint on which nothing is sent, of at most so many endpoints."""
+    async with connection.cursor(row_factory=tuple_row) as cursor:
+        await cursor.execute(
+            f"select {_DESTINATION}, endpoint_nos"  # noqa: S608
+            " from broker_private.silent_dialogs(%s::bigint, %s::integer)",
+            (after, most),
+        )
+        return [
+            SilentDialogs(Destination(*columns), dialogs) for *columns, dialogs in await cursor.fetchall()
+        ]
+
+
+async def ask(connection: AsyncConnection[Any], endpoint_nos: Sequence[int]) -> Taken | None:
+    """Return a question on each of these dialogs, or None if all of them have ended."""
+    async with await _array_cursor(connection, args_row(Taken)) as cursor:
+        await cursor.execute(
+            f"select {_TAKEN} from broker_private.ask(%b)",  # noqa: S608
+            (BinaryArray(arrays.from_integers(endpoint_nos, arrays.BIGINT)),),
+        )
+        return await cursor.fetchone()
 
 
 async def broker_instance(connection: AsyncConnection[Any]) -> UUID:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pybroker.workers.transport.forwarder import Forwarder
     from pybroker.workers.transport.lines import Lines
     from pybroker.workers.transport.outbound import Outbound
+    from pybroker.workers.transport.probe import Probe
     from pybroker.workers.transport.receiver import Receiver
     from pybroker.workers.transport.router import Router
     from pybroker.workers.transport.siblings import Siblings
@@ -42,6 +43,8 @@ class Upkeep:
         routers: Mapping[Database, Router],
         outbounds: dict[tuple[str, ...], Outbound],
         lines: Lines,
+        probes: Mapping[Database, Probe],
+        probe_after: float,
     ) -> None:
         """Prepare.
 
@@ -53,6 +56,8 @@ class Upkeep:
             routers: by database, its home first, as the tasks of the whole worker are its home's.
             outbounds: the ways to other workers, by addresses; what is of no more use is removed.
             lines: the connections.
+            probes: by database, too.
+            probe_after: seconds from one look of a probe to the next.
         """
         self._presence = here
         self._receiver = receiver
@@ -61,12 +66,15 @@ class Upkeep:
         self._routers = routers
         self._outbounds = outbounds
         self._lines = lines
+        self._probes = probes
+        self._probe_after = probe_after
 
     def tasks(self, database: Database) -> tuple[PeriodicTask, ...]:
         """Return the tasks that are to run for a database; the home database has those of the worker too."""
         of_database = (
             PeriodicTask("transport", SECOND_TICK, self.connect),
             PeriodicTask("database_scan", FIFTH_TICK, self.scan),
+            PeriodicTask("probe", self._probe_after, self.probe, self._probes[database].due),
         )
         if database is not next(iter(self._routers)):
             return of_database
@@ -82,11 +90,16 @@ class Upkeep:
     async def connect(self, database: Database) -> None:
         """Connect to the destinations that messages wait for, but to none that failed a moment ago."""
         self._routers[database].arrived.set()
+        self._probes[database].look_at_database()
 
     async def scan(self, database: Database) -> None:
         """Start the broker of a database that could not be started before."""
         await database.renew_greeting()
         self._routers[database].arrived.set()
+
+    async def probe(self, database: Database) -> None:
+        """Ask the far sides of silent dialogs whether both sides remember the same."""
+        await self._probes[database].look()
 
     async def tell_presence(self, _: Database) -> None:
         """Show the worker's connections, and that it lives."""

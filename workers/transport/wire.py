@@ -31,6 +31,8 @@ TEXT_CHARACTERS = 4000
 
 _PREFIX = struct.Struct(">I")
 _KINDS = frozenset("MEX")
+# Of a batch that only asks whether both sides of its dialogs remember the same.
+QUESTION = "P"
 _TIMESTAMPTZ_BYTES = 8
 
 Guid = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
@@ -101,6 +103,7 @@ class Batch(msgspec.Struct, tag="batch", tag_field="frame", frozen=True):
     time_to_live_ms: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] = TIME_TO_LIVE_MS
     time_consumed_ms: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] = 0
     after: Positive | None = None
+    has_restarted: bool = False
 
 
 class Fragment(Batch, tag="fragment", tag_field="frame", frozen=True, kw_only=True):
@@ -323,8 +326,9 @@ def _check_batch(batch: Batch) -> None:
             piece = (piece or b"")[SEAL_BYTES:]
         if batch.piece_at + len(piece or b"") > batch.total_bytes:
             raise ValueError("a piece lies outside of its message")
-    if len(batch.kinds) != messages or not _KINDS.issuperset(batch.kinds):
-        raise ValueError("kinds is not one of the letters M, E and X for each message")
+    is_question = batch.kinds.startswith(QUESTION) and not batch.kinds.strip(QUESTION)
+    if len(batch.kinds) != messages or not (is_question or _KINDS.issuperset(batch.kinds)):
+        raise ValueError("kinds is not one of the letters M, E and X for each message, nor P for all")
     # An index that points nowhere would make the message vanish from the joins of `deliver`.
     for name, highest in (("dialog_index", dialogs), ("type_index", types)):
         indexes = arrays.to_integers(getattr(batch, name), arrays.INTEGER)

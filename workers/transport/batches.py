@@ -1,0 +1,140 @@
+"""What a sender makes of what it has taken, and reads from the answer; no I/O."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pybroker.workers.transport import arrays, faults, wire
+from pybroker.workers.transport.faults import TransportError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+    from uuid import UUID
+
+    from pybroker.workers.transport.sealing import Sealed
+    from pybroker.workers.transport.statements import Destination, Taken
+
+_LARGEST_CODE = 2**31 - 1
+
+
+def batch_of(
+    number: int,
+    destination: Destination,
+    taken: Taken,
+    from_broker: UUID,
+    *,
+    sealed: Sealed | None,
+    after: int | None = None,
+    has_restarted: bool = False,
+) -> wire.Batch:
+    """Return the frame of a batch, with the number that it has on its connection."""
+    return wire.Batch(
+        number=number,
+        from_broker=from_broker.bytes,
+        to_service=destination.service_name,
+        to_broker=None if destination.broker_instance is None else destination.broker_instance.bytes,
+        conversation_ids=taken.conversation_ids,
+        from_initiator=taken.from_initiator,
+        from_services=taken.from_services,
+        to_services=taken.to_services,
+        to_brokers=taken.to_brokers,
+        contracts=taken.contracts,
+        expirations=taken.expirations,
+        encrypted=taken.encrypted,
+        type_names=taken.type_names,
+        dialog_index=taken.dialog_index,
+        type_index=taken.type_index,
+        sequence_numbers=taken.sequence_numbers,
+        kinds=taken.kinds,
+        bodies=taken.bodies if sealed is None else sealed.bodies,
+        envelopes=b"" if sealed is None else sealed.envelopes,
+        key_exchanges=[] if sealed is None else sealed.key_exchanges,
+        acknowledged=taken.acknowledged,
+        sent_at=taken.sent_at,
+        after=after,
+        has_restarted=has_restarted,
+    )
+
+
+async def proven(answer: Awaitable[wire.Ack], sealed: Sealed | None) -> wire.Ack:
+    """Return what of an answer is the far broker's own, where dialogs are sealed.
+
+    Raises:
+        TransportError: Nobody knows what became of the batch.
+    """
+    ack = await answer
+    if sealed is None:
+        return ack
+    try:
+        return sealed.proven(ack)
+    except arrays.ArrayError as error:
+        raise corrupted(error) from error
+
+
+def corrupted(error: arrays.ArrayError) -> TransportError:
+    """Return what is said of an answer that is malformed."""
+    return TransportError(faults.CORRUPTED, f"A corrupted answer was received: {error}.")
+
+
+def outcome(
+    taken: Taken, ack: wire.Ack
+) -> tuple[list[tuple[int, int, int]], list[tuple[int, int, str]], list[tuple[int, str]]]:
+    """Return, by endpoint: the next number and row id acknowledged, the final faults, the passing ones.
+
+    The number acknowledged goes no further than the batch: what else the far broker has stored is
+    acknowledged with its own rows, as each number stands for one row.
+    """
+    endpoint_nos = arrays.to_integers(taken.endpoint_nos, arrays.BIGINT)
+    next_numbers = arrays.to_nullable_integers(ack.next_numbers, arrays.BIGINT)
+    if len(next_numbers) != len(endpoint_nos):
+        raise arrays.ArrayError(f"{len(next_numbers)} dialogs where {len(endpoint_nos)} were sent")
+    last: dict[int, tuple[int, int]] = {}
+    for dialog, number, row_id in zip(
+        arrays.to_integers(taken.dialog_index, arrays.INTEGER),
+        arrays.to_integers(taken.sequence_numbers, arrays.BIGINT),
+        arrays.to_integers(taken.row_ids, arrays.BIGINT),
+        strict=True,
+    ):
+        expected = next_numbers[dialog - 1]
+        if expected is not None and number < expected:
+            last[dialog] = (number + 1, row_id)
+    acknowledged = [(endpoint_nos[dialog - 1], number, row_id) for dialog, (number, row_id) in last.items()]
+    failed, waiting = [], []
+    for endpoint_no, code, text, is_final in zip(
+        endpoint_nos,
+        arrays.to_nullable_integers(ack.fault_codes, arrays.INTEGER),
+        arrays.to_texts(ack.fault_texts),
+        arrays.to_booleans(ack.fault_is_final),
+        strict=True,
+    ):
+        if code is None:
+            continue
+        if abs(code) > _LARGEST_CODE:
+            raise arrays.ArrayError(f"{code} is no error number")
+        reason = text.replace("\0", "") if text else f"{abs(code)}: The far broker did not take the message."
+        if is_final:
+            failed.append((endpoint_no, code, reason))
+        else:
+            waiting.append((endpoint_no, reason))
+    return acknowledged, failed, waiting
+
+
+def ahead(taken: Taken, ack: wire.Ack) -> list[tuple[int, int]]:
+    """Return endpoint and next number of the dialogs of which the far broker has more than the batch.
+
+    An earlier attempt may have brought it; or this database has gone back to an earlier state.
+    """
+    behind: dict[int, int] = {}
+    for dialog, number in zip(
+        arrays.to_integers(taken.dialog_index, arrays.INTEGER),
+        arrays.to_integers(taken.sequence_numbers, arrays.BIGINT),
+        strict=True,
+    ):
+        behind[dialog] = number + 1
+    endpoint_nos = arrays.to_integers(taken.endpoint_nos, arrays.BIGINT)
+    next_numbers = arrays.to_nullable_integers(ack.next_numbers, arrays.BIGINT)
+    return [
+        (endpoint_nos[dialog - 1], expected)
+        for dialog, number in behind.items()
+        if (expected := next_numbers[dialog - 1]) is not None and expected > number
+    ]
