@@ -97,6 +97,7 @@ def _print_restores(console: Console, restores: Restores) -> None:
     for site, count in restores.restored.items():
         table.add_row(f"of {site}", str(count))
     table.add_row("dialogs that were hurt, and ended in Errors", str(restores.hurt))
+    table.add_row("of these, on which nobody sent any more", str(restores.silent_hurt))
     table.add_row("dialogs of which everything arrived", str(restores.unhurt))
     table.add_row("dialogs that only the side that was put back had known", str(restores.gone))
     table.add_row("hurt though nothing had happened on them", str(restores.quiet_hurt))

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _BEFORE, _UNTIL, _IN_ALL = 5, 40, 60
 # On so many of them nothing is said between the copy and the restore, so they go on.
 _QUIET_ONE_IN = 3
+# On so many of the others nobody sends any more after the restore.
+_SILENT_ONE_IN = 3
 _TWICE = "select count(*) - count(distinct (dialog, number)) from received"
 _CODES = "select substring(convert_from(body, 'UTF8') from '<Code>(-?[0-9]+)</Code>')::integer from failed"
 
@@ -36,6 +38,7 @@ class Restores:
         hurt: Those that ended in an Error, on each side that knows them.
         unhurt: Those of which everything arrived. That one is neither would end the play: it hangs.
         gone: Those that were begun since the copy, and that neither side knows any more.
+        silent_hurt: Those of the hurt on which nobody sent after the restore.
         quiet_hurt: Those that were hurt though nothing had happened on them. There must be none.
         afterwards: Messages on dialogs that were begun after the restores, which all arrived.
     """
@@ -44,6 +47,7 @@ class Restores:
     hurt: int = 0
     unhurt: int = 0
     gone: int = 0
+    silent_hurt: int = 0
     quiet_hurt: int = 0
     twice: int = 0
     afterwards: int = 0
@@ -111,17 +115,20 @@ class _Play:
             each = self._chance.randint(1, _UNTIL - _BEFORE - 1)
             patience.wait_for("received", _BEFORE * self._dialogs + busy * each)
             names = self._names()
+            silent = set(sorted(self._known_to_both() - quiet)[::_SILENT_ONE_IN])
+            traffic.quiet = quiet | silent
             _restore(victim, self._copy)
-            traffic.quiet = set()
+            traffic.quiet = silent
             traffic.allow(_IN_ALL)
-            patience.until(lambda: all(_outcomes(self._sites, names).values()))
-            outcomes = _outcomes(self._sites, names)
+            patience.until(lambda: all(_outcomes(self._sites, names, silent).values()))
+            outcomes = _outcomes(self._sites, names, silent)
         if traffic.failures:
             raise traffic.failures[0]
         self.report.restored[victim.name] += 1
         self.report.hurt += sum(outcome == "hurt" for outcome in outcomes.values())
         self.report.unhurt += sum(outcome == "unhurt" for outcome in outcomes.values())
         self.report.gone += sum(outcome == "gone" for outcome in outcomes.values())
+        self.report.silent_hurt += sum(outcomes[name] == "hurt" for name in silent)
         self.report.quiet_hurt += sum(outcomes[name] == "hurt" for name in quiet)
         for site in self._sites:
             self.report.twice += site.psql.value(_TWICE)
@@ -144,12 +151,16 @@ class _Play:
         names = {name for site in self._sites for (name,) in site.psql.rows("select name from dialogs")}
         return sorted(names)
 
+    def _known_to_both(self) -> set[str]:
+        known = [{name for (name,) in site.psql.rows("select name from dialogs")} for site in self._sites]
+        return known[0] & known[1]
+
     def _forget(self) -> None:
         for site in self._sites:
             site.psql.rows("truncate dialogs, sent, received, failed")
 
 
-def _outcomes(sites: tuple[Site, Site], names: list[str]) -> dict[str, str]:
+def _outcomes(sites: tuple[Site, Site], names: list[str], silent: set[str]) -> dict[str, str]:
     """Tell of each dialog whether it is hurt, unhurt or gone, or, as an empty text, not known yet."""
     handles = [dict(site.psql.rows("select name, handle from dialogs")) for site in sites]
     failed = [{handle for (handle,) in site.psql.rows("select handle from failed")} for site in sites]
@@ -177,7 +188,13 @@ def _outcomes(sites: tuple[Site, Site], names: list[str]) -> dict[str, str]:
         is_alive = [mine[side] in alive[side] for side in (0, 1)]
         if any(is_failed) and not any(is_alive):
             return "hurt"
-        if all(count[name] == _IN_ALL for count in counts) and not any(is_failed):
+        if any(is_failed):
+            return ""
+        sent, received, sent_back, received_back = (
+            count[name] for count in (counts[0], counts[3], counts[2], counts[1])
+        )
+        is_whole = sent == received and sent_back == received_back
+        if is_whole and (all(is_alive) if name in silent else sent == sent_back == _IN_ALL):
             return "unhurt"
         return ""
 

@@ -172,11 +172,15 @@ def test_edge_089_what_a_restored_initiator_has_forgotten_ends_its_dialogs_on_bo
     goes_on(shop, warehouse)
 
 
-@pytest.mark.parametrize("restored", ["shop", "warehouse"])
+@pytest.mark.parametrize(("restored", "is_sealed"), [("shop", True), ("warehouse", False)])
 def test_edge_089_a_dialog_on_which_nobody_sends_any_more_ends_on_both_sides_too(
-    sites: tuple[Site, Site], restored: str
+    sites: tuple[Site, Site], restored: str, *, is_sealed: bool
 ) -> None:
     shop, warehouse = sites
+    if is_sealed:
+        shop.psql.rows(
+            "select broker.create_remote_service_binding('binding', '//warehouse', 'warehouse_user')"
+        )
     names = (b"ordered", b"answered", b"quiet")
     here = {name: begin(shop, name) for name in names}
     there = {name: far_handle(warehouse, name) for name in names}
