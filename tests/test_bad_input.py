@@ -38,7 +38,10 @@ NO_HANDLE = ["'00000000-0000-0000-0000-000000000000'"]
 NOT_POSITIVE = ["'0'", "'-1 s'", "'1 s -1 day'"]
 PRINCIPAL = ["''", "repeat('r', 64)"]
 BINDING_USER = [*PRINCIPAL, "'public'", "'Public'", "'pg_database_owner'", "'pg_monitor'"]
-CERTIFICATE = f"-----BEGIN CERTIFICATE-----\n{base64.b64encode(b'0' + bytes(200)).decode()}\n-----END CERTIFICATE-----\n"
+CERTIFICATE, *CERTIFICATES = (
+    f"-----BEGIN CERTIFICATE-----\n{base64.b64encode(b'0' + bytes(length)).decode()}\n-----END CERTIFICATE-----\n"
+    for length in (200, 201, 202)
+)
 
 
 def unknown(name: str) -> list[str]:
@@ -296,6 +299,8 @@ LINES: dict[str, Line] = {
                 "'certificate'",
                 f"'{CERTIFICATE}{CERTIFICATE}'",
                 f"'{CERTIFICATE}-----BEGIN PRIVATE KEY-----'",
+                # Registered already.
+                f"'{CERTIFICATES[0]}'",
                 "repeat('n', 100000)",
             ],
             "user_name": PRINCIPAL,
@@ -545,8 +550,8 @@ class Place:
         self.psql.rows(
             "select broker.create_broker_priority('express', local_service_name => '//shop', priority_level => 9)"
         )
-        for name in ("worker", "spare"):
-            self.psql.rows("select broker.create_certificate(%s, %s, 'somebody')", name, CERTIFICATE)
+        for name, pem in zip(("worker", "spare"), CERTIFICATES, strict=True):
+            self.psql.rows("select broker.create_certificate(%s, %s, 'somebody')", name, pem)
         self.psql.rows("select broker.create_endpoint('worker', 4022, certificate => 'worker')")
         self.psql.rows(
             "select broker.create_event_notification('notice', 'warehouse', 'BROKER_QUEUE_DISABLED', '//shop')"

@@ -375,7 +375,11 @@ create table broker_private.certificates (
   certificate_id integer primary key default nextval('broker_private.object_id'),
   name text collate "C" not null unique check (length(name) between 1 and 128),
   user_name name not null,
-  certificate_pem text not null
+  certificate_pem text not null,
+  -- one certificate stands for one user
+  thumbprint bytea not null unique generated always as (
+    sha256(decode(regexp_replace(certificate_pem, '-----[^-]+-----|\s', '', 'g'), 'base64'))
+  ) stored
 );
 
 -- The user whose certificate the far service's broker proves itself with; who begins a dialog to that service is secured by it.

@@ -5,8 +5,6 @@ select
   c.name,
   c.certificate_id,
   c.user_name as principal_id,
-  pg_catalog.sha256(pg_catalog.decode(
-    pg_catalog.regexp_replace(c.certificate_pem, '-----[^-]+-----|\s', '', 'g'), 'base64'
-  )) as thumbprint,
+  c.thumbprint,
   c.certificate_pem
 from broker_private.certificates c;

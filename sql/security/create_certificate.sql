@@ -1,6 +1,6 @@
 -- broker.create_certificate(name, certificate_pem, user_name): CREATE CERTIFICATE: the public certificate of this or another worker. The user
 -- that owns it may be a principal that is no database role. Private keys live in the worker's key directory, never here.
--- Errors: 153 not one PEM certificate, or a private key, 2714 exists, 103, 229.
+-- Errors: 153 not one PEM certificate, or a private key, 2714 exists, 15232 this certificate is registered already, 103, 229.
 create or replace function broker.create_certificate(name text, certificate_pem text, user_name text)
 returns void
 language plpgsql
@@ -18,6 +18,8 @@ returns boolean
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+  known record;
 begin
   perform broker_private.assert_entry(caller);
   perform broker_private.check_name('certificate', certificate_name);
@@ -35,8 +37,18 @@ begin
   end if;
   perform broker_private.check_role_name('user of the certificate', owner_name);
   insert into broker_private.certificates (name, user_name, certificate_pem) values (certificate_name, owner_name, pem)
-  on conflict (name) do nothing;
+  on conflict do nothing;
   if not found then
+    select c.name, c.user_name into known
+    from broker_private.certificates c
+    where c.name <> certificate_name
+      and c.thumbprint = sha256(decode(regexp_replace(pem, '-----[^-]+-----|\s', '', 'g'), 'base64'));
+    if known.name is not null then
+      perform broker_private.refuse(
+        15232, format('This certificate is registered already, as "%s" of the user "%s".', known.name, known.user_name),
+        'One certificate stands for one user. Drop that one first, or make another certificate for another user.'
+      );
+    end if;
     perform broker_private.refuse_duplicate('certificate', certificate_name);
   end if;
   return true;

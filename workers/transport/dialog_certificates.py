@@ -94,7 +94,6 @@ class DialogCertificates:
             return
         self._rows = wanted
         self._certificates = [parsed for row in wanted if (parsed := _parsed(row)) is not None]
-        # The last name wins where one certificate stands for two users; nobody should count on it.
         self._by_digest = {certificate.digest: certificate for certificate in self._certificates}
 
     def with_digest(self, digest: bytes) -> DialogCertificate | None:
