@@ -78,7 +78,7 @@ def worker(
             envvar="PYBROKER_PROBE_AFTER",
             metavar="SECONDS",
             min=0.1,
-            help="How often the far sides of silent dialogs are asked whether both sides remember the same;"
+            help="How often the far sides of open dialogs are asked whether both sides remember the same;"
             " after a restart they are asked at once.",
         ),
     ] = 3600.0,

@@ -28,7 +28,7 @@ class Pace:
         retry_connect_after: seconds from a failed attempt to connect to the next one.
         ping_after: seconds of silence, after which the far side is asked whether it is there.
         close_idle_after: seconds without a batch, after which a connection is closed.
-        probe_after: seconds from one look at all silent dialogs, whose far sides are asked, to the next.
+        probe_after: seconds from one look at all open dialogs, whose far sides are asked, to the next.
     """
 
     resend_after: float = 4.0

@@ -1,4 +1,4 @@
-"""Asks the far sides of silent dialogs whether both sides remember the same.
+"""Asks the far sides of open dialogs whether both sides remember the same.
 
 A dialog on which messages pass finds out by itself that one of the two databases has gone back to an earlier
 state (`torn_dialogs`, `fail_torn_dialogs`). Where both sides wait for each other, a question does.
@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+import psycopg
 import structlog
 
 from pybroker.workers.clock import Backoff
 from pybroker.workers.transport import arrays, batches, statements
-from pybroker.workers.transport.faults import TransportError
+from pybroker.workers.transport.faults import TransportError, line_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -87,7 +88,7 @@ class Probe:
         self._known = known
 
     async def look(self) -> None:
-        """Ask on every open dialog on which nothing is sent; who can't be reached is asked again a few times.
+        """Ask on every open dialog; who can't be reached is asked again a few times.
 
         Raises:
             psycopg.Error: The database can't be read.
@@ -100,12 +101,17 @@ class Probe:
         backoff = Backoff(_AGAIN_AFTER, _AGAIN_AT_MOST)
         missed: set[int] | None = None
         try:
-            missed = await self._ask_all(None)
-            for _ in range(_ATTEMPTS):
+            for attempt in range(1, _ATTEMPTS + 1):
+                try:
+                    missed = await self._ask_all(missed)
+                except psycopg.Error as error:
+                    # After a restart the first statements still meet connections that are gone.
+                    if attempt == _ATTEMPTS:
+                        raise
+                    logger.info("dialogs_not_asked", database=self._database.name, reason=line_of(error))
                 # A look that is due asks them too.
-                if not missed or await self._clock.wait(self.due, backoff.failed()):
+                if missed == set() or await self._clock.wait(self.due, backoff.failed()):
                     break
-                missed = await self._ask_all(missed)
         finally:
             # Until everybody has heard of it.
             self._may_have_gone_back |= self._is_doubtful and missed != set()
@@ -119,10 +125,10 @@ class Probe:
         after = 0
         while True:
             async with self._database.connection() as connection:
-                silent = await statements.silent_dialogs(connection, after, _MOST_DIALOGS)
-            if not silent:
+                found = await statements.dialogs_to_ask(connection, after, _MOST_DIALOGS)
+            if not found:
                 return missed
-            for dialogs in silent:
+            for dialogs in found:
                 after = max(after, *dialogs.endpoint_nos)
                 destination = dialogs.destination
                 number = destination.destination_no

@@ -14,7 +14,7 @@ from pybroker.workers.transport.dispatcher import Dispatcher
 from pybroker.workers.transport.faults import TransportError, line_of, number_of, trace_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from psycopg import AsyncConnection

@@ -89,7 +89,7 @@ class Destination:
 
 
 @dataclass(frozen=True, slots=True)
-class SilentDialogs:
+class DialogsToAsk:
     """Open dialogs with other databases, by destination, and where the routes say that is."""
 
     destination: Destination
@@ -208,17 +208,15 @@ async def transmission_work(connection: AsyncConnection[Any]) -> list[Destinatio
         return await cursor.fetchall()
 
 
-async def silent_dialogs(connection: AsyncConnection[Any], after: int, most: int) -> list[SilentDialogs]:
-    """Return the next dialogs behind an endpoint on which nothing is sent, of at most so many endpoints."""
+async def dialogs_to_ask(connection: AsyncConnection[Any], after: int, most: int) -> list[DialogsToAsk]:
+    """Return the next open dialogs behind an endpoint, those of at most so many endpoints."""
     async with connection.cursor(row_factory=tuple_row) as cursor:
         await cursor.execute(
             f"select {_DESTINATION}, endpoint_nos"  # noqa: S608
-            " from broker_private.silent_dialogs(%s::bigint, %s::integer)",
+            " from broker_private.dialogs_to_ask(%s::bigint, %s::integer)",
             (after, most),
         )
-        return [
-            SilentDialogs(Destination(*columns), dialogs) for *columns, dialogs in await cursor.fetchall()
-        ]
+        return [DialogsToAsk(Destination(*columns), dialogs) for *columns, dialogs in await cursor.fetchall()]
 
 
 async def ask(connection: AsyncConnection[Any], endpoint_nos: Sequence[int]) -> Taken | None:

@@ -98,7 +98,7 @@ class Upkeep:
         self._routers[database].arrived.set()
 
     async def probe(self, database: Database) -> None:
-        """Ask the far sides of silent dialogs whether both sides remember the same."""
+        """Ask the far sides of open dialogs whether both sides remember the same."""
         await self._probes[database].look()
 
     async def tell_presence(self, _: Database) -> None:

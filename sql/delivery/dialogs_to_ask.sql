@@ -1,8 +1,8 @@
--- broker_private.silent_dialogs(after, most): the next open dialogs with other databases on which nothing waits to be sent, behind this endpoint: those of as many endpoints
--- as are looked at in one go, by destination, in transmission_work's columns. No row: there are none behind it.
+-- broker_private.dialogs_to_ask(after, most): the next open dialogs with other databases behind this endpoint, by destination, in transmission_work's columns: those of as many endpoints
+-- as are looked at in one go. No row: there are none behind it.
 -- A broker that is known is named: what is asked goes to nobody else.
--- Plan: endpoints by number; far events and what waits by endpoint.
-create or replace function broker_private.silent_dialogs(after bigint, most integer)
+-- Plan: endpoints by number; far events by endpoint.
+create or replace function broker_private.dialogs_to_ask(after bigint, most integer)
 returns table (
   destination_no integer, service_name text, broker_instance uuid, address text, mirror_address text, is_local boolean, broker_instances uuid[],
   is_reply boolean, is_missing boolean, problem text, has_status boolean, is_stranded boolean, endpoint_nos bigint[]
@@ -13,7 +13,7 @@ set enable_seqscan = off
 set jit = off
 as $$
 declare
-  looked_at bigint := silent_dialogs.after;
+  looked_at bigint := dialogs_to_ask.after;
   last bigint;
 begin
   if broker_private.broker_problem() is not null then
@@ -22,7 +22,7 @@ begin
   loop
     select max(n.endpoint_no) into last
     from (
-      select e.endpoint_no from broker_private.endpoints e where e.endpoint_no > looked_at order by e.endpoint_no limit silent_dialogs.most
+      select e.endpoint_no from broker_private.endpoints e where e.endpoint_no > looked_at order by e.endpoint_no limit dialogs_to_ask.most
     ) n;
     exit when last is null;
     return query
@@ -38,7 +38,6 @@ begin
         -- An initiator's path may say B until it sends again.
         and (not e.is_initiator and e.path = 'R' or b.endpoint_no is not null)
         and not exists (select from broker_private.far_events f where f.endpoint_no = e.endpoint_no and f.event in ('E', 'X', 'F'))
-        and not exists (select from broker_private.transmission_messages t where t.endpoint_no = e.endpoint_no)
       group by 1, 2, 3
     ) g
     join broker_private.destinations d on d.destination_no = g.destination_no
