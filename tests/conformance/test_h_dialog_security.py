@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeGuard
 
 import msgspec
 import pytest
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from pybroker.workers.transport import arrays, envelope, key_files, wire
 from tests.brokers import Site, two_sites
@@ -368,8 +369,12 @@ def test_row_122_a_certificate_that_is_not_valid_is_told_and_the_next_one_is_tak
     line.shop.psql.rows(CERTIFICATE, f"stranger {user}", stranger.pem, user)
     line.waits_with(9730)
     # Of two that are valid the one that expires last is taken.
-    own = (line.warehouse.keys / "warehouse.pem").read_text()
-    line.shop.psql.rows(CERTIFICATE, f"own {user}", own, user)
+    key_file = key_files.private_key_path(line.warehouse.keys, "warehouse")
+    own = Identity(
+        directory, "own", ends=3 * DAY, key=load_pem_private_key(key_file.read_bytes(), password=None)
+    )
+    line.warehouse.psql.rows(CERTIFICATE, f"own {user}", own.pem, user)
+    line.shop.psql.rows(CERTIFICATE, f"own {user}", own.pem, user)
     assert line.arrived() == [b"order"]
 
 
