@@ -13,14 +13,16 @@ import msgspec
 import psutil
 import pytest
 
-from pybroker.throughput.matrix import RECOMMENDATIONS, SERIES, Cell, cells, recommendations
+from pybroker.throughput.matrix import RECOMMENDATIONS, SERIES, Cell, Timing, cells, recommendations
 from tests.shop import until
 
 pytest.importorskip("pyspark")
 
 from pybroker.throughput.analysis import Outcome
-from pybroker.throughput.figures import gain_figure, throughput_figure
+from pybroker.throughput.figures import throughput_figure
 from pybroker.throughput.report import answers
+from pybroker.throughput.results import Results
+from tests.whitepaper import main as write_documentation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,12 +69,24 @@ def test_rows_171_172_173_174_175_177_178_are_lines_of_the_report_once_their_cel
     assert set(RECOMMENDATIONS) < set(SERIES)
 
 
-def test_figures_2_to_5_are_drawn() -> None:
-    outcomes = everything(cells())
-    pictures = [throughput_figure(outcomes, initiators, 150) for initiators in (1, 2, 3)]
-    for picture in [*pictures, gain_figure(outcomes)]:
-        assert picture is not None
-        assert picture.startswith(b"\x89PNG")
+def test_figures_2_to_5_are_drawn_for_the_documentation_too(tmp_path: Path) -> None:
+    results = Results(tmp_path / "run", "embedded", Timing())
+    for one in everything(cells(threads=(1, 50))):
+        results.add(one)
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    page = docs / "whitepaper.md"
+    page.write_text("Before.\n")
+    for _ in range(2):
+        write_documentation(tmp_path / "run", docs)
+    assert page.read_text().startswith("Before.\n<!-- measured -->\n## Measured\n")
+    assert page.read_text().count("## Measured") == 1
+    assert {file.name for file in docs.glob("whitepaper/*")} == {
+        f"figure-{number}.svg" for number in (2, 3, 4, 5)
+    }
+    picture = throughput_figure(results.outcomes(), 1, 150)
+    assert picture is not None
+    assert picture.startswith(b"\x89PNG")
     assert throughput_figure([], 1, 150) is None
 
 
@@ -118,7 +132,8 @@ def test_an_interrupted_run_leaves_no_server_and_goes_on(tmp_path: Path) -> None
 def test_what_can_t_be_run_is_refused_at_once() -> None:
     for arguments, complaint in (
         (("--series", "nothing"), "nothing"),
-        (("--threads", "one"), "1,5,50"),
+        (("--threads", "0"), "above 0"),
+        (("--series", "unlimited"), "--on containers"),
         (("--payloads", "10"), "24 bytes"),
         (("--on", "urls"), "--target-url"),
         (("--initiators", "4"), "4"),

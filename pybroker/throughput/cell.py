@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _READERS_SETTLED = 5.5
 _RAMP_LIMIT = 60.0
 # Seconds without any progress after which something must be wrong.
-_PATIENCE = 60.0
+_PATIENCE, _CLIENTS_START = 60.0, 600.0
 _POLL = 0.1
 _ROWS = 50_000
 _WAITING = f"""
@@ -190,7 +190,8 @@ class _Load:
             self._gates.append(initiator.connect())
             self._gates[-1].execute("select pg_advisory_lock(%s, %s)", GATE)
         self._thread.start()
-        _wait(self._bed, self._are_ready, self.check)
+        # Nothing is sent meanwhile, and a busy machine may need long for many clients.
+        _wait(self._bed, self._are_ready, self.check, patience=_CLIENTS_START)
         self._bed.limit(self._is_limited)
         self._open_gates()
 
@@ -240,7 +241,9 @@ def _prepare(bed: Bed, cell: Cell, test: int) -> list[Client]:
                 )
             )
         _wait(bed, lambda: _value(target, f'select count(*) from "{QUEUE}"') == 0)  # noqa: S608
-        target.execute("truncate lab.message_drop, lab.receives")
+        # Not TRUNCATE, which would wait for a reader that waits for messages.
+        target.execute("delete from lab.message_drop")
+        target.execute("delete from lab.receives")
         return list(itertools.chain.from_iterable(clients))
 
 
@@ -344,11 +347,17 @@ def _watch(
     time.sleep(_POLL * 3)
 
 
-def _wait(bed: Bed, condition: Callable[[], bool], check: Callable[[], None] = lambda: None) -> None:
+def _wait(
+    bed: Bed,
+    condition: Callable[[], bool],
+    check: Callable[[], None] = lambda: None,
+    *,
+    patience: float = _PATIENCE,
+) -> None:
     """Wait for what the servers are about to do.
 
     Raises:
-        ThroughputError: Nothing was processed at the target for a minute.
+        ThroughputError: Nothing was processed at the target for so many seconds.
     """
     before, since = -1, time.monotonic()
     with bed.target.connect() as target:
@@ -358,9 +367,9 @@ def _wait(bed: Bed, condition: Callable[[], bool], check: Callable[[], None] = l
             now = _value(target, "select last_value from lab.receive_numbers")
             if now != before:
                 before, since = now, time.monotonic()
-            if time.monotonic() - since > _PATIENCE:
+            if time.monotonic() - since > patience:
                 raise ThroughputError(
-                    f"Nothing has arrived at the target for {_PATIENCE:.0f} s. {_statuses(bed)}"
+                    f"Nothing has arrived at the target for {patience:.0f} s. {_statuses(bed)}"
                 )
             time.sleep(_POLL)
 
