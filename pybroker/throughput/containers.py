@@ -34,6 +34,8 @@ _ROLE = "broker"
 # Seconds; microseconds.
 _START, _POLL, _CHECK_PERIOD = 120.0, 0.1, 2.0
 _QUOTA_PERIOD = 100_000
+# The first attempt may come before the far side listens, and the next is not to come a minute later.
+_WORKER = "pybroker worker --reconnect-after 0.5 --retry-connect-after 1"
 _SETTINGS = ("max_connections=200",)
 _SHARED_MEMORY = "256m"
 
@@ -182,7 +184,7 @@ class _Peer:
         self.worker = self._engine.start(
             f"{self.name}-worker",
             self._worker_image,
-            entrypoint=["sh", "-c", f"{make} >/dev/null && exec pybroker worker"],
+            entrypoint=["sh", "-c", f"{make} >/dev/null && exec {_WORKER}"],
             command=[],
             environment={"PYBROKER_DATABASE_URL": inner},
         )
