@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 # Seconds: a monitor adds a reader every 5 s, so after a little more none is to come.
 _READERS_SETTLED = 5.5
 _RAMP_LIMIT = 60.0
-# Seconds without any progress after which something must be wrong.
-_PATIENCE, _CLIENTS_START = 60.0, 600.0
+# Seconds without any progress after which something is wrong; a worker connects again within 60.
+_PATIENCE, _CLIENTS_START = 150.0, 600.0
 _POLL = 0.1
 _ROWS = 50_000
 _WAITING = f"""
