@@ -190,6 +190,13 @@ def _ours(scale: Scale) -> list[Scenario]:
             for clients in (1, 16)
             for load in (_insert_batch, _send_batch, _delete, _receive, _delete_batch, _receive_batch)
         ),
+        replace(
+            _send,
+            name="begin_dialog and first SEND",
+            script="select broker.send(broker.begin_dialog('//shop', '//warehouse', 'ordering'), 'order', :body::bytea)",
+            of=SEND,
+            clients=16,
+        ),
         _insert_many,
         replace(
             _send_batch,
