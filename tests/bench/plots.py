@@ -21,6 +21,7 @@ _COLOURS = {
     "peers": "#9a6700",
     "limits": "#57606a",
 }
+_WORKERS = "#bf3989"
 _DEMAND = "#a40e26"
 _SPREAD = "#57606a"
 
@@ -39,26 +40,17 @@ def ratio_plot(lines: Sequence[Line], targets: Sequence[Target]) -> str:
     """Draw each line's part of its base."""
     shown = [line for line in lines if line.ratios][::-1]
     figure, axes = _canvas(len(shown))
-    middles = [median(line.ratios) for line in shown]
-    spreads = [
-        [middle - min(line.ratios) for middle, line in zip(middles, shown, strict=True)],
-        [max(line.ratios) - middle for middle, line in zip(middles, shown, strict=True)],
-    ]
-    axes.barh(
-        [f"{label(line)}, of {line.base}" for line in shown],
-        middles,
-        xerr=spreads,
-        color=[_COLOURS[line.part] for line in shown],
-        error_kw={"elinewidth": 1, "ecolor": _SPREAD},
-    )
+    for place, line in enumerate(shown):
+        axes.plot([min(line.ratios), max(line.ratios)], [place] * 2, color=_SPREAD, linewidth=1)
+        axes.plot(median(line.ratios), place, "o", color=_COLOURS[line.part])
+    _name(axes, [f"{label(line)}, of {line.base}" for line in shown])
     places = {line.key: place for place, line in enumerate(shown)}
     for target in targets:
-        place = places.get(target.line)
-        own = target.of is None or (place is not None and target.of[0] == shown[place].base)
-        if place is not None and own and target.figure == "rate":
-            axes.plot([target.must] * 2, [place - 0.45, place + 0.45], color=_DEMAND, linewidth=2)
+        row = places.get(target.line)
+        own = target.of is None or (row is not None and target.of[0] == shown[row].base)
+        if row is not None and own and target.figure == "rate":
+            axes.plot([target.must] * 2, [row - 0.45, row + 0.45], color=_DEMAND, linewidth=2)
     axes.axvline(1, color=_SPREAD, linewidth=0.8, linestyle=":")
-    axes.set_xscale("log")
     axes.set_xlabel("part of the rate of what it is a ratio of, in the same rounds (logarithmic)")
     _explain(axes, [line.part for line in shown], demand=True)
     return _svg(figure)
@@ -68,12 +60,12 @@ def cost_plot(lines: Sequence[Line]) -> str:
     """Draw what a message of each line costs the processors."""
     shown = [line for line in lines if line.cpu_us is not None][::-1]
     figure, axes = _canvas(len(shown))
-    names = [label(line) for line in shown]
-    servers = [line.cpu_us or 0 for line in shown]
-    axes.barh(names, servers, color=[_COLOURS[line.part] for line in shown])
-    axes.barh(names, [line.worker_us or 0 for line in shown], left=servers, color="#bf3989")
-    axes.set_xscale("log")
-    axes.set_xlabel("microseconds of processors a message, servers and workers together (logarithmic)")
+    for place, line in enumerate(shown):
+        axes.plot(line.cpu_us, place, "o", color=_COLOURS[line.part])
+        if line.worker_us:
+            axes.plot(line.worker_us, place, "o", color=_WORKERS)
+    _name(axes, [label(line) for line in shown])
+    axes.set_xlabel("microseconds of processors a message (logarithmic)")
     _explain(axes, [line.part for line in shown], workers=True)
     return _svg(figure)
 
@@ -116,11 +108,21 @@ def _explain(axes: Any, parts: Sequence[str], *, demand: bool = False, workers: 
 
     marks: list[Any] = [Patch(color=colour, label=part) for part, colour in _COLOURS.items() if part in parts]
     if workers:
-        marks.append(Patch(color="#bf3989", label="the workers' share"))
+        marks.append(Patch(color=_WORKERS, label="the workers"))
     if demand:
         marks.append(Line2D([], [], color=_DEMAND, linewidth=2, label="what is demanded"))
         marks.append(Line2D([], [], color=_SPREAD, linewidth=1, label="worst to best round"))
-    axes.legend(handles=marks, fontsize=8, loc="lower left", bbox_to_anchor=(0, 1), ncols=4, frameon=False)
+    axes.figure.legend(handles=marks, fontsize=8, loc="outside upper right", ncols=7, frameon=False)
+
+
+def _name(axes: Any, names: Sequence[str]) -> None:
+    from matplotlib.ticker import FuncFormatter, NullFormatter  # noqa: PLC0415
+
+    axes.set_yticks(range(len(names)), names)
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.grid(axis="both", linewidth=0.3)
 
 
 def _canvas(rows: int) -> Any:

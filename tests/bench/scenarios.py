@@ -407,7 +407,7 @@ def targets(scale: Scale) -> list[Target]:
     deepest = 2_000_000 if 2_000_000 in scale.depths else scale.depths[-1]
     return [
         Target("SEND, 16 clients, 1,000 dialogs, of LIMIT", (SEND, 16), (INSERT, 16), 0.50, 0.65),
-        Target("the same, of pgmq.send", (SEND, 16), ("pgmq.send", 16), 1.05, 1.25),
+        Target("SEND, 16 clients, of pgmq.send", (SEND, 16), ("pgmq.send", 16), 1.05, 1.25),
         Target("SEND, 50 clients on one dialog, of LIMIT", (ONE_DIALOG, 50), (INSERT, 50), 0.12),
         Target("send_batch 100, 1 client, of batch LIMIT", (SEND_BATCH, 1), (INSERT_BATCH, 1), 0.45, 0.7),
         Target("send_batch 100, 16 clients, of batch LIMIT", (SEND_BATCH, 16), (INSERT_BATCH, 16), 0.45, 0.7),
@@ -423,7 +423,7 @@ def targets(scale: Scale) -> list[Target]:
         Target("hop with TLS, of batch LIMIT", ("hop, TLS", 1), (INSERT_BATCH, 1), 0.08, 0.15),
         Target("hop at 4 KiB, of batch LIMIT", (sized("hop, no TLS", 4096), 1), (sized(INSERT_BATCH, 4096), 1), 0.25, 0.4),
         Target("whole whitepaper path, one a transaction, of LIMIT at 50 clients", (PATH, 50), (INSERT, 50), 0.35, 0.6),
-        Target("the same with 100 a transaction, of one a transaction", (f"{PATH}, 100 a transaction", 50), (PATH, 50), 4, 10),
+        Target("whole whitepaper path, 100 a transaction, of one a transaction", (f"{PATH}, 100 a transaction", 50), (PATH, 50), 4, 10),
         Target("WAL of a SEND, of LIMIT's; at most", (SEND, 16), (INSERT, 16), 2.5, 1.6, "wal_bytes"),
         Target("WAL of RECEIVE TOP (100), bytes a message; at most", (TOP_BATCH, 1), None, 120, 60, "wal_bytes"),
     ]  # fmt: skip
