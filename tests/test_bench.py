@@ -120,6 +120,7 @@ def run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.timeout(900)
 def test_a_run_leaves_a_report_and_the_calculator_reads_it(tmp_path: Path) -> None:
     report, page = tmp_path / "result.json", tmp_path / "result.html"
     options = ("--rounds", "1", "--seconds", "1", "--fresh", "--json", str(report), "--page", str(page))

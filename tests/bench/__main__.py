@@ -42,16 +42,10 @@ def _chosen(scale: Scale, found: Sequence[Peer], words: Sequence[str]) -> list[S
     everything = [*scenarios(scale), *(load for peer in found for load in peer.loads)]
     if not words:
         return everything
-    named = {
-        scenario.key
-        for scenario in everything
-        if any(word in (scenario.part, scenario.key[0]) for word in words)
-    }
-    named |= {
-        scenario.key
-        for scenario in everything
-        if any(word in scenario.key[0] for word in words) and not named
-    }
+    named: set[tuple[str, int]] = set()
+    for word in words:
+        exact = {scenario.key for scenario in everything if word in (scenario.part, scenario.key[0])}
+        named |= exact or {scenario.key for scenario in everything if word in scenario.key[0]}
     while True:
         # What a line is a ratio of may be a ratio itself.
         bases = {scenario.base for scenario in everything if scenario.key in named and scenario.base} - named
