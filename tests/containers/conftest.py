@@ -38,4 +38,4 @@ def built(engine: None, context: Path) -> Iterator[Images]:
     images.fetch_wheels(context)
     made = images.build(context, uuid.uuid4().hex)
     yield made
-    images.remove(made)
+    images.remove(*made.tags)

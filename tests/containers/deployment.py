@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
 import time
 import uuid
 from contextlib import ExitStack
@@ -19,6 +18,7 @@ from tests.ledgers import TARGET_SERVICE, define, service_of
 from tests.shop import until
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import TracebackType
 
     from docker.models.containers import Container
@@ -61,6 +61,8 @@ class Broker:
         deployment = self._deployment
         container = (
             DockerContainer(deployment.images.database)
+            # What a killed container has written is in the machine's memory, and is there for the next one.
+            .with_command(["postgres", "-c", "fsync=off"])
             .with_network(deployment.network)
             .with_network_aliases(host)
             .with_exposed_ports(5432)
@@ -94,35 +96,38 @@ class Broker:
     def migrate(self, image: str) -> str:
         """Bring the schema to this image's version; return what `pybroker migrate` says."""
         deployment = self._deployment
+        # It is one transaction, and a deadlock with the load leaves nothing behind.
+        command = "pybroker migrate || pybroker migrate || pybroker migrate"
         container = (
-            DockerContainer(image, entrypoint=["sleep", "600"])
+            DockerContainer(image, entrypoint=["sh", "-c", command])
             .with_network(deployment.network)
             .with_envs(PYBROKER_DATABASE_URL=self._inner_url())
             .with_volume_mapping(deployment.volume(f"{self.database_host}-password"), _CLIENT, "ro")
         )
-        with container:
-            for attempts_left in reversed(range(5)):
-                # It is one transaction, and a deadlock with the load leaves nothing behind.
-                code, output = wrapped(container).exec_run(["pybroker", "migrate"])
-                if code == 0 or not attempts_left:
-                    break
-            assert code == 0, output.decode()
-            return str(output.decode())
+        return run_to_its_end(container)
 
     def move(self) -> None:
         """Restore a dump of the database on another server; the worker and everybody else are gone meanwhile."""
         assert self.worker is not None
+        deployment = self._deployment
         wrapped(self.worker).stop(timeout=120)
-        old, old_host, old_password = self.database, self.database_host, self._password()
+        old, old_host = self.database, self.database_host
         self.database_host = f"{self.name}-moved"
         self.database = self.make_database(self.database_host)
         self.wait_for_database()
-        source = f"host={old_host} user={self.name} dbname={self.name} sslmode=require"
-        target = f"host={self.database_host} user={self.name} dbname={self.name} sslmode=require"
-        dump = ("pg_dump", "--no-owner", "--file", "/tmp/dump.sql", source)
-        run_in(self.database, *dump, environment={"PGPASSWORD": old_password})
-        restore = ("psql", "-qX", "-v", "ON_ERROR_STOP=1", "-1", "-f", "/tmp/dump.sql", target)
-        run_in(self.database, *restore, environment={"PGPASSWORD": self._password()})
+        site = f"user={self.name} dbname={self.name} sslmode=require"
+        dump = f"pg_dump --no-owner --file /tmp/dump.sql 'host={old_host} passfile=/run/old/pgpass {site}'"
+        restore = (
+            "psql -qX -v ON_ERROR_STOP=1 -1 -f /tmp/dump.sql"
+            f" 'host={self.database_host} passfile={_CLIENT}/pgpass {site}'"
+        )
+        container = (
+            DockerContainer(deployment.images.database, entrypoint=["sh", "-c", f"{dump} && {restore}"])
+            .with_network(deployment.network)
+            .with_volume_mapping(deployment.volume(f"{old_host}-password"), "/run/old", "ro")
+            .with_volume_mapping(deployment.volume(f"{self.database_host}-password"), _CLIENT, "ro")
+        )
+        run_to_its_end(container)
         wrapped(old).stop()
 
     def url(self) -> str:
@@ -150,9 +155,17 @@ class Broker:
             cursor = session.execute(query.encode(), arguments or None)
             return cursor.fetchall() if cursor.description is not None else []
 
-    def certificate(self) -> str:
+    def version(self) -> str | None:
+        """Return what the worker's `pybroker --version` says, or None: ask again."""
         assert self.worker is not None
-        return run_in(self.worker, "cat", f"{_KEYS}/{self.name}.pem")
+        return say(self.worker, "pybroker", "--version")
+
+    def certificate(self) -> str:
+        """Return the worker's certificate, once it has made one."""
+        assert self.worker is not None
+        while "END CERTIFICATE" not in (said := say(self.worker, "cat", f"{_KEYS}/{self.name}.pem") or ""):
+            time.sleep(0.1)
+        return said
 
     def wait_for_database(self) -> None:
         self._session().close()
@@ -174,10 +187,9 @@ class Broker:
     def _password(self) -> str:
         cached = self._deployment.passwords
         if self.database_host not in cached:
-            try:
-                pgpass = run_in(self.database, "cat", f"{_CLIENT}/pgpass")
-            except AssertionError as error:
-                raise psycopg.OperationalError("no password was made yet") from error
+            pgpass = say(self.database, "cat", f"{_CLIENT}/pgpass")
+            if pgpass is None:
+                raise psycopg.OperationalError("no password was made yet")
             cached[self.database_host] = pgpass.strip().rpartition(":")[2]
         return cached[self.database_host]
 
@@ -228,7 +240,6 @@ class Deployment:
             migrate(broker.url())
             broker.start_worker(self.images.worker)
         define(self.initiators, self.target)
-        until(lambda: all(self._has_certificate(broker) for broker in self.brokers))
         certificates = {broker.name: broker.certificate() for broker in self.brokers}
         for broker in self.brokers:
             far = self.initiators if broker is self.target else [self.target]
@@ -249,12 +260,6 @@ class Deployment:
                     service,
                 )
 
-    def _has_certificate(self, broker: Broker) -> bool:
-        try:
-            return "END CERTIFICATE" in broker.certificate()
-        except AssertionError:
-            return False
-
     def _remove_volumes(self) -> None:
         client = docker.from_env()
         try:
@@ -268,28 +273,50 @@ def wrapped(container: DockerContainer) -> Container:
     return container.get_wrapped_container()
 
 
-def run_in(container: DockerContainer, *command: str, **options: Any) -> str:
-    """Run a command in a container, and return what it says."""
-    code, output = wrapped(container).exec_run(list(command), **options)
-    assert code == 0, f"{shlex.join(command)}: {output.decode()}"
-    return str(output.decode())
+def run_to_its_end(container: DockerContainer) -> str:
+    """Run a container whose command ends by itself, and return what it says."""
+    with container:
+        code = wrapped(container).wait()["StatusCode"]
+        output = wrapped(container).logs().decode()
+    assert code == 0, output
+    return str(output)
 
 
-def cut(near: DockerContainer, far: DockerContainer) -> str:
-    """Let the near container find no way to the far one any more; return what `mend` needs."""
+def say(container: DockerContainer, *command: str) -> str | None:
+    """Return what a command says in a container; None if it failed, or its output was lost, as happens on a busy machine."""
+    code, output = wrapped(container).exec_run(list(command))
+    return (output.decode() or None) if code == 0 else None
+
+
+@contextlib.contextmanager
+def cut(near: DockerContainer, far: DockerContainer) -> Iterator[None]:
+    """Let the near container find no way to the far one any more, until the end of the block."""
     container = wrapped(far)
     container.reload()
     ((_, settings),) = container.attrs["NetworkSettings"]["Networks"].items()
-    address: str = settings["IPAddress"]
-    run_in(near, "python", "-c", _ROUTE, "890b", address, privileged=True, user="0")
-    return address
+    _set_route(near, "890b", settings["IPAddress"])
+    yield
+    _set_route(near, "890c", settings["IPAddress"])
 
 
-def mend(near: DockerContainer, address: str) -> None:
-    run_in(near, "python", "-c", _ROUTE, "890c", address, privileged=True, user="0")
+def _set_route(near: DockerContainer, request: str, address: str) -> None:
+    """Run the request in a container that shares the near one's network, so that the near one gets no right of its own."""
+    client = docker.from_env()
+    try:
+        client.containers.run(
+            wrapped(near).image.id,
+            ["-c", _ROUTE, request, address],
+            entrypoint=["python"],
+            network_mode=f"container:{wrapped(near).id}",
+            user="0",
+            cap_add=["NET_ADMIN"],
+            remove=True,
+        )
+    finally:
+        client.close()
 
 
-def pause(container: DockerContainer, seconds: float) -> None:
+def pause(container: DockerContainer) -> None:
     def is_frozen() -> bool:
         # A container whose processes come and go may escape the first attempts.
         with contextlib.suppress(docker.errors.APIError):
@@ -298,7 +325,7 @@ def pause(container: DockerContainer, seconds: float) -> None:
         return wrapped(container).status == "paused"
 
     until(is_frozen)
-    time.sleep(seconds)
+    time.sleep(1)
     wrapped(container).unpause()
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import platform
 import shutil
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +16,14 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 POSTGRES_IMAGE = os.environ.get("PYBROKER_TEST_POSTGRES_IMAGE", "postgres:18")
 PYTHON_IMAGE = os.environ.get("PYBROKER_TEST_PYTHON_IMAGE", "python:3.13-slim")
 PLATFORMS = ("manylinux2014", "manylinux_2_28")
+_UPGRADED = """
+ARG WORKER_IMAGE
+FROM ${WORKER_IMAGE}
+USER root
+COPY wheels/pybroker-*.whl /tmp/
+RUN PATH=${PATH#*:} python -m pip --python /opt/pybroker/bin/python install --no-index --no-deps --no-cache-dir /tmp/*.whl
+USER 10001:10001
+"""
 _BUILD = ("docker", "build", "--quiet", "--build-arg")
 
 
@@ -24,6 +34,10 @@ class Images:
     worker: str
     database: str
     context: Path
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        return self.worker, f"{self.worker}-build", self.database
 
 
 def run(*command: str | Path, environment: dict[str, str] | None = None) -> str:
@@ -52,8 +66,9 @@ def make_context(directory: Path, *, version: str | None = None) -> Path:
     shutil.copytree(ROOT, context, symlinks=True, ignore=hidden)
     if version is not None:
         _rename(context, version)
-    wheels = context / "wheels"
-    run(sys.executable, "-m", "pip", "wheel", "-qq", "--no-deps", "--wheel-dir", wheels, context)
+    command = (sys.executable, "-m", "pip", "wheel", "-qq", "--no-deps", "--wheel-dir", context / "wheels")
+    # The same bytes from the same sources, whatever the time: the engine's cache goes by them.
+    run(*command, context, environment={"SOURCE_DATE_EPOCH": "1700000000"})
     shutil.rmtree(context / "build", ignore_errors=True)
     return context
 
@@ -73,28 +88,36 @@ def fetch_wheels(context: Path) -> None:
 
 
 def build(context: Path, tag: str) -> Images:
-    """Build both images; `remove` takes them away again."""
+    """Build both images, one process at a time, so that the others find them in the engine's cache."""
+    with (Path(tempfile.gettempdir()) / "pybroker-image-build.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return _build(context, tag)
+
+
+def _build(context: Path, tag: str) -> Images:
     worker, database = f"pybroker-worker-test:{tag}", f"pybroker-database-test:{tag}"
-    build_worker(context, worker)
+    _build_worker(context, worker)
     file = context / "docker/database.Dockerfile"
     run(*_BUILD, f"POSTGRES_IMAGE={POSTGRES_IMAGE}", "--file", file, "--tag", database, context)
     return Images(worker, database, context)
 
 
-def build_worker(context: Path, tag: str) -> None:
+def build_upgraded(context: Path, worker: str, tag: str) -> None:
+    """Build an image of this worker's with the context's pybroker in place of its own."""
+    file = context / "upgraded.Dockerfile"
+    file.write_text(_UPGRADED)
+    run(*_BUILD, f"WORKER_IMAGE={worker}", "--file", file, "--tag", tag, context)
+
+
+def _build_worker(context: Path, tag: str) -> None:
     build = (*_BUILD, f"PYTHON_IMAGE={PYTHON_IMAGE}", "--file", context / "docker/worker.Dockerfile")
     # The first stage gets a name as well: nameless, it would stay behind among other nameless images.
     run(*build, "--target", "build", "--tag", f"{tag}-build", context)
     run(*build, "--tag", tag, context)
 
 
-def remove(images: Images) -> None:
-    remove_worker(images.worker)
-    run("docker", "image", "rm", "--force", images.database)
-
-
-def remove_worker(tag: str) -> None:
-    run("docker", "image", "rm", "--force", tag, f"{tag}-build")
+def remove(*tags: str) -> None:
+    run("docker", "image", "rm", "--force", *tags)
 
 
 def _rename(context: Path, version: str) -> None:

@@ -112,7 +112,9 @@ def test_a_postgresql_meets_its_own_worker_only_and_workers_meet_each_other(comp
     ):
         reach = ("exec", "-T", worker, "python", "-c", look)
         assert composition.run(*reach, near, "5432") == ""
-        assert composition.run(*reach, far, "5432") == "out of reach"
+        networks = json.loads(composition.inspect(far, "{{json .NetworkSettings.Networks}}"))
+        (address,) = (network["IPAddress"] for network in networks.values())
+        assert composition.run(*reach, address, "5432") == "out of reach"
 
 
 def test_workers_come_as_ordinary_roles_over_tls_and_no_password_is_in_an_environment(
