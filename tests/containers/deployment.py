@@ -230,7 +230,8 @@ class Deployment:
 
     def start(self, container: DockerContainer) -> DockerContainer:
         self._stack.callback(container.stop)
-        return container.start()
+        # As in compose.yaml: a worker that begins while its database is away gives up after some attempts.
+        return container.with_kwargs(restart_policy={"Name": "unless-stopped"}).start()
 
     def _set_up(self) -> None:
         self.target = Broker("target", self)
