@@ -32,6 +32,8 @@ _IMPATIENT = (
     "&connect_timeout=3&tcp_user_timeout=4000&keepalives_idle=2&keepalives_interval=1&keepalives_count=2"
 )
 _WORKER = "pybroker worker --resend-after 1 --reconnect-after 0.5 --retry-connect-after 0.5"
+# As in compose.yaml: a worker that begins while its database is away gives up after some attempts.
+_POLICY = {"Name": "unless-stopped"}
 # What a cable that was pulled does: the kernel has no way to that address any more (SIOCADDRT, SIOCDELRT of a reject route).
 _ROUTE = """
 import fcntl, socket, struct, sys
@@ -77,7 +79,9 @@ class Broker:
         deployment = self._deployment
         make = f"test -e {_KEYS}/{self.name}.key || pybroker certificate create {self.name} >/dev/null"
         container = (
-            DockerContainer(image, entrypoint=["sh", "-c", f"{make} && exec {_WORKER}"])
+            DockerContainer(
+                image, entrypoint=["sh", "-c", f"{make} && exec {_WORKER}"], restart_policy=_POLICY
+            )
             .with_network(deployment.network)
             .with_network_aliases(self.name)
             .with_envs(PYBROKER_DATABASE_URL=self._inner_url())
@@ -230,8 +234,7 @@ class Deployment:
 
     def start(self, container: DockerContainer) -> DockerContainer:
         self._stack.callback(container.stop)
-        # As in compose.yaml: a worker that begins while its database is away gives up after some attempts.
-        return container.with_kwargs(restart_policy={"Name": "unless-stopped"}).start()
+        return container.start()
 
     def _set_up(self) -> None:
         self.target = Broker("target", self)
