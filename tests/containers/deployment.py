@@ -299,8 +299,10 @@ def cut(near: DockerContainer, far: DockerContainer) -> Iterator[None]:
     container.reload()
     ((_, settings),) = container.attrs["NetworkSettings"]["Networks"].items()
     _set_route(near, "890b", settings["IPAddress"])
-    yield
-    _set_route(near, "890c", settings["IPAddress"])
+    try:
+        yield
+    finally:
+        _set_route(near, "890c", settings["IPAddress"])
 
 
 def _set_route(near: DockerContainer, request: str, address: str) -> None:
