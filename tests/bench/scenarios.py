@@ -192,7 +192,6 @@ def _ours(scale: Scale) -> list[Scenario]:
         ),
         replace(
             _send,
-            count=COUNT_TRANSACTIONS,
             name="begin_dialog and first SEND",
             script="select broker.send(broker.begin_dialog('//shop', '//warehouse', 'ordering'), 'order', :body::bytea)",
             of=SEND,

@@ -229,6 +229,10 @@ class Bench:
                 connection.execute("vacuum (analyze)")
             self._templates.add(template)
         self._copy(template if depth else stock.base, "bench")
+        if stock.base in BROKER_BASES:
+            # A copy of a database comes up with its broker disabled.
+            with self.connect("bench") as connection:
+                connection.execute("select broker.alter_broker('ENABLE_BROKER')")
 
     def _prepare(self, base: str) -> None:
         self._copy("template1", base)
