@@ -31,19 +31,19 @@ MEMORY, MEMORY_BYTES = Path("/dev/shm"), 6 * 2**30
 _TEMPLATES: set[tuple[Path, str]] = set()
 MIGRATED, WITH_SHOP = "migrated", "migrated_with_shop"
 SLOW_FILES = (
-    "test_acceptance.py",
     "test_throughput.py",
     "test_spark.py",
     "test_chaos.py",
+    "test_bench.py",
     "test_two_databases.py",
     "test_model.py",
     "test_demo.py",
     "test_embedded_server.py",
     "test_activation.py",
-    "test_compose.py",
-    "test_images.py",
     "test_client.py",
 )
+# Ten containers under load leave nothing to those whose clients wait a few seconds only, so they come when nobody else is left.
+CONTAINER_FILES = ("test_acceptance.py", "test_throughput_cell.py", "test_compose.py", "test_images.py")
 # Without fsync a test can't show what a crashed disk would keep, but none here pulls the plug of a disk.
 SETTINGS = {"fsync": "off", "max_connections": "200", "shared_buffers": "64MB"}
 
@@ -94,10 +94,10 @@ def _use_memory() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the files that take longest first: a process gets whole files (--dist loadfile), and none may come last."""
-    items.sort(
-        key=lambda item: SLOW_FILES.index(item.path.name) if item.path.name in SLOW_FILES else len(SLOW_FILES)
-    )
+    """Put the files that take longest first, as a process gets whole files (--dist loadfile), and containers last."""
+    first = {name: place - len(SLOW_FILES) for place, name in enumerate(SLOW_FILES)}
+    last = {name: place for place, name in enumerate(CONTAINER_FILES, start=1)}
+    items.sort(key=lambda item: (first | last).get(item.path.name, 0))
 
 
 @pytest.fixture(scope="session")
