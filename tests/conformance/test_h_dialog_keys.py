@@ -23,24 +23,28 @@ def test_no_key_is_used_twice_after_a_restore_or_by_two_workers(
     tmp_path: Path, server_for: Callable[[str, int], EmbeddedServer]
 ) -> None:
     with two_sites(tmp_path, server_for=server_for) as (shop, warehouse), ExitStack() as stack:
-        there = Listener(warehouse.port)
-        stack.callback(there.proxy.close)
+        listener = Listener(warehouse.port, shop.port)
+        there, back = listener.proxies
+        for proxy in listener.proxies:
+            stack.callback(proxy.close)
         for site in (shop, warehouse):
             site.psql.rows("select broker.alter_endpoint('endpoint', encryption => 'DISABLED')")
         shop.psql.rows(
             "select broker.create_remote_service_binding('binding', '//warehouse', 'warehouse_user')"
         )
-        shop.psql.rows("select broker.alter_route('//warehouse', %s)", f"tcp://127.0.0.1:{there.proxy.port}")
+        for site, service, proxy in ((shop, "//warehouse", there), (warehouse, "//shop", back)):
+            address = f"tcp://{proxy.host}:{proxy.port}"
+            site.psql.rows("select broker.alter_route(%s, %s)", service, address)
         dialog = shop.psql.dialog()
         # No answer is what the target said, so all is sent again and again.
-        there.changes = forged
+        listener.changes = forged
         warehouse.start_worker()
         shop.start_worker()
         shop.psql.send(dialog, "order", b"one")
-        until(lambda: len(there.envelopes()) >= 2)
+        until(lambda: len(listener.envelopes("//warehouse")) >= 2)
         assert shop.stop_worker() == 0
         restore(shop)
-        sent = len(there.envelopes())
+        sent = len(listener.envelopes("//warehouse"))
         shop.start_worker()
         first = shop.worker
         assert first is not None
@@ -48,14 +52,14 @@ def test_no_key_is_used_twice_after_a_restore_or_by_two_workers(
         stack.callback(first.kill)
         shop.start_worker()
         shop.psql.send(dialog, "order", b"two")
-        until(lambda: len(there.envelopes()) >= sent + 4)
-        there.changes = None
+        until(lambda: len(listener.envelopes("//warehouse")) >= sent + 4)
+        listener.changes = None
         bodies: list[bytes | None] = []
         while len(bodies) < 2:
             bodies += [body for _, _, body in warehouse.psql.receive(timeout="30 s")]
         assert bodies == [b"one", b"two"]
         sealed: dict[bytes, tuple[bytes, bytes]] = {}
-        for batch in there.batches:
+        for batch in listener.batches("//warehouse"):
             (encoded,) = arrays.to_elements(batch.envelopes, arrays.BYTEA)
             assert encoded is not None
             # A message key comes from the session key, which stays the same, and the salt.

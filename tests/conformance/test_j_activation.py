@@ -458,6 +458,7 @@ def test_row_157_periodic_work_and_when_it_ran(application: Application) -> None
         transport = {
             "transport": 10,
             "database_scan": 25,
+            "probe": 3600,
             "presence": 5,
             "dispatcher": 5,
             "transmitter": 10,
