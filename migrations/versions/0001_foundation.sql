@@ -168,6 +168,11 @@ create table broker_private.queues (
   modify_date timestamp with time zone not null
 );
 
+-- The queues that are off or retain, kept by a trigger of queues.
+create table broker_private.unusual_queues (
+  queue_id integer primary key
+);
+
 -- What is remembered of a queue that has, or had, an activation procedure. Written by a look of a worker only where something changed.
 create table broker_private.queue_monitors (
   queue_id integer primary key references broker_private.queues on delete cascade,
@@ -454,6 +459,11 @@ create table broker_private.endpoints (
   expires_at timestamp with time zone not null,
   is_encrypted boolean not null,
   owner name not null,
+  -- Repeated here, so that RECEIVE learns from one row what it returns of a conversation: names of services and contracts never change, and the group's
+  -- identifier changes only with group_no.
+  service_name text collate "C" not null,
+  contract_name text collate "C" not null,
+  conversation_group_id uuid not null,
   unique (conversation_id, is_initiator)
 ) with (fillfactor = 70);
 create index endpoints_group on broker_private.endpoints (group_no);

@@ -95,7 +95,8 @@ begin
     return true;
   end if;
   update broker_private.groups g set has_moved = true where g.group_no in (e.group_no, target.group_no) and not g.has_moved;
-  update broker_private.endpoints x set group_no = target.group_no where x.endpoint_no = e.endpoint_no;
+  update broker_private.endpoints x set group_no = target.group_no, conversation_group_id = target.conversation_group_id
+  where x.endpoint_no = e.endpoint_no;
   delete from broker_private.moved_conversations v where v.endpoint_no = e.endpoint_no and v.old_group_no = target.group_no;
   update broker_private.moved_conversations v set group_no = target.group_no where v.endpoint_no = e.endpoint_no;
   insert into broker_private.moved_conversations (endpoint_no, old_group_no, group_no, moved_at, moved_by)

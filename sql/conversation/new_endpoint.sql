@@ -13,12 +13,16 @@ declare
 begin
   insert into broker_private.endpoints (
     conversation_handle, conversation_id, is_initiator, group_no, service_id, queue_id, contract_id, far_service,
-    far_broker_instance, destination_no, path, far_endpoint_no, priority, expires_at, is_encrypted, owner
+    far_broker_instance, destination_no, path, far_endpoint_no, priority, expires_at, is_encrypted, owner,
+    service_name, contract_name, conversation_group_id
   )
   values (
     handle, conversation, initiator, group_number, service, queue, contract, far_service_name,
     far_instance, broker_private.destination_of(far_service_name, far_instance), initial_path, far_endpoint,
-    broker_private.priority_of(contract, service, far_service_name), expiry, encryption, owner_name
+    broker_private.priority_of(contract, service, far_service_name), expiry, encryption, owner_name,
+    (select coalesce(s.name, s.dropped_name) from broker_private.services s where s.service_id = service),
+    (select coalesce(c.name, c.dropped_name) from broker_private.contracts c where c.contract_id = contract),
+    (select g.conversation_group_id from broker_private.groups g where g.group_no = group_number)
   )
   returning endpoint_no into number;
   insert into broker_private.sequence_counters (endpoint_no, kind, epoch, next_number)

@@ -18,9 +18,10 @@
 -- What lies on an endpoint that has ended is removed: its sender saw it open, and committed after the end.
 -- A transaction that received leaves a mark, so that its rollback can be counted (see note_receive, and note_conversations for a queue that
 -- quarantines; what quarantined conversations are, set_aside says).
--- One message has statements of its own (receive_one): starting the large one costs more than the message.
+-- One message has statements of its own, each on one table and with few operators: setting up a join, or an operator, costs more than
+-- reading a row. More messages are receive_many's.
 -- Locks: the group's row.
--- Plan: pick_group's; then messages_group for one group; then each name by its key.
+-- Plan: pick_group's; then messages_group, one row; then endpoint, message type and counter by key.
 -- Errors: 208 queue, 9617 queue disabled, 8426 handle, 8436 group, 153 arguments, 229.
 create or replace function broker.receive(
   queue text,
@@ -41,20 +42,19 @@ declare
   pause double precision := 0.002;
 begin
   received := broker_private.receive(current_user, queue, wanted, conversation_handle, conversation_group_id, timeout);
-  if received = '{}' and wanted is distinct from 0 and timeout is distinct from interval '0' then
+  if cardinality(received) = 1 and (received[1]).status = 0 then
+    return next received[1];
+    return;
+  end if;
+  if received is null and wanted is distinct from 0 and timeout is distinct from interval '0' then
     deadline := broker_private.clock() + timeout;
-    while received = '{}' and (deadline is null or broker_private.clock() < deadline) loop
+    while received is null and (deadline is null or broker_private.clock() < deadline) loop
       perform pg_sleep(pause);
       pause := least(pause * 1.5, 0.02);
       received := broker_private.receive(current_user, queue, wanted, conversation_handle, conversation_group_id, interval '0');
     end loop;
   end if;
-  while received <> '{}' loop
-    -- Starting a query costs more than a message.
-    if cardinality(received) = 1 and (received[1]).status = 0 then
-      return next received[1];
-      exit;
-    end if;
+  while received is not null loop
     return query
     select
       0::smallint, r.priority, r.queuing_order, r.conversation_group_id, r.conversation_handle, r.message_sequence_number,
@@ -80,22 +80,39 @@ set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set enable_bitmapscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
 as $$
 declare
   queue integer;
   retains boolean;
+  holds_quarantine boolean;
   receive_marks regclass;
+  first_mark regclass;
+  is_named boolean := false;
   group_number bigint;
   has_moved boolean;
   endpoint bigint;
-  locations tid[];
-  is_cut boolean;
-  total_size bigint;
   received broker.message[];
-  holds_quarantine boolean;
-  marks regclass[];
+  id bigint;
+  of_endpoint bigint;
+  number bigint;
+  enqueued_at timestamp with time zone;
+  type_id integer;
+  level_below_ten smallint;
+  message_urgency smallint;
+  content bytea;
+  shared_no bigint;
+  of_handle uuid;
+  conversation uuid;
+  is_to_initiator boolean;
+  of_group uuid;
+  service_name text;
+  service integer;
+  contract_name text;
+  contract integer;
+  type_name text;
+  type_validation text;
+  location tid;
+  identity uuid;
   mark bigint;
 begin
   -- Called by whom the session runs as, there is nothing to ask (see broker_private.assert_entry).
@@ -105,8 +122,8 @@ begin
 
   select
     q.queue_id, q.is_retention_enabled, q.holds_quarantine, q.receive_marks,
-    case when q.is_poison_message_handling_enabled and q.poison_action = 'DISABLE_QUEUE' then q.marks end
-  into queue, retains, holds_quarantine, receive_marks, marks
+    case when q.is_poison_message_handling_enabled and q.poison_action = 'DISABLE_QUEUE' then q.marks[1] end
+  into queue, retains, holds_quarantine, receive_marks, first_mark
   from broker_private.queues q
   where q.name = queue_name and q.is_receive_enabled
     and (
@@ -114,15 +131,16 @@ begin
       or pg_has_role(caller, 'pg_database_owner', 'USAGE')
       or broker_private.is_permitted(caller, 'RECEIVE', 'Q', q.queue_id, q.owner)
     );
-  if queue is null or wanted <= 0 or timeout is distinct from interval '0' or handle is not null and group_id is not null then
+  if queue is null or wanted <= 0 or handle is not null or group_id is not null or timeout is distinct from interval '0' then
     perform broker_private.check_receive(caller, queue_name, wanted, handle, group_id, timeout);
-  end if;
-  if wanted = 0 then
-    return '{}';
+    if wanted = 0 then
+      return null;
+    end if;
+    is_named := handle is not null or group_id is not null;
   end if;
 
   loop
-    if handle is null and group_id is null then
+    if not is_named then
       -- As broker_private.pick_group does; here it saves the call.
       select c.group_no, g.has_moved into group_number, has_moved
       from (
@@ -131,162 +149,122 @@ begin
         order by m.precedence, m.id
         limit 16
       ) c
-      join broker_private.groups g on g.group_no = c.group_no
-      limit 1
-      for update of g skip locked;
-      if group_number is null or has_moved then
-        group_number := broker_private.walk_to_group(queue, '{}', group_number is not null);
-        exit when group_number is null;
-        select g.has_moved into has_moved from broker_private.groups g where g.group_no = group_number;
-      end if;
+      cross join lateral (
+        select x.has_moved from broker_private.groups x where x.group_no = c.group_no for update skip locked
+      ) g
+      limit 1;
     else
       select l.group_no, l.endpoint_no, l.has_moved into group_number, endpoint, has_moved
       from broker_private.lock_named_group(queue, handle, group_id) l;
     end if;
-
-    if holds_quarantine then
-      wanted := broker_private.set_aside(queue, group_number, wanted);
-      exit when wanted = 0;
-    end if;
-    if wanted = 1 and not has_moved then
-      received := broker_private.receive_one(group_number, endpoint);
-      exit when received is not null or handle is not null or group_id is not null;
-      continue;
-    end if;
-    loop
-      select array_agg(m.location), count(*) = 1000 and wanted is distinct from 1000, sum(m.size)
-      into locations, is_cut, total_size
-      from (
-        select m.ctid as location, coalesce(octet_length(m.body), m.shared_size, 0) as size
-        from broker_private.messages m
-        where m.group_no = group_number and (endpoint is null or m.endpoint_no = endpoint)
-          and (not has_moved or exists (
-            select from broker_private.endpoints e where e.endpoint_no = m.endpoint_no and e.group_no = m.group_no
-          ))
-        order by m.precedence, m.endpoint_no, m.urgency, m.id
-        limit least(wanted, 1000)
-      ) m;
-      if total_size > 64 * 1024 * 1024 then
-        select array_agg(c.location order by c.place), count(*) < max(c.candidates) or max(c.candidates) = 1000 and wanted is distinct from 1000
-        into locations, is_cut
-        from (
-          select
-            m.location,
-            row_number() over listed as place,
-            count(*) over () as candidates,
-            sum(m.size) over listed as total
-          from (
-            select m.ctid as location, coalesce(octet_length(m.body), m.shared_size, 0) as size, m.precedence, m.endpoint_no, m.urgency, m.id
-            from broker_private.messages m
-            where m.group_no = group_number and (endpoint is null or m.endpoint_no = endpoint)
-              and (not has_moved or exists (
-                select from broker_private.endpoints e where e.endpoint_no = m.endpoint_no and e.group_no = m.group_no
-              ))
-            order by m.precedence, m.endpoint_no, m.urgency, m.id
-            limit least(wanted, 1000)
-          ) m
-          window listed as (order by m.precedence, m.endpoint_no, m.urgency, m.id)
-        ) c
-        where c.place = 1 or c.total <= 64 * 1024 * 1024;
+    if group_number is null or has_moved or holds_quarantine or wanted is distinct from 1 then
+      if not is_named and (group_number is null or has_moved) then
+        group_number := broker_private.walk_to_group(queue, '{}', group_number is not null);
+        exit when group_number is null;
+        select g.has_moved into has_moved from broker_private.groups g where g.group_no = group_number;
       end if;
-      -- What it gathers came before what was found here, or together with it.
-      exit when not has_moved or broker_private.gather_moved(group_number) = 0;
       if holds_quarantine then
         wanted := broker_private.set_aside(queue, group_number, wanted);
+        exit when wanted = 0;
       end if;
-    end loop;
-    exit when locations is null and (handle is not null or group_id is not null);
+      if wanted is distinct from 1 or has_moved then
+        received := broker_private.receive_many(queue, group_number, endpoint, wanted, has_moved, holds_quarantine);
+        exit when received is not null or is_named;
+        continue;
+      end if;
+    end if;
 
-    with taken as materialized (
+    if endpoint is null then
       delete from broker_private.messages m
-      where m.ctid = any (locations)
+      where m.ctid = (
+        select c.ctid from broker_private.messages c
+        where c.group_no = group_number
+        order by c.precedence, c.endpoint_no, c.urgency, c.id
+        limit 1
+      )
       returning
-        m.id, m.group_no, m.endpoint_no, m.sequence_number, m.enqueue_time, m.message_type_id, m.precedence, m.urgency, m.body,
-        m.shared_body_no
-    ),
-    numbered as (
-      update broker_private.sequence_counters s
-      set next_number = s.next_number + k.taken, epoch = (s.next_number + k.taken) >> 7
-      from (
-        select
-          t.endpoint_no,
-          count(*) as taken,
-          (
-            select n.ctid from broker_private.sequence_counters n
-            where n.endpoint_no = t.endpoint_no and n.kind = 'R'
-            order by n.epoch desc
-            limit 1
-          ) as location
-        from taken t
-        where t.sequence_number is null and t.urgency = 2
-        group by t.endpoint_no
-      ) k
-      where s.ctid = k.location
-      returning s.endpoint_no, s.next_number - k.taken as first_number
-    ),
-    complete as (
-      select
-        t.id, t.endpoint_no, t.enqueue_time, t.message_type_id, t.precedence, t.urgency, t.body, t.shared_body_no,
-        coalesce(
-          t.sequence_number,
-          case when t.urgency = 2
-            then n.first_number + row_number() over (partition by t.endpoint_no, t.urgency order by t.id) - 1
-            else broker_private.number_of_error(t.endpoint_no)
-          end
-        ) as sequence_number
-      from taken t
-      left join numbered n on n.endpoint_no = t.endpoint_no
-    )
-    select array_agg(
-      row(
-        is_cut::integer, 10 - c.precedence, c.id, g.conversation_group_id, e.conversation_handle, c.sequence_number, s.name, s.service_id,
-        k.name, k.contract_id, y.name, y.message_type_id, y.validation,
-        case when c.shared_body_no is null then c.body else broker_private.shared_body(c.shared_body_no) end,
-        broker_private.message_id(e.conversation_id, not e.is_initiator, c.urgency, case c.urgency when 2 then c.sequence_number else c.id end),
-        c.enqueue_time
-      )::broker.message
-      order by c.precedence, c.endpoint_no, c.urgency, c.id
-    ) into received
-    from complete c
-    -- Each side of LIMIT 1 is one probe of an index, whatever the planner believes of the tables' sizes.
-    cross join lateral (
-      select x.conversation_handle, x.conversation_id, x.is_initiator, x.group_no, x.service_id, x.contract_id
-      from broker_private.endpoints x
-      where x.endpoint_no = c.endpoint_no and x.local_end is null
-      limit 1
-    ) e
-    cross join lateral (select x.conversation_group_id from broker_private.groups x where x.group_no = e.group_no limit 1) g
-    cross join lateral (select x.service_id, coalesce(x.name, x.dropped_name) as name from broker_private.services x where x.service_id = e.service_id limit 1) s
-    cross join lateral (select x.contract_id, coalesce(x.name, x.dropped_name) as name from broker_private.contracts x where x.contract_id = e.contract_id limit 1) k
-    cross join lateral (
-      select x.message_type_id, x.name, x.validation
-      from broker_private.message_types x
-      where x.message_type_id = c.message_type_id
-      limit 1
-    ) y;
-    exit when received is not null;
+        m.id, m.endpoint_no, m.sequence_number, m.enqueue_time, m.message_type_id, m.precedence, m.urgency, m.body, m.shared_body_no
+      into id, of_endpoint, number, enqueued_at, type_id, level_below_ten, message_urgency, content, shared_no;
+    else
+      delete from broker_private.messages m
+      where m.ctid = (
+        select c.ctid from broker_private.messages c
+        where c.group_no = group_number and c.endpoint_no = endpoint
+        order by c.precedence, c.endpoint_no, c.urgency, c.id
+        limit 1
+      )
+      returning
+        m.id, m.endpoint_no, m.sequence_number, m.enqueue_time, m.message_type_id, m.precedence, m.urgency, m.body, m.shared_body_no
+      into id, of_endpoint, number, enqueued_at, type_id, level_below_ten, message_urgency, content, shared_no;
+    end if;
+    select
+      e.conversation_handle, e.conversation_id, e.is_initiator, e.conversation_group_id, e.service_name, e.service_id, e.contract_name,
+      e.contract_id
+    into of_handle, conversation, is_to_initiator, of_group, service_name, service, contract_name, contract
+    from broker_private.endpoints e
+    where e.endpoint_no = of_endpoint and e.local_end is null;
+    if of_handle is null then
+      -- It lay on an endpoint that has ended, and is removed now; or there was none.
+      exit when is_named and id is null;
+      continue;
+    end if;
+    select y.name, y.validation into type_name, type_validation
+    from broker_private.message_types y
+    where y.message_type_id = type_id;
+    if message_urgency = 2 then
+      if number is null then
+        select n.ctid, n.next_number into location, number
+        from broker_private.sequence_counters n
+        where n.endpoint_no = of_endpoint and n.kind = 'R'
+        order by n.epoch desc
+        limit 1;
+        update broker_private.sequence_counters n
+        set next_number = number + 1, epoch = (number + 1) >> 7
+        where n.ctid = location;
+      end if;
+      -- As broker_private.message_id does.
+      identity := (
+        left(conversation::text, 18) || to_hex(number + case when is_to_initiator then 2::bigint << 60 else 6::bigint << 60 end)
+      )::uuid;
+    else
+      number := coalesce(number, broker_private.number_of_error(of_endpoint));
+      identity := broker_private.message_id(conversation, not is_to_initiator, message_urgency, id);
+    end if;
+    if shared_no is not null then
+      content := broker_private.shared_body(shared_no);
+    end if;
+    received := array[row(
+      0::smallint, 10::smallint - level_below_ten, id, of_group, of_handle, number, service_name, service, contract_name, contract,
+      type_name, type_id, type_validation, content, identity, enqueued_at
+    )::broker.message];
+    exit;
   end loop;
-  if retains and received is not null then
-    perform broker_private.retain_received(received);
-  end if;
-  if received is not null and holds_quarantine then
-    perform broker_private.note_conversations(queue, received);
-  end if;
-  if received is not null and marks is not null then
+
+  if first_mark is not null and received is not null then
     -- As broker_private.note_receive does, for the plain case: the last transaction that received from the queue has committed.
-    mark := pg_sequence_last_value(marks[1]);
-    if mark & 15 = 0 and mark >> 4 < txid_current() and txid_status(mark >> 4) = 'committed' then
-      mark := setval(marks[1], txid_current() << 4);
-    elsif mark >> 4 is distinct from txid_current() then
-      perform broker_private.note_receive(queue_name, marks);
+    mark := pg_sequence_last_value(first_mark);
+    if (case
+      when mark & 15 = 0 and mark >> 4 < txid_current() and txid_status(mark >> 4) = 'committed'
+        then setval(first_mark, txid_current() << 4) is null
+      else mark >> 4 is distinct from txid_current()
+    end) then
+      perform broker_private.note_receive(q.name, q.marks) from broker_private.queues q where q.queue_id = queue;
     end if;
   end if;
-  if receive_marks is not null then
-    mark := case
-      when received is null and handle is null and group_id is null then broker_private.mark_empty_receive(receive_marks)
-      else nextval(receive_marks)
-    end;
+  if retains or holds_quarantine or receive_marks is not null then
+    if retains and received is not null then
+      perform broker_private.retain_received(received);
+    end if;
+    if holds_quarantine and received is not null then
+      perform broker_private.note_conversations(queue, received);
+    end if;
+    if receive_marks is not null then
+      mark := case
+        when received is null and not is_named then broker_private.mark_empty_receive(receive_marks)
+        else nextval(receive_marks)
+      end;
+    end if;
   end if;
-  return coalesce(received, '{}');
+  return received;
 end
 $$;

@@ -38,7 +38,7 @@ begin
     wanted := top;
     loop
       received := broker_private.receive(current_user, queue, wanted, null, next_group, interval '0');
-      exit when received = '{}';
+      exit when received is null;
       return query
       select
         0::smallint, r.priority, r.queuing_order, r.conversation_group_id, r.conversation_handle, r.message_sequence_number,
