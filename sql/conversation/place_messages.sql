@@ -20,6 +20,11 @@ declare
 begin
   if e.path in ('U', 'B', 'I') then
     e := broker_private.find_path(e);
+    -- The broker refused the dialog just now: its Error is what there is to receive. SEND does not look for one on a straight dialog.
+    if e.path = 'L' and exists (select from broker_private.far_events v where v.endpoint_no = e.endpoint_no and v.event = 'X') then
+      update broker_private.endpoints x set path = 'I' where x.endpoint_no = e.endpoint_no;
+      return;
+    end if;
   end if;
   if e.path in ('L', 'I') then
     select x.* into f from broker_private.endpoints x where x.endpoint_no = e.far_endpoint_no;

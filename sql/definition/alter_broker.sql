@@ -57,6 +57,8 @@ begin
         select x.endpoint_no from broker_private.endpoints x where x.local_end is null order by x.endpoint_no
       loop
         select x.* into e from broker_private.endpoints x where x.endpoint_no = endpoint;
+        -- SEND does not look for an Error on a straight dialog.
+        update broker_private.endpoints x set path = case x.path when 'L' then 'I' else x.path end where x.endpoint_no = endpoint;
         perform broker_private.put_broker_error(endpoint, 9719, broker_private.fault_text(row(9719, null)::broker_private.fault));
         perform broker_private.tell_far_side(e, -9720, broker_private.fault_text(row(9720, null)::broker_private.fault));
       end loop;

@@ -32,6 +32,7 @@ def test_rows_158_159_160_161_the_broker_is_turned_off_and_on_renewed_and_reset(
     for handle, queue in ((dialog, "shop"), (target, "warehouse")):
         ((kind, _, body),) = psql.receive(queue, conversation_handle=handle)
         assert (kind, b"<Code>-9719</Code>" in (body or b""), psql.state(handle)) == (ERROR, True, "ER")
+        assert psql.refused("select broker.send(%s)", handle) == "S8429"
     assert psql.value(guid) == before
     psql.rows("select broker.alter_broker('NEW_BROKER')")
     assert psql.value(guid) != before

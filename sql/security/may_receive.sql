@@ -1,0 +1,13 @@
+-- broker_private.may_receive(role, queue): whether the role may send and receive on the queue's conversations; as require_receive, for SEND.
+create or replace function broker_private.may_receive(role_name name, queue integer)
+returns boolean
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  owner_name name;
+begin
+  select q.owner into owner_name from broker_private.queues q where q.queue_id = queue;
+  return owner_name = role_name or broker_private.is_permitted(role_name, 'RECEIVE', 'Q', queue, owner_name);
+end
+$$;
