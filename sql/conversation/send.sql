@@ -75,6 +75,7 @@ as $$
 declare
   location tid;
   version xid;
+  endpoint bigint;
   conversation_group bigint;
   path_taken "char";
   contract integer;
@@ -97,8 +98,8 @@ begin
     end if;
   end if;
 
-  select e.ctid, e.xmin, e.group_no, e.path, e.contract_id, e.is_initiator, e.queue_id
-  into location, version, conversation_group, path_taken, contract, from_initiator, from_queue
+  select e.ctid, e.xmin, e.endpoint_no, e.group_no, e.path, e.contract_id, e.is_initiator, e.queue_id
+  into location, version, endpoint, conversation_group, path_taken, contract, from_initiator, from_queue
   from broker_private.endpoints e
   where e.conversation_handle = handle and e.local_end is null and e.expires_at > broker_private.clock()
     and octet_length(content) <= broker_private.largest_body();
@@ -128,8 +129,8 @@ begin
     select e.endpoint_no, e.destination_no, type_id, 10 - e.priority, 'M', nullif(content, '')
     from broker_private.endpoints e
     where e.ctid = case when type_id is not null then location end and e.xmin = version
-      and not exists (select from broker_private.far_events v where v.endpoint_no = e.endpoint_no and v.event in ('E', 'X'))
-      and not exists (select from broker_private.unusual_queues u where u.queue_id = e.queue_id)
+      and not exists (select from broker_private.far_events v where v.endpoint_no = endpoint and v.event in ('E', 'X'))
+      and not exists (select from broker_private.unusual_queues u where u.queue_id = from_queue)
       and (pg_has_role(caller, 'pg_database_owner', 'USAGE') or broker_private.may_receive(caller, from_queue))
     returning 0, pg_try_advisory_xact_lock_shared(1886937714, 0) into sleepers_queue, is_quiet;
   end if;
