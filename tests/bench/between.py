@@ -19,6 +19,7 @@ import psycopg
 
 from pybroker.embedded import EmbeddedServer
 from pybroker.throughput.bed import embedded
+from tests.bench.loads import Compared
 from tests.bench.stage import (
     BATCH,
     COUNT_MESSAGES,
@@ -129,7 +130,7 @@ class Roads:
 
 
 @dataclass(frozen=True)
-class Hop:
+class Hop(Compared):
     """From one server's transmission queue into the other's queue, and acknowledged."""
 
     part: str
@@ -140,14 +141,6 @@ class Hop:
     body_bytes: int = BODY_BYTES
     encryption: str = "REQUIRED"
     clients: int = 1
-
-    @property
-    def key(self) -> tuple[str, int]:
-        return self.name, self.clients
-
-    @property
-    def base(self) -> tuple[str, int]:
-        return self.of
 
     def measure(self, bench: Bench) -> Sample:
         bench.dismiss()
@@ -232,7 +225,7 @@ class Branches:
 
 
 @dataclass(frozen=True)
-class ManyDatabases:
+class ManyDatabases(Compared):
     """A backlog in many databases of one worker, all for one target: the whitepaper's customer."""
 
     part: str
@@ -241,14 +234,6 @@ class ManyDatabases:
     of: tuple[str, int] | None = None
     per_second: int = 15_000
     clients: int = 1
-
-    @property
-    def key(self) -> tuple[str, int]:
-        return self.name, self.clients
-
-    @property
-    def base(self) -> tuple[str, int] | None:
-        return self.of
 
     def measure(self, bench: Bench) -> Sample:
         bench.dismiss()
@@ -322,7 +307,7 @@ def _path() -> Iterator[Path]:
 
 
 @dataclass(frozen=True)
-class WhitepaperPath:
+class WhitepaperPath(Compared):
     """Clients that send at three initiators, activated readers that process at the target; the rate until all is processed."""
 
     part: str
@@ -331,14 +316,6 @@ class WhitepaperPath:
     messages: int = 1
     is_sealed: bool = False
     clients: int = 50
-
-    @property
-    def key(self) -> tuple[str, int]:
-        return self.name, self.clients
-
-    @property
-    def base(self) -> tuple[str, int] | None:
-        return self.of
 
     def measure(self, bench: Bench) -> Sample:
         path = bench.guest("path", _path)

@@ -7,8 +7,9 @@ import re
 import struct
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from tests.bench.stage import BATCH, DIALOGS, Sample, Stock, body, figure
 
@@ -31,27 +32,50 @@ where c.relnamespace = 'broker_private'::regnamespace
 """
 
 
-class Scenario(Protocol):
-    """One line of the result."""
+class Scenario(ABC):
+    """One line of the result.
+
+    Attributes:
+        part: where it stands in the report.
+        name: what it is called there.
+        clients: how many there are at a time.
+    """
+
+    part: str
+    name: str
+    clients: int
 
     @property
     def key(self) -> tuple[str, int]:
         """Name and clients."""
+        return self.name, self.clients
 
     @property
     def base(self) -> tuple[str, int] | None:
         """The line that this one is a ratio of, or None for a line that is PostgreSQL's own."""
+        return None
 
-    @property
-    def part(self) -> str:
-        """Where it stands in the report."""
-
+    @abstractmethod
     def measure(self, bench: Bench) -> Sample:
         """Return what one measurement found."""
 
 
+class Compared(Scenario):
+    """A line that is a ratio of another one's.
+
+    Attributes:
+        of: the key of that one; None if it is what others are ratios of.
+    """
+
+    of: tuple[str, int] | None
+
+    @property
+    def base(self) -> tuple[str, int] | None:
+        return self.of
+
+
 @dataclass(frozen=True)
-class Load:
+class Load(Scenario):
     """What pgbench's clients do again and again, each time in a transaction of its own unless the script says more."""
 
     part: str
@@ -64,10 +88,6 @@ class Load:
     body_bytes: int = BODY_BYTES
     # Sessions that hold a group each, the oldest in the queue, while the clients run.
     held_groups: int = 0
-
-    @property
-    def key(self) -> tuple[str, int]:
-        return self.name, self.clients
 
     @property
     def base(self) -> tuple[str, int] | None:
@@ -83,7 +103,7 @@ class Load:
 
 
 @dataclass(frozen=True)
-class OldSnapshot:
+class OldSnapshot(Scenario):
     """Clients that send and receive while another session holds the snapshot that it took when they began.
 
     The rate is that of the last fifth of the time, and its ratio is to the first fifth's.
@@ -96,14 +116,6 @@ class OldSnapshot:
     clients: int
     seconds: int
     body_bytes: int = BODY_BYTES
-
-    @property
-    def key(self) -> tuple[str, int]:
-        return self.name, self.clients
-
-    @property
-    def base(self) -> None:
-        return None
 
     def measure(self, bench: Bench) -> Sample:
         bench.begin(self.stock, self.body_bytes)
@@ -119,7 +131,7 @@ class OldSnapshot:
 
 
 @dataclass(frozen=True)
-class Growth:
+class Growth(Scenario):
     """So many messages sent and received again by clients; the ratio is the second half's rate to the first's.
 
     The notes say how large the broker's tables and indexes were after each half.
@@ -132,14 +144,6 @@ class Growth:
     clients: int
     messages: int
     body_bytes: int = BODY_BYTES
-
-    @property
-    def key(self) -> tuple[str, int]:
-        return self.name, self.clients
-
-    @property
-    def base(self) -> None:
-        return None
 
     def measure(self, bench: Bench) -> Sample:
         bench.begin(self.stock, self.body_bytes)
@@ -159,7 +163,7 @@ class Growth:
 
 
 @dataclass(frozen=True)
-class Copy:
+class Copy(Scenario):
     """Rows by COPY, so many a transaction, by one client."""
 
     part: str
@@ -167,14 +171,6 @@ class Copy:
     rows: int
     body_bytes: int = BODY_BYTES
     clients: int = 1
-
-    @property
-    def key(self) -> tuple[str, int]:
-        return self.name, self.clients
-
-    @property
-    def base(self) -> None:
-        return None
 
     def measure(self, bench: Bench) -> Sample:
         bench.begin(NOTHING, self.body_bytes)
@@ -192,20 +188,12 @@ class Copy:
 
 
 @dataclass(frozen=True)
-class Sync:
+class Sync(Scenario):
     """A page written and fdatasync'ed beside the server's data, again and again: what a commit can't do without."""
 
     part: str
     name: str
     clients: int = 1
-
-    @property
-    def key(self) -> tuple[str, int]:
-        return self.name, self.clients
-
-    @property
-    def base(self) -> None:
-        return None
 
     def measure(self, bench: Bench) -> Sample:
         bench.dismiss()

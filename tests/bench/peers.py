@@ -16,7 +16,7 @@ from uuid import uuid4
 
 import psycopg
 
-from tests.bench.loads import BODY_BYTES, COUNT_TRANSACTIONS, Load, OldSnapshot
+from tests.bench.loads import BODY_BYTES, COUNT_TRANSACTIONS, Compared, Load, OldSnapshot
 from tests.bench.scenarios import DELETE_BATCH, DELETE_ONE, INSERT, INSERT_BATCH
 from tests.bench.stage import BATCH, BenchmarkError, Sample, Stock
 
@@ -232,7 +232,7 @@ def _pgqueuer() -> Peer:
 
 
 @dataclass(frozen=True)
-class PgqueuerReader:
+class PgqueuerReader(Compared):
     """Jobs through PGQueuer's own client: ten are taken, its default, and then logged as done, as its queue manager does."""
 
     part: str
@@ -240,14 +240,6 @@ class PgqueuerReader:
     of: tuple[str, int]
     per_second: int = 3_000
     clients: int = 1
-
-    @property
-    def key(self) -> tuple[str, int]:
-        return self.name, self.clients
-
-    @property
-    def base(self) -> tuple[str, int]:
-        return self.of
 
     def measure(self, bench: Bench) -> Sample:
         bench.begin(Stock("pgqueuer nothing", base=PGQUEUER), BODY_BYTES)
