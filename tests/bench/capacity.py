@@ -228,10 +228,9 @@ def _arguments() -> argparse.Namespace:
 
 
 def _positive(given: str) -> int:
-    number = int(given)
-    if number < 1:
-        raise ValueError
-    return number
+    if not given.isdecimal() or int(given) < 1:
+        raise argparse.ArgumentTypeError(f"{given} is no whole number above 0")
+    return int(given)
 
 
 def main() -> int:
