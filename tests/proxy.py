@@ -93,6 +93,7 @@ class _Line:
         self._near = near
         self._far = far
         self._asked = 0
+        self._loses_answers = False
         self._has_frames = proxy.rewrites is not None
         self._partial = {True: b"", False: b""}
 
@@ -111,16 +112,17 @@ class _Line:
     def _ask(self) -> None:
         with contextlib.suppress(OSError):
             while data := self._near.recv(_BYTES):
-                self._asked += len(data)
                 self._proxy.carried += len(data)
                 limit = self._proxy.cuts_once_after
-                if limit is not None and self._asked > limit:
+                if limit is not None and self._asked + len(data) > limit:
                     self._proxy.cuts_once_after = None
                     self._proxy.cuts += 1
                     break
                 self._hold_back()
                 self._far.sendall(self._rewritten(data, True))
-        self.close()
+                self._asked += len(data)
+        if not self._loses_answers:
+            self.close()
 
     def _answer(self) -> None:
         with contextlib.suppress(OSError):
@@ -128,10 +130,20 @@ class _Line:
                 limit = self._proxy.cuts_answers_after
                 if limit is not None and self._asked > limit:
                     self._proxy.cuts += 1
+                    self._lose_answers()
                     break
                 self._hold_back()
                 self._near.sendall(self._rewritten(data, False))
         self.close()
+
+    def _lose_answers(self) -> None:
+        """End the connection for who asked; the other side reads all that was sent there first."""
+        self._loses_answers = True
+        self._near.shutdown(socket.SHUT_RDWR)
+        self._far.shutdown(socket.SHUT_WR)
+        # Closed with bytes unread it would be reset, and what the other side has not read yet be lost.
+        while self._far.recv(_BYTES):
+            pass
 
     def _rewritten(self, data: bytes, goes_there: bool) -> bytes:
         if not self._has_frames:

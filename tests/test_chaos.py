@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.chaos.faults import FAULTS
+from tests.chaos.restores import play_restores
 from tests.chaos.rounds import play
 from tests.chaos.soak import soak
 
@@ -21,6 +22,14 @@ def test_under_faults_at_random_nothing_is_lost_doubled_changed_or_out_of_order(
     assert (report.there.received, report.back.received) == (3000, 3000)
     # The seed is one that has them all.
     assert report.faults.keys() == FAULTS.keys()
+
+
+@pytest.mark.timeout(600)
+def test_a_restore_in_the_midst_of_it_leaves_no_dialog_that_hangs_or_delivers_twice(tmp_path: Path) -> None:
+    # A copy of a data directory that is being written is as good with fsync as without, while the machine stays up.
+    report = play_restores(tmp_path, restores=1, dialogs=12, seed=20260203, settings={"fsync": "off"})
+    assert report.is_right, report
+    assert report.hurt
 
 
 def test_workers_do_not_grow_while_messages_pass(tmp_path: Path) -> None:

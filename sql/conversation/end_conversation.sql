@@ -73,8 +73,7 @@ begin
       'This side has ended the conversation already; its row goes by itself.'
     );
   elsif state in ('SO', 'DI', 'ER') then
-    delete from broker_private.transmission_messages t where t.endpoint_no = e.endpoint_no;
-    update broker_private.endpoints x set local_end = 'E', closed_at = broker_private.closing_time(e) where x.endpoint_no = e.endpoint_no;
+    perform broker_private.close_side(e);
   else
     perform broker_private.send_end(e, error_code, error_description);
   end if;

@@ -59,8 +59,9 @@ begin
         select x.* into e from broker_private.endpoints x where x.endpoint_no = endpoint;
         -- SEND does not look for an Error on a straight dialog.
         update broker_private.endpoints x set path = case x.path when 'L' then 'I' else x.path end where x.endpoint_no = endpoint;
-        perform broker_private.put_broker_error(endpoint, 9719, broker_private.fault_text(row(9719, null)::broker_private.fault));
-        perform broker_private.tell_far_side(e, -9720, broker_private.fault_text(row(9720, null)::broker_private.fault));
+        if broker_private.put_broker_error(endpoint, 9719, broker_private.fault_text(row(9719, null)::broker_private.fault)) then
+          perform broker_private.tell_far_side(e, -9720, broker_private.fault_text(row(9720, null)::broker_private.fault));
+        end if;
       end loop;
       perform broker_private.enable_broker();
       perform broker_private.deliver_dialog(w.endpoint_no) from broker_private.local_dialogs_waiting() w;

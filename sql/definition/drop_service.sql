@@ -44,8 +44,7 @@ begin
     if (select s.state from broker_private.endpoint_states s where s.endpoint_no = e.endpoint_no) = 'CO' then
       perform broker_private.send_end(e, -8470, 'The remote service has been dropped.');
     else
-      delete from broker_private.transmission_messages t where t.endpoint_no = e.endpoint_no;
-      update broker_private.endpoints x set local_end = 'E', closed_at = broker_private.closing_time(e) where x.endpoint_no = e.endpoint_no;
+      perform broker_private.close_side(e);
     end if;
     delete from broker_private.retained_messages r where r.endpoint_no = e.endpoint_no;
     delete from broker_private.conversation_timers t where t.endpoint_no = e.endpoint_no;

@@ -1,11 +1,20 @@
--- broker_private.fail_dialogs(endpoints, codes, descriptions): the far broker refused these dialogs for good: each gets an Error message.
+-- broker_private.fail_dialogs(endpoints, codes, descriptions): the far broker refused these dialogs for good: each gets an Error message, once, also if
+-- the far broker's own Error arrives at the same time.
+-- Locks: the counters that deliver locks, in its order.
 create or replace function broker_private.fail_dialogs(endpoint_nos bigint[], codes integer[], descriptions text[])
 returns void
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
 as $$
 begin
-  perform broker_private.put_broker_error(f.endpoint_no, f.code, f.description)
+  perform from broker_private.sequence_counters n
+  where n.endpoint_no = any (endpoint_nos) and n.kind = 'I'
+  order by n.endpoint_no, n.epoch
+  for update;
+  -- What the far broker has refused is not sent again, the Error of this side neither.
+  perform broker_private.put_broker_error(f.endpoint_no, f.code, f.description), broker_private.drop_unsent(f.endpoint_no, true)
   from unnest(endpoint_nos, codes, descriptions) as f (endpoint_no, code, description)
   order by f.endpoint_no;
   -- A side that has ended already hears nothing more: its end counts as acknowledged.

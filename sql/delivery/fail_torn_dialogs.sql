@@ -37,8 +37,9 @@ begin
   );
   foreach endpoint in array torn loop
     select x.* into e from broker_private.endpoints x where x.endpoint_no = endpoint;
-    perform broker_private.put_broker_error(endpoint, 9719, broker_private.fault_text(row(9719, null)::broker_private.fault));
-    perform broker_private.tell_far_side(e, -9720, broker_private.fault_text(row(9720, null)::broker_private.fault));
+    if broker_private.put_broker_error(endpoint, 9719, broker_private.fault_text(row(9719, null)::broker_private.fault)) then
+      perform broker_private.tell_far_side(e, -9720, broker_private.fault_text(row(9720, null)::broker_private.fault));
+    end if;
   end loop;
   return torn;
 end

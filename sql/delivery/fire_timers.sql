@@ -43,7 +43,10 @@ begin
     select e.endpoint_no
     from broker_private.endpoints e
     where e.closed_at is null and e.expires_at <= broker_private.clock()
-      and not exists (select from broker_private.far_events f where f.endpoint_no = e.endpoint_no and f.event = 'X')
+      and not exists (
+        select from broker_private.far_events f
+        where f.endpoint_no = e.endpoint_no and f.event = case when e.local_end is null then 'X' else 'A' end::"char"
+      )
     order by e.expires_at
     limit 1000
   loop
@@ -54,6 +57,9 @@ begin
     insert into broker_private.far_events (endpoint_no, event)
     select e.endpoint_no, 'A' from broker_private.endpoints e where e.endpoint_no = expired and e.local_end is not null
     on conflict do nothing;
+    if found then
+      perform broker_private.drop_unsent(expired, true);
+    end if;
     expirations := expirations + 1;
   end loop;
   return fired + expirations;

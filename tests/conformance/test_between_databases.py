@@ -6,6 +6,7 @@ Each test has services of its own, so that none sees another's messages.
 from __future__ import annotations
 
 import itertools
+import time
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
@@ -81,6 +82,8 @@ class Pair(NamedTuple):
     def cut(self, site: Site) -> None:
         """Lead what this site sends on the pair's dialogs to where nobody is."""
         self._lead(site, _NOWHERE)
+        # A worker that has just looked up the route takes with it what is sent in the next moment.
+        time.sleep(0.5)
 
     def mend(self, site: Site) -> None:
         other = self.warehouse if site is self.shop else self.shop
