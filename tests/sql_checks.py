@@ -31,6 +31,16 @@ GPL = {"pglast", "pgspot"}
 
 CLOCKS = {"now", "clock_timestamp", "statement_timestamp", "transaction_timestamp", "timeofday"}
 
+# One message each, by key alone, and each setting costs every call.
+NEVER_COMPILED = {
+    *(
+        "broker_private.pick_group",
+        "broker_private.receive",
+        "broker_private.send",
+        "broker_private.walk_to_group",
+    ),
+}
+
 # How PL/pgSQL means the text of an expression to be parsed: parser.h's RawParseMode.
 STATEMENT, TYPE_NAME, EXPRESSION = 0, 1, 2
 
@@ -422,6 +432,19 @@ def check_hot_path(file: SqlFile) -> Iterator[Finding]:
                     yield file.finding(statement.line, f"a temporary table ({node.relname}) on a hot path")
 
 
+def check_compilation(file: SqlFile) -> Iterator[Finding]:
+    """No call waits for LLVM: up to PostgreSQL 17 a scan that is off, and is taken as there is no other, counts as dear enough to compile."""
+    for routine in parsed(file):
+        if {"enable_seqscan"} == routine.settings.keys() & {
+            "enable_seqscan",
+            "jit",
+        } and routine.name not in NEVER_COMPILED:
+            yield file.finding(
+                routine.line,
+                f"{routine.name}: enable_seqscan is off, so SET jit = off as well, for what it calls too",
+            )
+
+
 def check_clock(file: SqlFile) -> Iterator[Finding]:
     """Time comes from broker_private.clock, so that a test can move it."""
     if any(routine.name == "broker_private.clock" for routine in file.routines):
@@ -529,6 +552,7 @@ FILE_CHECKS: tuple[Callable[[SqlFile], Iterator[Finding]], ...] = (
     check_search_path,
     check_security,
     check_hot_path,
+    check_compilation,
     check_clock,
     check_one_thing,
     check_header,

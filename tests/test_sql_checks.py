@@ -56,6 +56,9 @@ CLEAN = {
     ),
     "an SQL-standard body": "-- P.\nCREATE FUNCTION broker.probe() RETURNS int BEGIN ATOMIC SELECT 1; END;",
     "a RETURN body": "-- Probes.\nCREATE FUNCTION broker.probe() RETURNS int RETURN 1;",
+    "a scan that is off, and never compiled": routine(
+        "BEGIN RETURN 1; END", options=f"{PINNED} SET enable_seqscan = off SET jit = off"
+    ),
     "a procedure that commits, all names qualified": procedure(
         "PERFORM pg_catalog.pg_sleep(0); WITH a AS (SELECT 1) INSERT INTO broker_private.t SELECT 1 FROM a;"
     ),
@@ -151,6 +154,10 @@ FAULTS = {
     "an exception block on a hot path": (
         routine("BEGIN RETURN 1; EXCEPTION WHEN OTHERS THEN RETURN 2; END", hot=True),
         "an EXCEPTION block on a hot path",
+    ),
+    "a scan that is off, and would be compiled": (
+        routine("BEGIN RETURN 1; END", options=f"{PINNED} SET enable_seqscan = off"),
+        "SET jit = off as well",
     ),
     "EXECUTE on a hot path": (
         routine("BEGIN EXECUTE 'SELECT 1'; RETURN 1; END", hot=True),

@@ -129,6 +129,18 @@ def test_an_interrupted_run_leaves_no_server_and_goes_on(tmp_path: Path) -> None
     assert "--output" in other.stderr
 
 
+def test_without_an_engine_containers_are_refused_before_anything_is_started_or_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("docker")
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody")
+    refused = run("--on", "containers", "--output", str(tmp_path / "run"))
+    assert refused.returncode == 1
+    assert "No Docker engine answers" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert not (tmp_path / "run").exists()
+
+
 def test_what_can_t_be_run_is_refused_at_once() -> None:
     for arguments, complaint in (
         (("--series", "nothing"), "nothing"),

@@ -23,6 +23,10 @@ BEGINS, ENDS = "<!-- measured -->\n", "<!-- end of measured -->\n"
 
 def main(directory: Path, docs: Path = DOCS) -> None:
     files = sorted(directory.glob("cells/*/outcome.json"))
+    if not files:
+        sys.exit(
+            f"{directory} has no finished cells: name a directory that pybroker throughput --output wrote."
+        )
     outcomes = [msgspec.json.decode(file.read_bytes(), type=Outcome) for file in files]
     conditions = msgspec.json.decode((directory / "conditions.json").read_bytes(), type=Conditions)
     drawn = {
@@ -95,4 +99,6 @@ def _answers(outcomes: list[Outcome]) -> list[str]:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python -m tests.whitepaper DIRECTORY")
     main(Path(sys.argv[1]))

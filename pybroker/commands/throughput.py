@@ -174,6 +174,7 @@ def throughput(
         Timing(warm_up, seconds),
         _bed_for(on, initiator_url or [], target_url or "", target_cores or 2.0, equipment),
         on=str(equipment) if on == "containers" else on,
+        require_servers=lambda: _require_servers(on),
         output=output,
         spark_master=spark_master,
         json=json,
@@ -186,6 +187,7 @@ def _run(
     bed_for: Callable[[Cell], AbstractContextManager[Bed]],
     *,
     on: str,
+    require_servers: Callable[[], None],
     output: Path,
     spark_master: str | None,
     json: bool,
@@ -205,6 +207,7 @@ def _run(
         typer.echo(f'pybroker throughput: {error}; pip install "pybroker[spark,embedded]"', err=True)
         raise typer.Exit(1) from None
     try:
+        require_servers()
         results = Results(output, on, timing)
         with interruptible(), _display() as display:
             run_series(chosen, results, timing=timing, bed_for=bed_for, display=display, master=spark_master)
@@ -229,6 +232,18 @@ def _run(
             "pybroker throughput: a cell lost, doubled or swapped messages; the report names it", err=True
         )
         raise typer.Exit(1)
+
+
+def _require_servers(on: str) -> None:
+    """Refuse what could never start before Spark starts, which takes long, and before there is a directory."""
+    if on == "containers":
+        from pybroker.throughput.failures import ThroughputError
+
+        try:
+            from pybroker.throughput.containers import require_engine
+        except ModuleNotFoundError as error:
+            raise ThroughputError(f'{error}; pip install "pybroker[spark,containers]"') from None
+        require_engine()
 
 
 def _bed_for(

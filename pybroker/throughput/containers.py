@@ -40,6 +40,15 @@ _SETTINGS = ("max_connections=200",)
 _SHARED_MEMORY = "256m"
 
 
+def require_engine() -> None:
+    """Refuse where no engine answers.
+
+    Raises:
+        ThroughputError: With what the engine's client says.
+    """
+    _client().close()
+
+
 @contextmanager
 def containers(initiators: int, *, version: int, endpoint: str, equipment: Equipment) -> Iterator[Bed]:
     """Start the containers on a network of their own; at the end, remove everything.
@@ -50,11 +59,7 @@ def containers(initiators: int, *, version: int, endpoint: str, equipment: Equip
         ThroughputError: There is no engine or image, or a server or worker does not start.
     """
     run = f"pybroker-throughput-{secrets.token_hex(4)}"
-    try:
-        # A connection for each thread that stops or limits a container at the same time as others.
-        client = DockerClient.from_env(max_pool_size=16)
-    except DockerException as error:
-        raise ThroughputError(f"No Docker engine answers: {error}") from error
+    client = _client()
     try:
         yield from _started(_Engine(client, run), initiators, version, endpoint, equipment)
     except ImageNotFound as error:
@@ -69,6 +74,14 @@ def containers(initiators: int, *, version: int, endpoint: str, equipment: Equip
             _remove(client, run)
         finally:
             client.close()
+
+
+def _client() -> DockerClient:
+    try:
+        # A connection for each thread that stops or limits a container at the same time as others.
+        return DockerClient.from_env(max_pool_size=16)
+    except DockerException as error:
+        raise ThroughputError(f"No Docker engine answers: {error}") from error
 
 
 def _started(
