@@ -235,7 +235,7 @@ def _run(
 
 
 def _require_servers(on: str) -> None:
-    """Refuse what could never start before Spark starts, which takes long, and before there is a directory."""
+    """Refuse what could never start, before Spark takes its time and leaves a directory."""
     if on == "containers":
         from pybroker.throughput.failures import ThroughputError
 
