@@ -626,9 +626,11 @@ def test_what_was_recorded_opens_no_dialog_that_is_forgotten(
 ) -> None:
     shop, warehouse = sides
     batch, _ = send(shop, warehouse, Conversation([b"one"]))
-    clock.passed = timedelta(minutes=24)
-    assert warehouse.opener.open(batch, warehouse.certificates).batch is not None
-    for passed in (timedelta(minutes=26), timedelta(minutes=-26)):
+    for passed in (timedelta(minutes=24), timedelta(minutes=-3)):
+        clock.passed = passed
+        assert warehouse.opener.open(batch, warehouse.certificates).batch is not None
+    # With 25 minutes ahead and 25 behind it would be good for longer than the 30 for which an ended dialog is known.
+    for passed in (timedelta(minutes=26), timedelta(minutes=-4, seconds=-10)):
         clock.passed = passed
         opened = warehouse.opener.open(batch, warehouse.certificates)
         assert opened.batch is None

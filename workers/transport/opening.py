@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 
 # A dialog that has ended is known for 30 minutes. What was sealed longer ago may be of one that is forgotten,
 # recorded and sent again by somebody, and would open it a second time. What a sender repeats is sealed anew.
+# A sender whose clock is ahead seals what stays fresh for longer: both together are less than the 30 minutes.
 _FRESH_SECONDS: Final = 25 * 60
+_AHEAD_SECONDS: Final = 4 * 60
 _MOST_OPENED: Final = 1024
 _GUID_BYTES: Final = 16
 
@@ -269,7 +271,7 @@ class Opener:
 
     def _refuse_stale(self, read: Envelope) -> None:
         age = self._clock.now().timestamp() - read.sealed_at / 1_000_000
-        if abs(age) > _FRESH_SECONDS:
+        if not -_AHEAD_SECONDS <= age <= _FRESH_SECONDS:
             raise TransportError(
                 faults.CORRUPTED,
                 f"The message was sealed {abs(age):.0f} s {'before' if age > 0 else 'after'} it arrived."
