@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pybroker.workers.clock import Clock
-from pybroker.workers.transport import arrays, envelope, key_files, wire
+from pybroker.workers.transport import arrays, batches, envelope, key_files, wire
 from pybroker.workers.transport.dialog_certificates import DialogCertificates
 from pybroker.workers.transport.dialog_security import Dialog, decide
 from pybroker.workers.transport.envelope import SealError
@@ -488,19 +488,23 @@ def test_master_keys_are_rotated_under_open_dialogs(sides: tuple[Side, Side]) ->
 
 def test_row_123_without_a_master_key_a_dialog_waits_with_28050(sides: tuple[Side, Side]) -> None:
     shop, warehouse = sides
-    batch, _ = send(shop, warehouse, Conversation([b"one"], "A"), Conversation([b"two"], "F"))
+    batch, sealed = send(shop, warehouse, Conversation([b"one"], "A"), Conversation([b"two"], "F"))
     paths = [key_files.master_key_path(side.directory) for side in sides]
     away = [path.rename(path.with_suffix(".away")) for path in paths]
     for side in sides:
         side.look()
-    plans = shop.sealer.plan(
-        taken(shop, warehouse, [Conversation([b"one"], "A"), Conversation([b"two"], "F")])
-    )
+    again = taken(shop, warehouse, [Conversation([b"one"], "A"), Conversation([b"two"], "F")])
+    plans = shop.sealer.plan(again)
     assert [fault and fault.number for _, fault in plans.held] == [28050, 28050]
     # To open what is sealed for a certificate its private key is enough; to keep an anonymous initiator's key is not.
     opened = warehouse.opener.open(batch, warehouse.certificates)
     assert bodies_of(opened) == [b"two"]
-    assert {place: fault.number for place, fault in opened.faults.items()} == {0: 28050}
+    assert {place: str(fault)[:23] for place, fault in opened.faults.items()} == {
+        0: "28050: At the far side:"
+    }
+    answer = sealed.proven(opened.answer(1, warehouse.broker, None))
+    _, _, waiting = batches.outcome(again, answer)
+    assert batches.keyless(waiting) == [1]
     for path, kept in zip(paths, away, strict=True):
         kept.rename(path)
     for side in sides:

@@ -395,6 +395,7 @@ def test_row_123_a_target_without_its_master_key_takes_no_anonymous_dialog_until
     path = key_files.master_key_path(line.warehouse.keys)
     away = path.rename(path.with_suffix(".away"))
     line.sends_until_it_waits_with(28050)
+    assert "At the far side" in line.waiting()[0]
     away.rename(path)
     assert line.arrived() == [b"order"]
 

@@ -93,6 +93,25 @@ def test_row_132_the_schedule_of_a_dialog_that_is_gone_is_forgotten() -> None:
     assert resends.waiting() == []
 
 
+def test_row_123_what_the_far_side_lacks_a_key_for_is_sent_again_after_16_seconds_at_most() -> None:
+    clock = SetClock()
+    resends = Resends(clock, Pace())
+    for _ in range(5):
+        resends.sent([1, 2])
+    resends.keyless([1, 3])
+    for _ in range(3):
+        clock.time += 15.9
+        assert resends.waiting() == [1, 2]
+        clock.time += 1.8
+        assert resends.waiting() == [2]
+        resends.sent([1])
+    resends.acknowledged([1])
+    for _ in range(5):
+        resends.sent([1])
+    clock.time += 17.7
+    assert resends.waiting() == [1]
+
+
 def test_row_133_edge_056_edge_058_what_loses_its_acknowledgement_is_sent_again_and_delivered_once(
     sites: tuple[Site, Site], line: Proxy
 ) -> None:

@@ -8,7 +8,7 @@ from pybroker.workers.transport import arrays, faults, wire
 from pybroker.workers.transport.faults import TransportError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Iterable
     from uuid import UUID
 
     from pybroker.workers.transport.sealing import Sealed
@@ -78,8 +78,10 @@ def corrupted(error: arrays.ArrayError) -> TransportError:
 
 def outcome(
     taken: Taken, ack: wire.Ack
-) -> tuple[list[tuple[int, int, int]], list[tuple[int, int, str]], list[tuple[int, str]]]:
+) -> tuple[list[tuple[int, int, int]], list[tuple[int, int, str]], list[tuple[int, int, str]]]:
     """Return, by endpoint: the next number and row id acknowledged, the final faults, the passing ones.
+
+    A fault has the far broker's number, which is negative, and its text.
 
     The number acknowledged goes no further than the batch: what else the far broker has stored is
     acknowledged with its own rows, as each number stands for one row.
@@ -99,7 +101,7 @@ def outcome(
         if expected is not None and number < expected:
             last[dialog] = (number + 1, row_id)
     acknowledged = [(endpoint_nos[dialog - 1], number, row_id) for dialog, (number, row_id) in last.items()]
-    failed, waiting = [], []
+    failed, waiting = list[tuple[int, int, str]](), list[tuple[int, int, str]]()
     for endpoint_no, code, text, is_final in zip(
         endpoint_nos,
         arrays.to_nullable_integers(ack.fault_codes, arrays.INTEGER),
@@ -112,11 +114,13 @@ def outcome(
         if abs(code) > _LARGEST_CODE:
             raise arrays.ArrayError(f"{code} is no error number")
         reason = text.replace("\0", "") if text else f"{abs(code)}: The far broker did not take the message."
-        if is_final:
-            failed.append((endpoint_no, code, reason))
-        else:
-            waiting.append((endpoint_no, reason))
+        (failed if is_final else waiting).append((endpoint_no, code, reason))
     return acknowledged, failed, waiting
+
+
+def keyless(waiting: Iterable[tuple[int, int, str]]) -> list[int]:
+    """Return the endpoints of the passing faults that are for a key, which the far worker lacks."""
+    return [endpoint_no for endpoint_no, code, _ in waiting if abs(code) == faults.NO_MASTER_KEY]
 
 
 def ahead(taken: Taken, ack: wire.Ack) -> list[tuple[int, int]]:

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from pybroker.workers.transport.faults import TransportError
 
 # Until it is looked again whether a binding, a certificate or a key is there that was missing. Where many
-# thousands wait it takes longer, or a look at all of them would never end.
+# thousands wait it takes longer, or a look at all of them would never end; but less than the 25 s that are
+# promised for a key, as what the worker knows of its directory may be two seconds old.
 _SECONDS: Final = 2.0
-_LONGEST_SECONDS: Final = 25.0
+_LONGEST_SECONDS: Final = 20.0
 _DIALOGS_A_SECOND: Final = 2000
 
 logger: FilteringBoundLogger = structlog.get_logger()

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pybroker.workers.clock import Clock
     from pybroker.workers.transport.dialog_certificates import DialogCertificate, DialogCertificates
     from pybroker.workers.transport.envelope import Envelope, KeyExchange
+    from pybroker.workers.transport.key_files import MasterKey
     from pybroker.workers.transport.key_store import KeyStore
     from pybroker.workers.transport.statements import Delivered
 
@@ -201,7 +202,7 @@ class Opener:
                 block.cipher, read.session_key, read.mode, conversation_id, from_initiator=from_initiator
             )
         elif read.mode == "A" and not from_initiator and read.master_key is not None:
-            master = self._key_store.master_key(read.master_key)
+            master = self._master_key(read.master_key)
             session_key = envelope.session_key_of(master.key, conversation_id, from_initiator=True)
         else:
             raise SealError("an envelope without a session key")
@@ -214,7 +215,7 @@ class Opener:
         if read.mode == "A" and from_initiator:
             if read.master_key is None:
                 raise SealError("an envelope without the id of its master key")
-            master = self._key_store.master_key()
+            master = self._master_key()
             kept = envelope.keep((master.id, master.key), session_key, conversation_id, read.master_key)
         opening.keys[place] = keys
         opening.kinds[place] = read.mode
@@ -268,6 +269,12 @@ class Opener:
         else:
             self._blocks.move_to_end(digest)
         return known, user_name
+
+    def _master_key(self, key_id: bytes | None = None) -> MasterKey:
+        try:
+            return self._key_store.master_key(key_id)
+        except TransportError as fault:
+            raise _at_the_far_side(fault) from fault
 
     def _refuse_stale(self, read: Envelope) -> None:
         age = self._clock.now().timestamp() - read.sealed_at / 1_000_000
@@ -374,7 +381,12 @@ class _Opening:
 def _refuse_unusable(certificate: DialogCertificate, now: datetime) -> None:
     fault = certificate.fault(now)
     if fault is not None:
-        raise TransportError(fault.number, f"At the far side: {fault.text}")
+        raise _at_the_far_side(fault)
+
+
+def _at_the_far_side(fault: TransportError) -> TransportError:
+    """Return it as the sender reads it."""
+    return TransportError(fault.number, f"At the far side: {fault.text}")
 
 
 def _verify(exchange: KeyExchange, sender: DialogCertificate) -> None:

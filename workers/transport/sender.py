@@ -547,7 +547,7 @@ class Sender:
                 endpoint_nos, codes, texts = map(list, zip(*failed, strict=True))
                 await statements.fail_dialogs(connection, endpoint_nos, codes, texts)
             if waiting:
-                endpoint_nos, texts = map(list, zip(*waiting, strict=True))
+                endpoint_nos, _, texts = map(list, zip(*waiting, strict=True))
                 await statements.set_dialog_statuses(connection, endpoint_nos, texts)
             if self._has_status:
                 await statements.set_destination_status(connection, self._destination_no, None)
@@ -555,6 +555,7 @@ class Sender:
         gone_on.update(endpoint for endpoint, _, _ in failed)
         gone_on.update(torn)
         self._resends.acknowledged(gone_on)
+        self._resends.keyless(batches.keyless(waiting))
         self._status, self._has_status = None, False
         if failed or waiting or torn:
             logger.warning(
