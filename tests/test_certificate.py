@@ -101,13 +101,15 @@ def identity(tmp_path: Path) -> Callable[..., Identity]:
 
 
 @asynccontextmanager
-async def listener(credentials: Credentials) -> AsyncIterator[tuple[str, asyncio.Queue[object]]]:
+async def listener(
+    credentials: Credentials, hello: wire.Hello = HELLO
+) -> AsyncIterator[tuple[str, asyncio.Queue[object]]]:
     """Accept, echo frames, and report whom was accepted or why not."""
     reports: asyncio.Queue[object] = asyncio.Queue()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            accepted = await link.accept(reader, writer, credentials, HELLO)
+            accepted = await link.accept(reader, writer, credentials, hello)
         except TransportError as error:
             await reports.put(error.number)
             return

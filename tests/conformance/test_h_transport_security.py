@@ -15,9 +15,10 @@ from cryptography.hazmat.primitives.asymmetric import ed25519, rsa
 
 from pybroker.workers.transport import handshake, link, wire
 from pybroker.workers.transport.faults import TransportError
+from pybroker.workers.transport.tls import TlsStream
 from tests.brokers import Site, two_sites
 from tests.shop import until
-from tests.test_certificate import DAY, HELLO, Identity
+from tests.test_certificate import DAY, HELLO, Identity, listener
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -180,6 +181,63 @@ def test_row_127_keys_of_other_kinds_sign_too(pair: tuple[Identity, Identity], k
         handshake.verify(said, answer, handshake.sign(caller, said, answer, accepts=False), accepts=False)
 
 
+VERSIONS = pytest.mark.parametrize(
+    ("caller", "callee", "number"),
+    [
+        ((1, 1), (1, 1), None),
+        ((3, 1), (1, 1), None),
+        ((1, 1), (3, 1), None),
+        ((3, 2), (2, 1), None),
+        ((3, 2), (1, 1), 28027),
+        ((1, 1), (3, 2), 28027),
+        ((5, 4), (3, 2), 28027),
+    ],
+)
+
+
+def of_versions(version: int, oldest_version: int) -> wire.Hello:
+    return msgspec.structs.replace(HELLO, version=version, oldest_version=oldest_version)
+
+
+@VERSIONS
+def test_two_without_a_common_version_hang_up_and_both_know_why(
+    pair: tuple[Identity, Identity], caller: tuple[int, int], callee: tuple[int, int], number: int | None
+) -> None:
+    shop, warehouse = between(pair, "REQUIRED", "REQUIRED")
+
+    async def call() -> tuple[object, object]:
+        async with listener(warehouse, of_versions(*callee)) as (address, reports):
+            try:
+                opened = await link.connect(address, shop, of_versions(*caller))
+            except TransportError as fault:
+                return fault.number, await reports.get()
+            await opened.close()
+            return None, await reports.get()
+
+    assert asyncio.run(call()) == (number, number or "user of shop")
+
+
+@VERSIONS
+def test_a_caller_of_another_version_is_refused_though_he_asks_for_none(
+    pair: tuple[Identity, Identity], caller: tuple[int, int], callee: tuple[int, int], number: int | None
+) -> None:
+    shop, warehouse = between(pair, "REQUIRED", "REQUIRED")
+
+    async def call() -> tuple[object, object]:
+        async with listener(warehouse, of_versions(*callee)) as (address, reports):
+            streams = await asyncio.open_connection(*link.host_and_port(address))
+            stream, decoder = TlsStream(*streams, shop.client_context, server_side=False), wire.FrameDecoder()
+            await stream.handshake()
+            assert isinstance(await link._receive(stream, decoder), wire.Hello)
+            await stream.write(wire.encode(of_versions(*caller)))
+            report = await reports.get()
+            answer = await link._receive(stream, decoder) if report == number else None
+            await stream.close()
+            return answer.error_number if isinstance(answer, wire.Refusal) else None, report
+
+    assert asyncio.run(call()) == (number, number or "user of shop")
+
+
 @pytest.fixture(scope="module")
 def sites(
     tmp_path_factory: pytest.TempPathFactory, server_for: Callable[[str, int], EmbeddedServer]
@@ -216,6 +274,23 @@ def test_row_126_an_endpoint_changes_its_encryption_while_it_runs(sites: tuple[S
     until(lambda: "28027" in shop.psql.value("select broker.get_transmission_status(%s)", dialog))
     assert warehouse.psql.bodies() == []
     warehouse.psql.rows(change, "REQUIRED")
+    assert warehouse.psql.bodies(timeout="30 s") == [b"waits"]
+
+
+def test_row_127_who_may_not_connect_any_more_loses_the_connection_that_he_has(
+    sites: tuple[Site, Site],
+) -> None:
+    shop, warehouse = sites
+    connected = "select from broker.dm_broker_connections where login_state_desc = 'ONLINE'"
+    arrives(shop, warehouse, b"while he may")
+    until(lambda: warehouse.psql.rows(connected) != [])
+    warehouse.psql.rows("select broker.revoke('CONNECT', 'ENDPOINT', 'endpoint', 'shop_user')")
+    until(lambda: warehouse.psql.rows(connected) == [])
+    dialog = begin(shop)
+    shop.psql.send(dialog, "order", b"waits")
+    until(lambda: "28034" in shop.psql.value("select broker.get_transmission_status(%s)", dialog))
+    assert warehouse.psql.bodies() == []
+    warehouse.psql.rows("select broker.grant('CONNECT', 'ENDPOINT', 'endpoint', 'shop_user')")
     assert warehouse.psql.bodies(timeout="30 s") == [b"waits"]
 
 
