@@ -153,7 +153,7 @@ class HomeEndpoint:
             raise fault
         logger.info("connection_opened", address=address, user=opened.peer.user_name)
         line = self._lines.begin(opened, is_accept=False)
-        running = asyncio.create_task(line.run(), name=f"to {address}")
+        running = asyncio.create_task(self._run(line), name=f"to {address}")
         self._opened.add(running)
         running.add_done_callback(self._opened.discard)
         return line
@@ -306,7 +306,12 @@ class HomeEndpoint:
             await caller.close(TransportError(faults.NOT_VERIFIED, "The endpoint changed; connect again."))
             return
         logger.info("connection_accepted", address=address, user=caller.peer.user_name)
-        await self._lines.begin(caller, is_accept=True).run()
+        await self._run(self._lines.begin(caller, is_accept=True))
+
+    async def _run(self, line: Line) -> None:
+        await line.run()
+        if line.breach is not None:
+            self._refusals.note(line.link.address, line.breach)
 
     def _hello(self, credentials: Credentials) -> wire.Hello:
         return wire.Hello(

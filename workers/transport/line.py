@@ -76,6 +76,7 @@ class Line:
         worker: who is at the other end; None: only who opened it sends batches.
         turns: who may send the next batch; closed once this side sends no more.
         fault: how it has ended, or None.
+        breach: how the far side has broken the protocol, or None.
         leaving: why it is about to end, or has ended, by an agreement; the next one needs no pause.
         was_left_by_far: the far side wanted that.
         was_closed_here: it ended for a reason of this side's own.
@@ -101,6 +102,7 @@ class Line:
         self.worker = far_worker(link.certificate, link.far, own_id)
         self.turns = Turns(link.far.window)
         self.fault: TransportError | None = None
+        self.breach: TransportError | None = None
         self.leaving: TransportError | None = None
         self.was_left_by_far = False
         self.was_closed_here = False
@@ -139,6 +141,8 @@ class Line:
                 reading.result()
         except TransportError as error:
             fault = error
+            if error.number == faults.CORRUPTED:
+                self.breach = error
         finally:
             self._end(fault)
             tasks = {reading, told, *self._answering}

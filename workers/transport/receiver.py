@@ -12,6 +12,7 @@ import structlog
 from pybroker.workers.transport import arrays, faults, statements, wire
 from pybroker.workers.transport.dispatcher import Dispatcher
 from pybroker.workers.transport.faults import TransportError, line_of, number_of, trace_of
+from pybroker.workers.transport.refusals import Refusals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -67,6 +68,7 @@ class Receiver:
         self._far_restarted = far_restarted
         self._routes: dict[tuple[str, bytes | None], tuple[float, tuple[str, ...]]] = {}
         self._dispatcher = Dispatcher(databases, clock)
+        self._refusals = Refusals("batch", "batches")
 
     async def answer(self, link: Link, batch: wire.Batch, before_it: asyncio.Task[bool] | None) -> bool:
         """Handle a batch, after the one before it, and answer on its link; return whether it was taken."""
@@ -76,7 +78,7 @@ class Receiver:
                 await _follow(before_it)
             answer = await self._take_in(batch)
         except TransportError as fault:
-            logger.warning("batch_refused", address=link.address, number=fault.number, reason=fault.text)
+            self._refusals.note(link.address, fault)
             answer = wire.Refusal(batch.number, fault.number, fault.text[: wire.TEXT_CHARACTERS])
         except Exception as error:  # whatever it is, the connection of the other batches must live
             _log_accident(link.address, error)
@@ -150,10 +152,14 @@ class Receiver:
         return opened.answer(batch.number, await statements.broker_instance(connection), delivered)
 
     def drop_stale(self) -> None:
-        """Drop the batches that no delivery has picked up for long; their senders send them again."""
+        """Drop the batches that no delivery has picked up for long; their senders send them again.
+
+        Tells in the log how many were refused, too.
+        """
         dropped = self._dispatcher.drop_stale()
         if dropped:
             logger.warning("batches_dropped", batches=dropped, number=faults.TARGET_BUSY)
+        self._refusals.tell()
 
     def trim(self) -> None:
         """Forget the routes that are not trusted any more."""
