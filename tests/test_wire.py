@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pybroker.workers.transport import arrays, wire
+from pybroker.workers.transport import arrays, sealing, sender, wire
+from pybroker.workers.transport.envelope import SEAL_BYTES, Envelope
 
 GUID = bytes(range(16))
 
@@ -65,6 +66,7 @@ FRAMES: list[wire.Frame] = [
     wire.Ping(is_answer=True),
     wire.Farewell(9760, "idle"),
     msgspec.structs.replace(HELLO, arbitration_id=GUID),
+    msgspec.structs.replace(HELLO, maximum_frame_bytes=wire.LEAST_MAXIMUM_FRAME_BYTES),
 ]
 
 
@@ -145,12 +147,54 @@ def test_fields_of_later_versions_are_ignored() -> None:
         wire.Refusal(1, 9736, "x" * 5000),
         msgspec.structs.replace(HELLO, encryption="MAYBE"),
         msgspec.structs.replace(HELLO, window=0),
+        msgspec.structs.replace(HELLO, maximum_frame_bytes=wire.LEAST_MAXIMUM_FRAME_BYTES - 1),
     ],
     ids=repr,
 )
 def test_a_malformed_frame_is_a_protocol_error(frame: wire.Frame) -> None:
     with pytest.raises(wire.ProtocolError):
         decoded(bytes(wire.encode(frame)))
+
+
+def test_the_largest_batch_and_piece_fit_what_every_peer_takes() -> None:
+    """Else a batch that is too large for the far worker would be made again for ever."""
+    # Every message on a dialog of its own, with the longest names, the longest envelopes and as many exchanges of keys as may be.
+    name, many = "\U0001f4e6" * 128, sender.MAXIMUM_MESSAGES
+    names = arrays.from_texts([name] * many)
+    envelope = Envelope("F", 63, bytes(60), bytes(8), bytes(16), 2**63 - 1)
+    places = arrays.from_integers(list(range(1, many + 1)), arrays.INTEGER)
+    # `take` counts 64 bytes for a message beside its body.
+    body = bytes(sender.MAXIMUM_BYTES // many - 64 + SEAL_BYTES)
+    largest = batch(
+        number=2**63 - 1,
+        to_service=name,
+        to_broker=GUID,
+        conversation_ids=arrays.from_elements([GUID] * many, arrays.UUID),
+        from_initiator=arrays.from_elements([b"\1"] * many, arrays.BOOLEAN),
+        from_services=names,
+        to_services=names,
+        to_brokers=arrays.from_elements([GUID] * many, arrays.UUID),
+        contracts=names,
+        expirations=arrays.from_elements([bytes(8)] * many, arrays.TIMESTAMPTZ),
+        encrypted=arrays.from_elements([b"\1"] * many, arrays.BOOLEAN),
+        type_names=names,
+        dialog_index=places,
+        type_index=places,
+        sequence_numbers=arrays.from_integers([2**62] * many, arrays.BIGINT),
+        kinds="M" * many,
+        bodies=arrays.from_elements([body] * many, arrays.BYTEA),
+        acknowledged=arrays.from_integers([2**62] * many, arrays.BIGINT),
+        sent_at=arrays.from_elements([bytes(8)] * many, arrays.TIMESTAMPTZ),
+        envelopes=arrays.from_elements([msgspec.msgpack.encode(envelope)] * many, arrays.BYTEA),
+        # More than two RSA blocks of 2,048 bytes and what names their certificates.
+        key_exchanges=[bytes(4400)] * sealing.MOST_KEY_EXCHANGES,
+        after=2**63 - 1,
+    )
+    encoded = wire.encode(largest, wire.LEAST_MAXIMUM_FRAME_BYTES)
+    assert len(encoded) > 3 * 2**20
+    assert decoded(bytes(encoded), wire.LEAST_MAXIMUM_FRAME_BYTES) == [largest]
+    # One piece goes alone, with what is told of one dialog.
+    assert sender.PIECE_BYTES + SEAL_BYTES < sender.MAXIMUM_BYTES
 
 
 def only_protocol_errors(data: bytes) -> None:

@@ -18,6 +18,8 @@ OLDEST_PROTOCOL_VERSION = 1
 
 # A batch has 1 MiB of bodies and 1,000 dialogs at most, and what is larger crosses in pieces.
 MAXIMUM_FRAME_BYTES = 2**24
+# What every peer has to take: more than the largest batch that a sender makes, however long its names are.
+LEAST_MAXIMUM_FRAME_BYTES = 2**22
 # All that may come from a peer before it has said who it is.
 HELLO_FRAME_BYTES = 64 * 1024
 
@@ -55,7 +57,7 @@ class Hello(msgspec.Struct, tag="hello", tag_field="frame", frozen=True):
     broker_instances: Annotated[list[Guid], msgspec.Meta(max_length=1000)]
     encryption: Encryption
     window: Annotated[int, msgspec.Meta(ge=1, le=1024)]
-    maximum_frame_bytes: Annotated[int, msgspec.Meta(ge=HELLO_FRAME_BYTES, le=2**32 - 1)]
+    maximum_frame_bytes: Annotated[int, msgspec.Meta(ge=LEAST_MAXIMUM_FRAME_BYTES, le=2**32 - 1)]
     software: Annotated[str, msgspec.Meta(max_length=100)] = ""
     arbitration_id: Guid | None = None
 
