@@ -1,7 +1,8 @@
 -- hot path
 -- broker_private.take(destination, lane, lanes, max messages, max bytes, paused, largest body, by age, in flight, rows, numbers): the next batch for a destination, as arrays in one row,
 -- without the endpoints in paused. With a largest body, a message with a larger one and what follows on its dialog are left out too, and those dialogs
--- are named in large_endpoint_nos, which may be all that the row has: take_piece is for them. By age: the oldest leave first, whatever their level.
+-- are named in large_endpoint_nos, the oldest message's first, which may be all that the row has: take_piece is for them. large_levels: the level of each, also
+-- by age; 5 while the broker doesn't honour priorities. By age: the oldest leave first, whatever their level.
 -- level: that of the first message, or of all that leave by age the highest; null while the broker doesn't honour priorities.
 -- For the security of each dialog: who owns its service here, who the far side is, the kind that its binding asks for now (F, A, null without one), the
 -- kind that it was given when it first went over the network, and the key that was kept then. By acknowledged, the next number that the far broker has to
@@ -21,7 +22,7 @@ create or replace function broker_private.take(
   out to_services text[], out to_brokers uuid[], out contracts text[], out expirations timestamp with time zone[],
   out encrypted boolean[], out type_names text[], out dialog_index integer[], out type_index integer[],
   out sequence_numbers bigint[], out kinds text, out bodies bytea[], out row_ids bigint[],
-  out large_endpoint_nos bigint[], out owners text[], out far_users text[], out bindings text[], out established text[], out session_keys bytea[],
+  out large_endpoint_nos bigint[], out large_levels integer[], out owners text[], out far_users text[], out bindings text[], out established text[], out session_keys bytea[],
   out acknowledged bigint[], out sent_at timestamp with time zone[],
   out level integer
 )
@@ -76,11 +77,21 @@ begin
         || array(select f.endpoint_no from fresh f where f.endpoint_no not in (select h.endpoint_no from held h))
         || array(select e.endpoint_no from ended e),
       array(select e.endpoint_no from ended e),
-      array(select n.endpoint_no from next n where n.large_id is not null order by n.endpoint_no),
-      array(select n.large_id from next n where n.large_id is not null order by n.endpoint_no)
+      array(select n.endpoint_no from next n where n.large_id is not null order by n.large_id),
+      array(select n.large_id from next n where n.large_id is not null order by n.large_id)
     into left_out, over, large_endpoint_nos, large_ids;
     exit when over = '{}';
   end loop;
+  if large_ids <> '{}' then
+    large_levels := array(
+      select case when i.is_broker_priority_honored
+        then coalesce((select e.priority from broker_private.endpoints e where e.endpoint_no = u.endpoint_no), 5) else 5 end
+      from unnest(take.large_endpoint_nos) with ordinality as u (endpoint_no, place)
+      cross join broker_private.broker_instance i
+      where i.is_the_only_row
+      order by u.place
+    );
+  end if;
 
   return query
   with rows_in_order as materialized (
@@ -163,6 +174,9 @@ begin
     h.endpoint_nos, h.conversation_ids, h.from_initiator, h.from_services, h.to_services, h.to_brokers, h.contracts, h.expirations,
     h.encrypted, t.type_names, l.dialog_index, l.type_index, l.sequence_numbers, l.kinds, l.bodies, l.row_ids,
     array(select u.endpoint_no from unnest(take.large_endpoint_nos) as u (endpoint_no) where u.endpoint_no <> all (left_out)),
+    array(
+      select u.level from unnest(take.large_endpoint_nos, take.large_levels) as u (endpoint_no, level) where u.endpoint_no <> all (left_out)
+    ),
     h.owners, h.far_users, h.bindings, h.established, h.session_keys, h.acknowledged, l.sent_at,
     (select 10 - l.turn from broker_private.broker_instance i where i.is_the_only_row and i.is_broker_priority_honored)
   from headers h

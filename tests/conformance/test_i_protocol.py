@@ -380,6 +380,41 @@ def test_row_135_a_large_body_crosses_with_little_memory_in_both_workers(
     assert warehouse.psql.value(received) == length
 
 
+def test_row_097_a_large_body_of_level_10_arrives_before_most_of_those_of_level_1_that_were_sent_earlier(
+    sites: tuple[Site, Site], line: Proxy
+) -> None:
+    shop, warehouse = sites
+    shop.psql.rows(
+        "select broker.create_broker_priority('low', local_service_name => '//shop', priority_level => 1);"
+        "select broker.create_service('//urgent', 'shop');"
+        "select broker.create_broker_priority('high', local_service_name => '//urgent', priority_level => 10);"
+        "select broker.alter_broker(honor_broker_priority => true)"
+    )
+    low, high = 3 * 2**19, 2**19 + 1
+    for _ in range(8):
+        shop.psql.send(begin(shop), "order", bytes(low))
+    urgent = shop.psql.value(
+        "select broker.begin_dialog('//urgent', '//warehouse', 'ordering', encryption => false)"
+    )
+    shop.psql.send(urgent, "order", bytes(high))
+    shop.start_worker()
+    until(lambda: shop.psql.value("select count(*) from broker.transmission_queue") == 0)
+    shop.psql.rows(
+        "select broker.alter_broker(honor_broker_priority => false);"
+        "select broker.drop_broker_priority('low'), broker.drop_broker_priority('high')"
+    )
+    arrived = [
+        length
+        for (length,) in warehouse.psql.rows(
+            "select octet_length(message_body) from public.warehouse order by queuing_order"
+        )
+    ]
+    assert sorted(arrived) == [high, *[low] * 8]
+    assert arrived.index(high) < 4
+    while warehouse.psql.receive():
+        pass
+
+
 def _most_memory(site: Site) -> int:
     """Return the most bytes that the site's worker has had in memory."""
     assert site.worker is not None

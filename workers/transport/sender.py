@@ -45,8 +45,9 @@ DEPTH_ALONE = 8
 _FEW_DIALOGS = 4
 # Each batch says to `take` what is on its way: that is for dialogs with much to send, not for thousands.
 _MOST_IN_FLIGHT = 64
-# After so many batches by priority one takes the oldest messages; but a turn in lanes ends first.
-_BATCHES_BY_PRIORITY = 15
+# After so many batches by priority one takes the oldest messages, but not in lanes: what was due there is the
+# first batch of the next turn. And after so many large messages by priority the oldest one crosses.
+_MOST_BY_PRIORITY = 15
 # A larger body crosses in pieces of this size, one of a dialog at a time: a worker holds no more of it.
 PIECE_BYTES = 2**19
 # Dialogs whose large messages cross at once.
@@ -198,8 +199,13 @@ class Sender:
         self._resends = Resends(clock, pace or Pace())
         # Since the last batch by age.
         self._batches_by_priority = 0
-        # Dialogs that have a large message to send, and those of them that are sending it now.
-        self._large: set[int] = set()
+        # Dialogs that have a large message to send, with their levels, the oldest first; and those that are
+        # sending it now.
+        self._large: dict[int, int] = {}
+        # Whether those that the highest levels hide are among them too.
+        self._knows_oldest = False
+        # Since the last one by age.
+        self._transfers_by_priority = 0
         self._crossing: dict[int, asyncio.Task[None]] = {}
         self._held = HeldDialogs(database.name, clock)
         # By dialog: of which message the far broker has how many bytes.
@@ -275,7 +281,7 @@ class Sender:
         has_sent = False
         async with _Lane(0, 1, 1 if carrier.is_sibling else DEPTH_ALONE) as lane:
             while self._may_go_on(until):
-                self._start_transfers(destination, carrier, until, lane.in_flight)
+                self._start_transfers(destination, carrier, until, lane)
                 batch = await self._post_batch(destination, carrier, lane)
                 if batch is None and lane.is_empty:
                     if self._large or self._crossing:
@@ -294,6 +300,8 @@ class Sender:
                     if not self._resends.waiting():
                         return False
                 elif is_full and not goes_on:
+                    # Here, where all of them are in one lane, the level of each counts against all others.
+                    self._start_transfers(destination, carrier, until, lane)
                     await self._send_in_lanes(destination, carrier, until)
         return True
 
@@ -315,6 +323,7 @@ class Sender:
                     while is_deep and self._may_go_on(until):
                         batch = await self._post_batch(destination, carrier, lane)
                         has_moved = await lane.room()
+                        self._start_transfers(destination, carrier, until, lane)
                         is_deep = is_deep and has_moved and batch is not None and batch.is_full
             finally:
                 is_deep = False
@@ -328,7 +337,10 @@ class Sender:
     async def _post_batch(self, destination: Destination, carrier: Carrier, lane: _Lane) -> _Posted | None:
         """Begin to send the next batch of a lane, which follows those in flight; None if there is none."""
         # A lane has only some of the dialogs, and the oldest message may be of another.
-        by_age = lane.is_alone and self._batches_by_priority >= _BATCHES_BY_PRIORITY
+        by_age = lane.is_alone and (
+            self._batches_by_priority >= _MOST_BY_PRIORITY
+            or (self._transfers_by_priority >= _MOST_BY_PRIORITY and not self._knows_oldest)
+        )
         self._batches_by_priority = 0 if by_age else self._batches_by_priority + 1
         found = await self._take(carrier, lane, by_age=by_age)
         if found is None:
@@ -395,7 +407,11 @@ class Sender:
                 by_age=by_age,
                 in_flight=in_flight.columns(),
             )
-            self._large.update(large)
+            if by_age:
+                self._large = large | self._large
+                self._knows_oldest = True
+            else:
+                self._large |= large
             if taken is None:
                 return None, False
             plans = await self._plan(connection, carrier, taken)
@@ -440,10 +456,8 @@ class Sender:
             self._backoff.reset()
         return settled.has_moved
 
-    def _start_transfers(
-        self, destination: Destination, carrier: Carrier, until: float, in_flight: InFlight
-    ) -> None:
-        """Begin to send large messages of dialogs that have no batch in flight, while few are on their way.
+    def _start_transfers(self, destination: Destination, carrier: Carrier, until: float, lane: _Lane) -> None:
+        """Begin to send large messages of dialogs of a lane without a batch in flight, while few cross.
 
         A piece is of the oldest message that is not acknowledged, so nothing before it may be on its way.
 
@@ -454,12 +468,27 @@ class Sender:
             if crossing.done():
                 del self._crossing[endpoint]
                 crossing.result()
-        self._large -= self._crossing.keys()
-        ready = [endpoint for endpoint in self._large if endpoint not in in_flight]
-        for endpoint in ready[: _TRANSFERS - len(self._crossing)]:
-            self._large.remove(endpoint)
-            sending = self._send_large(destination, carrier, until, endpoint)
-            self._crossing[endpoint] = asyncio.create_task(sending, name=f"large {endpoint}")
+        for endpoint in self._crossing:
+            self._large.pop(endpoint, None)
+        while len(self._crossing) < _TRANSFERS and (next_one := self._next_large(lane)) is not None:
+            del self._large[next_one]
+            sending = self._send_large(destination, carrier, until, next_one)
+            self._crossing[next_one] = asyncio.create_task(sending, name=f"large {next_one}")
+
+    def _next_large(self, lane: _Lane) -> int | None:
+        """Return the dialog whose large message crosses next, if that is one of the lane's and is ready."""
+        by_age = self._transfers_by_priority >= _MOST_BY_PRIORITY and self._knows_oldest
+        in_order = list(self._large)
+        if not by_age:
+            in_order.sort(key=self._large.__getitem__, reverse=True)
+        for endpoint in in_order:
+            if endpoint % lane.lanes != lane.number:
+                # The place is for that one: its own lane begins it after its next batch.
+                return None
+            if endpoint not in lane.in_flight:
+                self._transfers_by_priority = 0 if by_age else self._transfers_by_priority + 1
+                return endpoint
+        return None
 
     async def _end_transfers(self) -> None:
         """Wait until the pieces on their way are answered; the next turn goes on after them.
@@ -468,6 +497,7 @@ class Sender:
             TransportError, psycopg.Error: What went wrong with the first that failed.
         """
         self._large.clear()
+        self._knows_oldest = False
         transfers = list(self._crossing.values())
         if not transfers:
             return

@@ -269,16 +269,16 @@ async def take_small(
     *,
     by_age: bool = False,
     in_flight: tuple[list[int], list[int], list[int]] = ([], [], []),
-) -> tuple[Taken | None, list[int]]:
+) -> tuple[Taken | None, dict[int, int]]:
     """Return what `take` does without bodies larger than the last limit, and the dialogs that have one.
 
-    Those are for `take_piece`; what precedes a large message on its dialog is in the batch.
-    `by_age`: the oldest messages, whatever their priority. `in_flight`: endpoints with the last row of each
-    that is on its way, and the number that follows.
+    Those come with their levels, the oldest message's first, and are for `take_piece`; what precedes a large
+    message on its dialog is in the batch. `by_age`: the oldest messages, whatever their priority.
+    `in_flight`: endpoints with the last row of each that is on its way, and the number that follows.
     """
     async with await _array_cursor(connection, tuple_row) as cursor:
         await cursor.execute(
-            f"select {_TAKEN}, large_endpoint_nos from broker_private.take("  # noqa: S608
+            f"select {_TAKEN}, large_endpoint_nos, large_levels from broker_private.take("  # noqa: S608
             "%b::integer, %b::integer, %b::integer, %b::integer, %b::bigint, %b, %b::bigint, %b::boolean,"
             " %b::bigint[], %b::bigint[], %b::bigint[])",
             (
@@ -293,10 +293,11 @@ async def take_small(
         )
         row = await cursor.fetchone()
     if row is None:
-        return None, []
-    *columns, large = row
+        return None, {}
+    *columns, large, levels = row
     taken = None if columns[0] is None else Taken(*columns)
-    return taken, arrays.to_integers(large, arrays.BIGINT)
+    numbers = arrays.to_integers(large, arrays.BIGINT)
+    return taken, dict(zip(numbers, arrays.to_integers(levels, arrays.INTEGER), strict=True))
 
 
 async def take_piece(
