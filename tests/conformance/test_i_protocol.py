@@ -415,6 +415,49 @@ def test_row_097_a_large_body_of_level_10_arrives_before_most_of_those_of_level_
         pass
 
 
+def test_a_target_that_stores_nothing_for_a_while_makes_the_sender_hold_no_more_than_what_is_unanswered(
+    sites: tuple[Site, Site], line: Proxy
+) -> None:
+    shop, warehouse = sites
+    # Two destinations on one connection: together they send more batches than it takes unanswered.
+    warehouse.psql.rows("select broker.create_queue('slow')")
+    for service in ("//slow 1", "//slow 2"):
+        warehouse.psql.rows("select broker.create_service(%s, 'slow', '{ordering}')", service)
+        warehouse.psql.rows("select broker.grant('SEND', 'SERVICE', %s, 'public')", service)
+        shop.route(service, line)
+    dialogs = [
+        shop.psql.value("select broker.begin_dialog('//shop', %s, 'ordering', encryption => false)", service)
+        for service in ("//slow 1", "//slow 2")
+    ]
+    for dialog in dialogs:
+        shop.psql.send(dialog, "order", b"small")
+    shop.start_worker()
+    until(lambda: shop.psql.value("select count(*) from broker.transmission_queue") == 0)
+    before = [_most_memory(site) for site in sites]
+    messages, length = 320, 100_000
+    holder = warehouse.session(autocommit=False)
+    with holder.connection:
+        holder.rows("lock table broker_private.messages in share mode")
+        for dialog in dialogs:
+            shop.psql.rows(
+                "select broker.send_batch(%s, 'order', array_fill(convert_to(repeat('x', %s), 'UTF8'), array[%s::int]))",
+                dialog,
+                length,
+                messages,
+            )
+        controlled = (
+            "select is_send_flow_controlled and sends_posted >= 16 from broker.dm_broker_connections"
+            " where state_desc = 'LOGGED_IN'"
+        )
+        until(lambda: (True,) in shop.psql.rows(controlled))
+        grown = [_most_memory(site) - earlier for site, earlier in zip(sites, before, strict=True)]
+    assert max(grown) < 2 * messages * length * len(dialogs) // 3
+    received = "select count(*) from public.slow"
+    until(lambda: warehouse.psql.value(received) > 2)
+    for dialog in dialogs:
+        shop.psql.rows("select broker.end_conversation(%s, cleanup => true)", dialog)
+
+
 def _most_memory(site: Site) -> int:
     """Return the most bytes that the site's worker has had in memory."""
     assert site.worker is not None
