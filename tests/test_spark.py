@@ -6,13 +6,14 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
 
 from tests.shop import Session, until
-from tests.test_docs import blocks
+from tests.test_docs import Psql, blocks
 
 pytest.importorskip("pyspark")
 
@@ -21,7 +22,6 @@ from pybroker.spark.options import OptionError, read_options, write_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
@@ -222,29 +222,27 @@ def test_a_pipeline_answers_and_ends_conversations(
 
 
 def test_the_pipeline_of_the_page(
-    spark: SparkSession, shop: Session, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (program,) = blocks("docs/spark.md", "spark")
-    for line in (
-        "select broker.create_message_type('//shop/order')",
-        "select broker.create_contract('//shop/ordering', '{//shop/order}')",
-        "select broker.create_queue('fulfilment'), broker.create_queue('large'), broker.create_queue('audit')",
-        "select broker.create_service('//shop/orders', 'shop')",
-        "select broker.create_service('//warehouse/fulfilment', 'fulfilment', '{//shop/ordering}')",
-        "select broker.create_service('//warehouse/large', 'large')",
-        "select broker.create_service('//audit/large', 'audit', '{//shop/ordering}')",
-    ):
-        shop.rows(line)
-    handle = shop.value(
-        "select broker.begin_dialog('//shop/orders', '//warehouse/fulfilment', '//shop/ordering')"
+    (shell,), (definitions, look), (program,) = (
+        blocks("docs/spark.md", mark) for mark in ("shell", "psql", "spark")
     )
-    orders = [{"customer": name, "amount": amount} for name, amount in (("a", 500), ("b", 5), ("b", 800))]
-    for order in orders:
-        shop.send(handle, "//shop/order", json.dumps(order).encode())
     monkeypatch.setenv("PYBROKER_DATABASE_URL", database.url)
-    monkeypatch.setenv("CHECKPOINT", str(tmp_path / "checkpoint"))
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    typed = subprocess.run(
+        ["bash", "-euc", f'{shell}echo "$CHECKPOINT"'],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert typed.returncode == 0, typed.stderr
+    monkeypatch.setenv("CHECKPOINT", typed.stdout.splitlines()[-1])
+    psql = Psql(database)
+    psql.type(definitions)
     exec(program, {})
-    received = shop.rows("select conversation_handle, message_body from audit order by queuing_order")
+    received = [line.split("|", 1) for line in psql.type(look)]
+    psql.close()
     assert sorted(json.loads(body)["amount"] for _, body in received) == [500, 800]
     assert len({handle for handle, _ in received}) == 2
 
