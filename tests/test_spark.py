@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +21,15 @@ pytest.importorskip("pyspark")
 
 from pybroker.spark import BrokerDataSource, finish_batch, start_session
 from pybroker.spark.options import OptionError, read_options, write_options
+from pybroker.spark.sink import StreamWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Row, SparkSession
+    from pyspark.sql.datasource import WriterCommitMessage
     from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.types import StructType
 
     from tests.conftest import Database
 
@@ -45,24 +50,16 @@ select broker.create_service('//shop', 'shop');
 select broker.create_service('//warehouse', 'warehouse', '{ordering}');
 select broker.create_service('//ledger', 'ledger', '{ordering}');
 """
-# Ends itself like a task that the system kills, once for all tasks that are given this file.
-DIE_ONCE = """
-def die_once(file):
-    import os, signal
-    try:
-        os.close(os.open(file, os.O_CREAT | os.O_EXCL))
-    except FileExistsError:
-        return
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
 # A driver of its own, for a test to kill.
 DRIVER = """
 import sys
 from pybroker.spark import BrokerDataSource, start_session
-from tests.test_spark import QUICK, pipeline
+from tests.test_spark import QUICK, once, pipeline, sink_that_sends_a_part
+url, checkpoint, sent = sys.argv[1:]
 spark = start_session("local[2]", settings=QUICK)
 spark.dataSource.register(BrokerDataSource)
-pipeline(spark, *sys.argv[1:]).awaitTermination()
+spark.dataSource.register(sink_that_sends_a_part(once(sent)))
+pipeline(spark, url, checkpoint, partitions=4, sink="partial").awaitTermination()
 """
 
 pytestmark = pytest.mark.timeout(900)
@@ -85,26 +82,90 @@ def shop(database: Database) -> Iterator[Session]:
         yield session
 
 
-def pipeline(spark: SparkSession, url: str, checkpoint: str, killed: str = "") -> StreamingQuery:
+# Tasks can't import this module. What is made inside of a function travels to them by value.
+def once(file: Path | str) -> Callable[[], bool]:
+    """Return what is true for the first that asks, in whichever process, and for nobody after it."""
+
+    def is_first() -> bool:
+        try:
+            os.close(os.open(file, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return False
+        return True
+
+    return is_first
+
+
+def source_with(name: str, writer: type[StreamWriter]) -> type[BrokerDataSource]:
+    format_name = name
+
+    class Source(BrokerDataSource):
+        @classmethod
+        def name(cls) -> str:
+            return format_name
+
+        def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: ARG002, N802
+            return writer(write_options(self.options), schema)
+
+    return Source
+
+
+def sink_that_dies(is_first: Callable[[], bool]) -> type[BrokerDataSource]:
+    """One task is killed when its messages are committed and Spark does not know it."""
+
+    class Dying(StreamWriter):
+        def write(self, iterator: Iterator[Row]) -> WriterCommitMessage:
+            sent = super().write(iterator)
+            if sent.messages and is_first():
+                os.kill(os.getpid(), signal.SIGKILL)
+            return sent
+
+    return source_with("dying", Dying)
+
+
+def sink_that_sends_a_part(is_first: Callable[[], bool]) -> type[BrokerDataSource]:
+    """One task sends its messages, and the others that have any wait until their driver is killed."""
+
+    class Partial(StreamWriter):
+        def write(self, iterator: Iterator[Row]) -> WriterCommitMessage:
+            rows = list(iterator)
+            if rows and not is_first():
+                parent = os.getppid()
+                while os.getppid() == parent:
+                    time.sleep(0.1)
+                raise SystemExit
+            return super().write(iter(rows))
+
+    return source_with("partial", Partial)
+
+
+def pipeline(
+    spark: SparkSession,
+    url: str,
+    checkpoint: str,
+    *,
+    partitions: int = 2,
+    is_killed: Callable[[], bool] | None = None,
+    sink: str = "pybroker",
+) -> StreamingQuery:
     """Start what copies the warehouse's messages to the ledger, each conversation on one of its own, and then ends."""
     messages = (
         spark.readStream.format("pybroker")
-        .options(database_url=url, queue="warehouse", max_messages=200, partitions=2)
+        .options(database_url=url, queue="warehouse", max_messages=200, partitions=partitions)
         .load()
         .selectExpr("conversation_handle as conversation_key", "message_body")
     )
-    if killed:
+    if is_killed:
 
         def passes(batches: Any) -> Iterator[Any]:
-            names: dict[str, Any] = {}
-            exec(DIE_ONCE, names)
             for batch in batches:
                 yield batch
-                names["die_once"](killed)
+                if is_killed():
+                    os.kill(os.getpid(), signal.SIGKILL)
 
         messages = messages.mapInArrow(passes, messages.schema)
     return (
-        messages.writeStream.format("pybroker")
+        messages.writeStream.format(sink)
         .options(database_url=url, **SINK)
         .option("checkpointLocation", checkpoint)
         .trigger(availableNow=True)
@@ -132,24 +193,35 @@ def ledger(shop: Session) -> list[list[int]]:
 EVERYTHING_ONCE = [list(range(MESSAGES))] * CONVERSATIONS
 
 
-def test_a_task_that_is_killed_loses_and_doubles_nothing(
+def test_a_task_that_is_killed_while_it_reads_loses_and_doubles_nothing(
     spark: SparkSession, shop: Session, database: Database, tmp_path: Path
 ) -> None:
     fill(shop)
     killed = tmp_path / "killed"
-    pipeline(spark, database.url, str(tmp_path / "checkpoint"), str(killed)).awaitTermination()
+    pipeline(spark, database.url, str(tmp_path / "checkpoint"), is_killed=once(killed)).awaitTermination()
     assert killed.exists()
     assert ledger(shop) == EVERYTHING_ONCE
     assert shop.value("select count(*) from warehouse") == 0
 
 
-def test_a_driver_that_is_killed_loses_and_doubles_nothing(
+def test_a_task_that_is_killed_after_it_has_sent_sends_nothing_twice(
+    spark: SparkSession, shop: Session, database: Database, tmp_path: Path
+) -> None:
+    fill(shop)
+    killed = tmp_path / "killed"
+    spark.dataSource.register(sink_that_dies(once(killed)))
+    pipeline(spark, database.url, str(tmp_path / "checkpoint"), sink="dying").awaitTermination()
+    assert killed.exists()
+    assert ledger(shop) == EVERYTHING_ONCE
+
+
+def test_a_driver_that_is_killed_loses_and_doubles_nothing_whatever_the_partitions_are_next(
     spark: SparkSession, shop: Session, database: Database, tmp_path: Path
 ) -> None:
     fill(shop)
     checkpoint = tmp_path / "checkpoint"
     driver = psutil.Popen(
-        [sys.executable, "-c", DRIVER, database.url, str(checkpoint)],
+        [sys.executable, "-c", DRIVER, database.url, str(checkpoint), str(tmp_path / "sent")],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -162,7 +234,7 @@ def test_a_driver_that_is_killed_loses_and_doubles_nothing(
             process.kill()
         psutil.wait_procs(family)
     assert ledger(shop)
-    pipeline(spark, database.url, str(checkpoint)).awaitTermination()
+    pipeline(spark, database.url, str(checkpoint), partitions=1).awaitTermination()
     assert ledger(shop) == EVERYTHING_ONCE
     assert shop.value("select count(*) from warehouse") == 0
 

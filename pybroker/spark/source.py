@@ -129,7 +129,11 @@ class BatchReader(DataSourceReader, _StagedMessages):
 
 
 class StreamReader(DataSourceStreamReader, _StagedMessages, SupportsTriggerAvailableNow):
-    """`spark.readStream`: an offset is a position, and what lies between two offsets never changes."""
+    """`spark.readStream`: what lies between two offsets never changes, nor how it is split.
+
+    An offset is a position and, at the end of a batch, in how many partitions the batch is read. A sink
+    notes by partition what it has sent, so a batch that came again in others would lose and double messages.
+    """
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         _StagedMessages.__init__(self, options, schema)
@@ -163,11 +167,17 @@ class StreamReader(DataSourceStreamReader, _StagedMessages, SupportsTriggerAvail
                 self._session(), self._options, None if most is None else most - max(staged - begun, 0)
             )
         end = staged if self._last is None else self._last
-        return {"position": max(begun, end if most is None else min(end, begun + most))}
+        position = max(begun, end if most is None else min(end, begun + most))
+        # Spark begins a batch for whatever differs from the start.
+        if start is not None and position == begun:
+            return start
+        return {"position": position, "partitions": self._options.partitions}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """Split what lies between two offsets."""
-        return _slices(start["position"], end["position"], self._options.partitions)
+        # An earlier version's checkpoint doesn't say it.
+        of = end.get("partitions", self._options.partitions)
+        return _slices(start["position"], end["position"], of)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the messages of a slice, in order."""
