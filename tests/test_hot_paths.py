@@ -1,52 +1,167 @@
-"""What a message costs does not grow: the statements of SEND and RECEIVE keep their indexes, whatever lies in the queue."""
+"""What a message costs does not grow: the hot statements keep their indexes, whatever lies in the queues."""
 
 from __future__ import annotations
 
+import uuid
+from itertools import count, islice, repeat
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
     from tests.shop import Session, Shop
 
 DIALOGS = 20
-HOT_CALLS = {
+CALLS = 8
+BATCH = 100
+# Messages of each dialog in a batch of the transport's.
+RUN = BATCH // DIALOGS
+DEEP = 2_000
+FAR_BROKER = uuid.UUID(int=1)
+ONE_BY_ONE = {
     "SEND": "select broker.send((select handle from dialogs where number = {}), 'order', '\\x01'::bytea)",
     "send_batch": "select broker.send_batch((select handle from dialogs where number = {}), 'order', '{{a,b}}')",
     "RECEIVE TOP (1)": "select * from broker.receive('warehouse', top => 1)",
     "RECEIVE TOP (2)": "select * from broker.receive('warehouse', top => 2)",
 }
+BATCHES = {"RECEIVE TOP (100)": f"select * from broker.receive('warehouse', top => {BATCH})"}
+GROUPS = {"receive_groups": "select * from broker.receive_groups('warehouse', 10, top => 1)"}
 
 
-def pages(session: Session, call: str) -> int:
+def pages(session: Session, calls: Iterable[str]) -> int:
     """Return how many pages a call touches once its plans are made: of a few calls the least, as one may split a page."""
     touched = []
-    for number in range(1, 9):
-        found = session.value(f"explain (analyze, buffers, format json) {call.format(number)}")[0]["Plan"]
+    for call in islice(calls, CALLS):
+        found = session.value(f"explain (analyze, buffers, format json) {call}")[0]["Plan"]
         touched.append(found["Shared Hit Blocks"] + found["Shared Read Blocks"])
     return min(touched[2:])
 
 
-def test_a_call_touches_as_few_pages_in_a_deep_queue_as_in_a_shallow_one(shop: Shop) -> None:
+def open_dialogs(session: Session, *services: str) -> None:
+    """Open dialogs with each service, numbered from 1."""
+    session.rows(
+        "create table dialogs (number integer generated always as identity primary key, handle uuid not null)"
+    )
+    for service in services:
+        session.rows(
+            "insert into dialogs (handle) select broker.begin_dialog('//shop', %s, 'ordering', encryption => false)"
+            " from generate_series(1, %s)",
+            service,
+            DIALOGS,
+        )
+
+
+def fill(session: Session, messages: int, turns: int = 1) -> None:
+    """Send so many messages on each dialog, one dialog after the other, in so many turns."""
+    session.rows(
+        "select count(broker.send_batch(d.handle, 'order', array_fill('\\x01'::bytea, array[%s])))"
+        " from (select handle from generate_series(1, %s) turn, dialogs order by turn, number) d",
+        messages,
+        turns,
+    )
+
+
+@pytest.mark.parametrize(
+    ("calls", "messages", "turns", "most"),
+    # Ten groups are looked for with some five searches each.
+    [(ONE_BY_ONE, 5, 1, 30), (BATCHES, BATCH, 1, 30), (GROUPS, 1, 10, 100)],
+    ids=["one by one", "batches", "groups"],
+)
+def test_a_call_touches_as_few_pages_in_a_deep_queue_as_in_a_shallow_one(
+    shop: Shop, calls: Mapping[str, str], messages: int, turns: int, most: int
+) -> None:
     psql = shop.psql
-    psql.rows("create table dialogs (number integer primary key, handle uuid not null)")
-    psql.rows(
-        "insert into dialogs select n, broker.begin_dialog('//shop', '//warehouse', contract => 'ordering')"
-        " from generate_series(1, %s) n",
-        DIALOGS,
-    )
-    fill = (
-        "select count(broker.send_batch(handle, 'order', array_fill('\\x01'::bytea, array[%s]))) from dialogs"
-    )
-    psql.rows(fill, 5)
-    shallow = {name: pages(psql, call) for name, call in HOT_CALLS.items()}
-    psql.rows(fill, 500)
-    deep = {name: pages(psql, call) for name, call in HOT_CALLS.items()}
-    # The indexes are a level higher; all else is as before. A scan of the table or of a whole index touches hundreds more.
-    assert {name: deep[name] - shallow[name] < 30 for name in HOT_CALLS} == dict.fromkeys(HOT_CALLS, True), (
+    open_dialogs(psql, "//warehouse")
+    fill(psql, messages, turns)
+    shallow = {name: pages(psql, map(call.format, count(1))) for name, call in calls.items()}
+    fill(psql, DEEP)
+    deep = {name: pages(psql, map(call.format, count(1))) for name, call in calls.items()}
+    # The indexes are a level higher for each search; all else is as before. A scan of the table touches hundreds more.
+    assert {name: deep[name] - shallow[name] < most for name in calls} == dict.fromkeys(calls, True), (
         shallow,
         deep,
     )
+
+
+def next_batch(session: Session, destination: int) -> tuple[str, str, str]:
+    """Take a batch; return its dialogs' endpoints, the number that follows on each, and its last row of each."""
+    ((endpoints, numbers, rows),) = session.rows(
+        "select array_agg(d.endpoint_no)::text, array_agg(d.number + 1)::text, array_agg(d.row_id)::text from ("
+        " select t.endpoint_nos[m.dialog] as endpoint_no, max(m.number) as number, max(m.row_id) as row_id"
+        " from broker_private.take(%s, 0, 1, %s, 1000000, '{}') t,"
+        " unnest(t.dialog_index, t.sequence_numbers, t.row_ids) as m (dialog, number, row_id) group by 1) d",
+        destination,
+        BATCH,
+    )
+    return endpoints, numbers, rows
+
+
+def acknowledgements(session: Session, destination: int) -> Iterator[str]:
+    """Yield the acknowledgement of one batch after the other."""
+    while True:
+        endpoints, numbers, rows = next_batch(session, destination)
+        yield f"select broker_private.acknowledge('{FAR_BROKER}', '{endpoints}', '{numbers}', '{rows}')"
+
+
+def of_each_dialog(*values: str) -> str:
+    return ", ".join(f"array_fill({value}, array[{DIALOGS}])" for value in values)
+
+
+def deliveries() -> Iterator[str]:
+    """Yield the deliveries of one batch after the other from another broker, always on the same dialogs."""
+    dialogs = "{" + ",".join(str(uuid.uuid4()) for _ in range(DIALOGS)) + "}"
+    headers = of_each_dialog(
+        "true", "'//far'::text", "'//warehouse'::text", "null::uuid", "'ordering'::text", "now() + interval '1 day'", "false"
+    )  # fmt: skip
+    security = of_each_dialog("'L'::text", "null::text", "null::bytea")
+    for first in count(0, RUN):
+        yield (
+            f"select * from broker_private.deliver('{FAR_BROKER}', '{dialogs}', {headers}, '{{order}}',"
+            f" array(select 1 + m / {RUN} from generate_series(0, {BATCH - 1}) m), array_fill(1, array[{BATCH}]),"
+            f" array(select {first} + m % {RUN} from generate_series(0, {BATCH - 1}) m)::bigint[],"
+            f" repeat('M', {BATCH}), array_fill('\\x01'::bytea, array[{BATCH}]), {security},"
+            f" {of_each_dialog(f'{first}::bigint')}, array_fill(clock_timestamp(), array[{BATCH}]))"
+        )
+
+
+def test_a_batch_on_its_way_touches_as_few_pages_when_much_waits_as_when_little_does(shop: Shop) -> None:
+    psql = shop.psql
+    psql.rows("select broker.create_route('far', 'tcp://127.0.0.1:1', service_name => '//far')")
+    open_dialogs(psql, "//far", "//warehouse")
+    fill(psql, RUN, 20)
+    destination = psql.value("select distinct destination_no from broker_private.transmission_messages")
+    take = f"select * from broker_private.take({destination}, 0, 1, {BATCH}, 1000000, '{{}}', 500000"
+    batches = {
+        "deliver": deliveries(),
+        "acknowledge": acknowledgements(psql, destination),
+    }
+
+    def touched() -> dict[str, int]:
+        endpoints, numbers, rows = next_batch(psql, destination)
+        in_flight = f"false, '{endpoints}', '{rows}', '{numbers}'"
+        return {
+            "take": pages(psql, repeat(f"{take})")),
+            "take behind a batch in flight": pages(psql, repeat(f"{take}, {in_flight})")),
+            **{name: pages(psql, calls) for name, calls in batches.items()},
+        }
+
+    shallow = touched()
+    fill(psql, DEEP)
+    deep = touched()
+    # A batch is looked for at each level, twice; each message of a delivery goes into two indexes, which are a level higher.
+    most = {**dict.fromkeys(shallow, 100), "deliver": 2 * BATCH}
+    assert {name: deep[name] - shallow[name] < most[name] for name in most} == dict.fromkeys(most, True), (
+        shallow,
+        deep,
+    )
+    done = 2 * CALLS * BATCH
+    sent = DIALOGS * (RUN * 20 + DEEP)
+    assert psql.rows(
+        "select (select count(*) from broker_private.transmission_messages),"
+        " (select count(*) from broker_private.messages where sequence_number is not null)"
+    ) == [(sent - done, done)]
 
 
 @pytest.mark.parametrize("behind", [20, 450, 899])
