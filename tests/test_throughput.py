@@ -142,12 +142,14 @@ def test_without_an_engine_containers_are_refused_before_anything_is_started_or_
 
 
 def test_what_can_t_be_run_is_refused_at_once() -> None:
+    urls = ("--on", "urls", "--initiator-url", "postgresql:///a", "--target-url", "postgresql:///b")
     for arguments, complaint in (
         (("--series", "nothing"), "nothing"),
         (("--threads", "0"), "above 0"),
         (("--series", "unlimited"), "--on containers"),
         (("--payloads", "10"), "24 bytes"),
         (("--on", "urls"), "--target-url"),
+        ((*urls, "--initiators", "1", "--series", "whitepaper,plain"), "encrypted"),
         (("--initiators", "4"), "4"),
     ):
         refused = run(*arguments)

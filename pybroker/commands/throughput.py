@@ -144,6 +144,11 @@ def throughput(
         raise typer.BadParameter("--series unlimited needs --on containers: nothing else has quotas")
     if on == "urls" and not (initiator_url and target_url):
         raise typer.BadParameter("--on urls needs --initiator-url, once for each initiator, and --target-url")
+    if on == "urls" and (others := [name for name in names if name in {"tls", "plain"}]):
+        raise typer.BadParameter(
+            f"--series {others[0]} needs servers that the command makes: with --on urls the endpoints are"
+            " yours, and dialogs are not encrypted in any series"
+        )
     wanted = (0,) if on == "urls" else _numbers(versions)
     chosen = (
         recommended(versions=wanted)

@@ -151,7 +151,8 @@ def urls(initiator_urls: Sequence[str], target_url: str, *, cores: float) -> Ite
             servers.append(Server(name, url, guid))
         with servers[-1].connect() as connection:
             connection.execute("select broker.grant('SEND', 'SERVICE', %s, 'public')", [SERVICE])
-        yield Bed(servers[:-1], servers[-1], cores, False, describe(servers[-1]))
+        about = describe(servers[-1]) | {"dialogs": "not encrypted"}
+        yield Bed(servers[:-1], servers[-1], cores, False, about)
 
 
 def describe(target: Server) -> dict[str, str]:

@@ -93,17 +93,28 @@ def define(url: str, *, is_target: bool) -> str:
 
 
 def undefine(url: str) -> None:
-    """Drop the objects; type and contract stay, as conversations that have ended need them for a while."""
+    """Drop the objects with their conversations, and leave those of other services alone.
+
+    Type and contract stay, as conversations that have ended need them for a while.
+    """
     with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(
-            """
-            select broker.end_conversation(conversation_handle, cleanup => true)
-            from broker.conversation_endpoints
-            """
-        )
+        end_conversations(connection)
         connection.execute("select broker.drop_service(%s)", [SERVICE])
         connection.execute("select broker.drop_queue(%s)", [QUEUE])
         connection.execute("drop schema lab cascade")
+
+
+def end_conversations(connection: psycopg.Connection[Any]) -> None:
+    """End the test's sides of its conversations, and tell the far side nothing."""
+    connection.execute(
+        """
+        select broker.end_conversation(e.conversation_handle, cleanup => true)
+        from broker.conversation_endpoints e
+        join broker.services s on s.service_id = e.service_id
+        where s.name = %s
+        """,
+        [SERVICE],
+    )
 
 
 def _listen(
