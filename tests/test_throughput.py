@@ -141,6 +141,12 @@ def test_without_an_engine_containers_are_refused_before_anything_is_started_or_
     assert not (tmp_path / "run").exists()
 
 
+def test_row_174_the_reader_series_differ_on_less_than_a_core_too() -> None:
+    readers = [SERIES[name].readers_on(0.9) for name in ("whitepaper", "1-reader", "2-readers", "4-readers")]
+    assert readers == [1, 1, 2, 4]
+    assert SERIES["whitepaper"].readers_on(2.0) == SERIES["2-readers"].readers_on(2.0) == 4
+
+
 def test_what_can_t_be_run_is_refused_at_once() -> None:
     urls = ("--on", "urls", "--initiator-url", "postgresql:///a", "--target-url", "postgresql:///b")
     for arguments, complaint in (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -270,7 +269,7 @@ def _prepare_initiator(bed: Bed, cell: Cell, test: int, number: int, *, is_secur
 
 
 def _set_readers(bed: Bed, target: psycopg.Connection[Any], how: Series) -> None:
-    readers = max(1, math.floor(how.readers * bed.target_cores(is_limited=how.is_limited)))
+    readers = how.readers_on(bed.target_cores(is_limited=how.is_limited))
     wanted = (how.top, timedelta(seconds=how.timeout), readers)
     if (
         wanted

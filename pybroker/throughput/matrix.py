@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -41,6 +42,7 @@ class Series(msgspec.Struct, frozen=True):
         top: RECEIVE TOP.
         timeout: Seconds that RECEIVE waits.
         readers: Activated readers a core of the target.
+        rounds_readers_up: Whether a part of a reader is a whole one; otherwise it is none.
         pause: Seconds that a thread rests after a message.
         is_deferred: Whether activation is off until everything has been sent.
         is_limited: Whether the containers' processor quotas are in force.
@@ -56,9 +58,16 @@ class Series(msgspec.Struct, frozen=True):
     top: int = 10_000
     timeout: float = 3.0
     readers: int = 2
+    rounds_readers_up: bool = False
     pause: float = 0.0
     is_deferred: bool = False
     is_limited: bool = True
+
+    def readers_on(self, cores: float) -> int:
+        """Return how many readers a target with so many processors has, one at least."""
+        # A quota is the sum of two that are rounded to thousandths.
+        wanted = round(self.readers * cores, 3)
+        return max(1, math.ceil(wanted) if self.rounds_readers_up else math.floor(wanted))
 
 
 SERIES = {
@@ -78,15 +87,16 @@ SERIES = {
     "sparse-no-wait": Series(
         title="a message every 0.5 s, RECEIVE without WAITFOR", rows=(173,), pause=0.5, timeout=0.0
     ),
-    "1-reader": Series(title="1 reader a core", rows=(174,), readers=1),
-    "4-readers": Series(title="4 readers a core", rows=(174,), readers=4),
+    "1-reader": Series(title="1 reader a core", rows=(174,), readers=1, rounds_readers_up=True),
+    "2-readers": Series(title="2 readers a core, rounded up", rows=(174,), rounds_readers_up=True),
+    "4-readers": Series(title="4 readers a core", rows=(174,), readers=4, rounds_readers_up=True),
     "warm": Series(title="many dialogs, warmed up", rows=(177,), dialogs="rotating"),
     "cold": Series(title="many dialogs, not warmed up", rows=(177,), dialogs="rotating", warm=False),
 }
 # What the five recommendations, the warm-up and the row of one dialog a message are measured by.
 RECOMMENDATIONS = (
-    "one-dialog", "dialog-a-message", "top-1", "sparse", "sparse-no-wait", "1-reader", "4-readers", "warm",
-    "cold",
+    "one-dialog", "dialog-a-message", "top-1", "sparse", "sparse-no-wait", "1-reader", "2-readers",
+    "4-readers", "warm", "cold",
 )  # fmt: skip
 
 
