@@ -1,8 +1,10 @@
-"""Spark SQL over what the target's readers wrote: is every message there, how many a second, how late."""
+"""Spark SQL over what the target's readers wrote and over the samples.
+
+Is every message there, how many a second, how late; and what the servers used and waited for.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -13,9 +15,10 @@ import pyarrow.parquet as pq
 from pybroker.throughput.matrix import Cell  # noqa: TC001
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Row, SparkSession
 
     from pybroker.throughput.cell import Run
 
@@ -49,6 +52,26 @@ _LATENCIES = """
     from messages m join receives r using (receive_no)
     where r.processed >= {began} and r.processed < {ended}
     """
+# Counters that a server has none of, such as processor seconds of somebody's own, are null in the samples.
+_COUNTERS = """
+    select server, counter,
+      (max_by(value, at) - min_by(value, at)) / nullif(max(at) - min(at), 0) as each_second,
+      (select avg(machine_cpu) from samples where at between {began} and {ended}) as machine_cpu
+    from (
+      select server, at,
+        stack(3, 'wal', double(wal_bytes), 'server', server_cpu, 'worker', worker_cpu) as (counter, value)
+      from samples where at between {began} and {ended}
+    )
+    where value is not null
+    group by server, counter
+    order by server, counter
+    """
+_WAITS = """
+    select server, wait, count(wait) / nullif(sum(count(wait)) over (partition by server), 0) as part
+    from (select server, explode_outer(waits) as wait from samples where at between {began} and {ended})
+    group by server, wait
+    order by server, part desc, wait
+    """
 _COLUMNS = {
     "messages": (
         "drop_no bigint, receive_no bigint, enqueued double, bytes int, test bigint, initiator int,"
@@ -56,7 +79,17 @@ _COLUMNS = {
     ),
     "receives": "receive_no bigint, reader bigint, messages bigint, processed double",
     "sent": "initiator bigint, thread bigint, messages bigint, began double, ended double",
+    "samples": (
+        "at double, server string, wal_bytes bigint, readers bigint, waits array<string>,"
+        " server_cpu double, worker_cpu double, machine_cpu double"
+    ),
 }
+# Said, as a column of nothing but nulls or empty lists does not tell its type.
+_SAMPLE = pa.schema([
+    ("at", pa.float64()), ("server", pa.string()), ("wal_bytes", pa.int64()), ("readers", pa.int64()),
+    ("waits", pa.list_(pa.string())), ("server_cpu", pa.float64()), ("worker_cpu", pa.float64()),
+    ("machine_cpu", pa.float64()),
+])  # fmt: skip
 # Above this part of the processors nothing but more of them makes a cell faster.
 _BUSY_PERCENT = 90.0
 # RECEIVE that waits for messages, and sessions that wait for nothing.
@@ -82,7 +115,7 @@ class Outcome(msgspec.Struct, frozen=True):
         readers: Readers that received.
         cores: Processors that were busy by server and by whom, such as `target worker`.
         wal_per_message: Bytes of WAL a message by server.
-        waits: What sessions waited for, by server: event and part of the samples, the most frequent first.
+        waits: What sessions waited for, by server: event and part of the samples, most frequent first.
         bound_by: What kept the cell from being faster.
         seconds: What the cell took, warm-up and draining included.
     """
@@ -115,7 +148,8 @@ class Outcome(msgspec.Struct, frozen=True):
 def analyse(spark: SparkSession, cell: Cell, run: Run, directory: Path, *, seconds: float) -> Outcome:
     """Account for each message of a cell, and measure it; the samples join the target's rows as Parquet."""
     pq.write_table(
-        pa.Table.from_pylist([msgspec.to_builtins(one) for one in run.samples]), directory / "samples.parquet"
+        pa.Table.from_pylist([msgspec.to_builtins(one) for one in run.samples], _SAMPLE),
+        directory / "samples.parquet",
     )
     pq.write_table(
         pa.Table.from_pylist([msgspec.to_builtins(one) for one in run.sent]), directory / "sent.parquet"
@@ -128,10 +162,16 @@ def analyse(spark: SparkSession, cell: Cell, run: Run, directory: Path, *, secon
     (accounts,) = spark.sql(_ACCOUNTS.format(**names)).collect()
     by_second = {row.second: row for row in spark.sql(_SECONDS.format(**names)).collect()}
     (latencies,) = spark.sql(_LATENCIES.format(**names)).collect()
+    counters = spark.sql(_COUNTERS.format(**names)).collect()
+    waits = _waits(spark.sql(_WAITS.format(**names)).collect())
     measured = run.ended - run.began
     received = sum(int(row.messages) for row in by_second.values())
     receives = sum(row.receives for row in by_second.values())
-    waits, cores = _waits(run), _cores(run)
+    cores = {
+        f"{row.server} {row.counter}": float(row.each_second)
+        for row in counters
+        if row.counter != "wal" and row.each_second is not None
+    }
     return Outcome(
         cell=cell,
         sent=sum(one.messages for one in run.sent),
@@ -150,70 +190,42 @@ def analyse(spark: SparkSession, cell: Cell, run: Run, directory: Path, *, secon
         per_receive=received / max(receives, 1),
         readers=len({reader for row in by_second.values() for reader in row.readers}),
         cores=cores,
-        wal_per_message=_wal(run, received),
+        wal_per_message=_wal(counters, received / measured, cell.initiators),
         waits=waits,
-        bound_by=_bound(run, waits, cores),
+        bound_by=_bound(run.quotas, counters[0].machine_cpu if counters else 0.0, waits, cores),
         seconds=seconds,
     )
 
 
-def _measured(run: Run, server: str) -> list[tuple[float, int, float | None, float | None]]:
-    return [
-        (one.at, one.wal_bytes, one.server_cpu, one.worker_cpu)
-        for one in run.samples
-        if one.server == server and run.began <= one.at <= run.ended
-    ]
-
-
-def _servers(run: Run) -> list[str]:
-    return list(dict.fromkeys(one.server for one in run.samples))
-
-
-def _cores(run: Run) -> dict[str, float]:
-    found = {}
-    for server in _servers(run):
-        samples = _measured(run, server)
-        for place, who in ((2, "server"), (3, "worker")):
-            known = [(one[0], one[place]) for one in samples if one[place] is not None]
-            if len(known) > 1:
-                (first, used_then), (last, used_now) = known[0], known[-1]
-                found[f"{server} {who}"] = (used_now - used_then) / (last - first)  # type: ignore[operator]
-    return found
-
-
-def _wal(run: Run, received: int) -> dict[str, float]:
+def _wal(counters: Sequence[Row], rate: float, initiators: int) -> dict[str, float]:
     """Return what each server wrote for a message; of several initiators each has its share of them."""
-    initiators = sum(server != "target" for server in _servers(run))
-    found = {}
-    for server in _servers(run):
-        samples = _measured(run, server)
-        if len(samples) > 1 and received:
-            seconds = samples[-1][0] - samples[0][0]
-            share = received / (run.ended - run.began) * seconds / (1 if server == "target" else initiators)
-            found[server] = (samples[-1][1] - samples[0][1]) / share
+    return {
+        row.server: row.each_second / (rate if row.server == "target" else rate / initiators)
+        for row in counters
+        if row.counter == "wal" and row.each_second is not None and rate
+    }
+
+
+def _waits(rows: Sequence[Row]) -> dict[str, list[tuple[str, float]]]:
+    found: dict[str, list[tuple[str, float]]] = {}
+    for row in rows:
+        mine = found.setdefault(row.server, [])
+        # A sample in which no session did anything.
+        if row.wait is not None:
+            mine.append((row.wait, float(row.part)))
     return found
 
 
-def _waits(run: Run) -> dict[str, list[tuple[str, float]]]:
-    found = {}
-    for server in _servers(run):
-        counted = Counter(
-            wait
-            for one in run.samples
-            if one.server == server and run.began <= one.at <= run.ended
-            for wait in one.waits
-        )
-        total = counted.total()
-        found[server] = [(wait, count / total) for wait, count in counted.most_common(4)]
-    return found
-
-
-def _bound(run: Run, waits: dict[str, list[tuple[str, float]]], cores: dict[str, float]) -> str:
-    used = {who: 100 * cores[who] / quota for who, quota in run.quotas.items() if who in cores}
+def _bound(
+    quotas: Mapping[str, float],
+    machine_cpu: float,
+    waits: Mapping[str, Sequence[tuple[str, float]]],
+    cores: Mapping[str, float],
+) -> str:
+    used = {who: 100 * cores[who] / quota for who, quota in quotas.items() if who in cores}
     if used and max(used.values()) > _BUSY_PERCENT:
         return f"the quota of the {max(used, key=lambda who: used[who])}"
-    busy = [one.machine_cpu for one in run.samples if run.began <= one.at <= run.ended]
-    if busy and sum(busy) / len(busy) > _BUSY_PERCENT:
+    if machine_cpu > _BUSY_PERCENT:
         return "the machine's processors"
     tops = [
         (part, f"{wait} at the {server}")
