@@ -1,6 +1,7 @@
-"""Put a finished run of `pybroker throughput` into docs/whitepaper.md: `python -m tests.whitepaper DIRECTORY`.
+"""Put finished runs of `pybroker throughput` into docs/whitepaper.md: `python -m tests.whitepaper RUN [RUN …]`.
 
-Writes figures 2 to 5 as docs/whitepaper/figure-N.svg, and the text between the two marks of the page.
+The first is the matrix: figures 2 to 5 as docs/whitepaper/figure-N.svg, and the most with one, two and three initiators. The answers to rows 171 to
+178 come from all. The text goes between the two marks of the page.
 """
 
 from __future__ import annotations
@@ -8,33 +9,101 @@ from __future__ import annotations
 import statistics
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import msgspec
-
-from pybroker.throughput.analysis import Outcome
 from pybroker.throughput.figures import gain_figure, payload_words, throughput_figure
-from pybroker.throughput.matrix import HEADLINES
-from pybroker.throughput.report import answers
-from pybroker.throughput.results import Conditions
+from pybroker.throughput.matrix import HEADLINES, SERIES
+from pybroker.throughput.report import BACKLOG_HEADS, answers, backlogs, best_of, bounds, core_words
+from pybroker.throughput.results import Finished, read_finished
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 BEGINS, ENDS = "<!-- measured -->\n", "<!-- end of measured -->\n"
+# What a whole matrix tells, a few cells don't.
+OF_THE_MATRIX = SERIES["whitepaper"].rows
 
 
-def main(directory: Path, docs: Path = DOCS) -> None:
-    files = sorted(directory.glob("cells/*/outcome.json"))
-    if not files:
+def main(directory: Path, docs: Path = DOCS, others: Sequence[Path] = ()) -> None:
+    runs = [_read(one) for one in (directory, *others)]
+    first = runs[0]
+    page = docs / "whitepaper.md"
+    before, _, rest = page.read_text(encoding="utf-8").partition(BEGINS)
+    _, _, after = rest.partition(ENDS)
+    words = [
+        "## Measured\n",
+        *(line for number, run in enumerate(runs, 1) for line in _conditions(number, run, len(runs))),
+        *_headlines(first),
+        *_pictures(first, docs),
+        *_answers(runs),
+        *_backlogs(runs),
+    ]
+    page.write_text(
+        "\n".join([before + BEGINS.rstrip(), *words, ENDS.rstrip()]) + "\n" + after, encoding="utf-8"
+    )
+
+
+def _read(directory: Path) -> Finished:
+    run = read_finished(directory) if (directory / "conditions.json").exists() else None
+    if run is None or not run.outcomes:
         sys.exit(
             f"{directory} has no finished cells: name a directory that pybroker throughput --output wrote."
         )
-    outcomes = [msgspec.json.decode(file.read_bytes(), type=Outcome) for file in files]
-    conditions = msgspec.json.decode((directory / "conditions.json").read_bytes(), type=Conditions)
+    return run
+
+
+def _conditions(number: int, run: Finished, runs: int) -> list[str]:
+    printed = [one for one in run.outcomes if one.cell.series == "whitepaper"]
+    others = sorted({one.cell.series for one in run.outcomes} - {"whitepaper"})
+    failed = sum(one.has_failed for one in run.outcomes)
+    seconds = statistics.median(one.seconds for one in run.outcomes)
+    cells = [f"{len(printed)} of the 264 cells"] if printed else []
+    if others:
+        count = len(run.outcomes) - len(printed)
+        cells.append(f"{count} cell{'s' if count > 1 else ''} of the series {', '.join(others)}")
+    versions = sorted(
+        {about["server_version"].split()[0] for about in run.servers.values() if "server_version" in about}
+    )
+    fate = "all arrived, once and in order" if not failed else f"{failed} cells lost, doubled or swapped some"
+    name = f"Run {number}: " if runs > 1 else ""
+    return [
+        f"{name}{' and '.join(cells)}, on {run.conditions.on}{', PostgreSQL ' if versions else ''}{' and '.join(versions)};"
+        f" {run.conditions.machine}, which the test clients share. {run.conditions.warm_up:g} s of warm-up at least,"
+        f" {run.conditions.measured:g} s measured, {seconds:.1f} s a cell in the median with everything."
+        f" {sum(one.sent for one in run.outcomes):,} messages: {fate}. Bound by: {bounds(run.outcomes)}.\n"
+    ]
+
+
+def _headlines(run: Finished) -> list[str]:
+    best = best_of(run.outcomes)
+    if not best:
+        return []
+    lines = [
+        "| initiators | most messages/s | with | times one initiator's | the whitepaper's most | times its one initiator's |",
+        "|---|---|---|---|---|---|",
+    ]
+    for initiators, one in best.items():
+        growth = f"{one.rate / best[1].rate:.1f}" if 1 in best and best[1].rate else "-"
+        lines.append(
+            f"| {initiators} | {one.rate:,.0f} | {initiators}x{one.cell.threads} threads, {payload_words(one.cell.payload)},"
+            f" ratio {one.cell.ratio}; bound by {one.bound_by} | {growth} | {HEADLINES[initiators]:,} |"
+            f" {HEADLINES[initiators] / HEADLINES[1]:.1f} |"
+        )
+    return [
+        *lines,
+        "",
+        *(f"With {number} initiators: {core_words(run, one)}\n" for number, one in [*best.items()][-1:]),
+    ]
+
+
+def _pictures(run: Finished, docs: Path) -> list[str]:
     drawn = {
         **{
-            initiators + 1: throughput_figure(outcomes, initiators, 150, kind="svg")
+            initiators + 1: throughput_figure(run.outcomes, initiators, 150, kind="svg")
             for initiators in HEADLINES
         },
-        5: gain_figure(outcomes, kind="svg"),
+        5: gain_figure(run.outcomes, kind="svg"),
     }
     (docs / "whitepaper").mkdir(exist_ok=True)
     pictures = []
@@ -42,63 +111,36 @@ def main(directory: Path, docs: Path = DOCS) -> None:
         if image is not None:
             (docs / "whitepaper" / f"figure-{number}.svg").write_bytes(image)
             pictures.append(f"![Figure {number}](whitepaper/figure-{number}.svg)\n")
-    page = docs / "whitepaper.md"
-    before, _, rest = page.read_text(encoding="utf-8").partition(BEGINS)
-    _, _, after = rest.partition(ENDS)
-    words = [
-        "## Measured\n",
-        *_conditions(outcomes, conditions),
-        *_headlines(outcomes),
-        *_answers(outcomes),
-        *pictures,
+    return pictures
+
+
+def _answers(runs: Sequence[Finished]) -> list[str]:
+    found = [
+        (row, question, number, answer)
+        for number, run in enumerate(runs, 1)
+        for row, question, answer in answers(run.outcomes)
+        if answer != "not run"
     ]
-    page.write_text(
-        "\n".join([before + BEGINS.rstrip(), *words, ENDS.rstrip()]) + "\n" + after, encoding="utf-8"
-    )
-
-
-def _conditions(outcomes: list[Outcome], conditions: Conditions) -> list[str]:
-    printed = [one for one in outcomes if one.cell.series == "whitepaper"]
-    failed = sum(one.has_failed for one in outcomes)
-    seconds = statistics.median(one.seconds for one in printed)
-    fate = "all arrived, once and in order" if not failed else f"{failed} cells lost, doubled or swapped some"
-    return [
-        f"{len(printed)} of the 264 cells, on {conditions.on}; {conditions.machine}, which the test clients share;"
-        f" {conditions.warm_up:g} s of warm-up at least, {conditions.measured:g} s measured,"
-        f" {seconds:.1f} s a cell in the median with everything. {sum(one.sent for one in printed):,} messages: {fate}.\n"
-    ]
-
-
-def _headlines(outcomes: list[Outcome]) -> list[str]:
-    lines = [
-        "| initiators | most messages/s | with | times one initiator's | the whitepaper's most | times its one initiator's |",
-        "|---|---|---|---|---|---|",
-    ]
-    best = {}
-    for initiators, headline in HEADLINES.items():
-        mine = [
-            one for one in outcomes if (one.cell.series, one.cell.initiators) == ("whitepaper", initiators)
+    lines = ["| row | recommendation | run | here |", "|---|---|---|---|"]
+    for row, question, _ in answers([]):
+        mine = [(number, answer) for one, _, number, answer in found if one == row]
+        shown = mine[:1] if row in OF_THE_MATRIX else mine
+        lines += [
+            f"| {row} | {question} | {number} | {answer} |" for number, answer in shown or [("-", "not run")]
         ]
-        if not mine:
-            continue
-        best[initiators] = max(mine, key=lambda one: one.rate)
-        cell, rate = best[initiators].cell, best[initiators].rate
-        growth = f"{rate / best[1].rate:.1f}" if 1 in best and best[1].rate else "-"
-        lines.append(
-            f"| {initiators} | {rate:,.0f} | {initiators}x{cell.threads} threads, {payload_words(cell.payload)},"
-            f" ratio {cell.ratio}; bound by {best[initiators].bound_by} | {growth} | {headline:,} |"
-            f" {headline / HEADLINES[1]:.1f} |"
-        )
     return [*lines, ""]
 
 
-def _answers(outcomes: list[Outcome]) -> list[str]:
-    lines = ["| row | recommendation | here |", "|---|---|---|"]
-    lines += [f"| {row} | {question} | {answer} |" for row, question, answer in answers(outcomes)]
-    return [*lines, ""]
+def _backlogs(runs: Sequence[Finished]) -> list[str]:
+    rows = [(str(number), *row) for number, run in enumerate(runs, 1) for row in backlogs(run.outcomes)]
+    title = "Activation off while messages are sent, then on (a batch at night)"
+    if not rows:
+        return [f"{title}: not run.\n"]
+    lines = [("run", *BACKLOG_HEADS), ("---",) * (len(BACKLOG_HEADS) + 1), *rows]
+    return [f"{title}:\n", *(f"| {' | '.join(line)} |" for line in lines), ""]
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit("usage: python -m tests.whitepaper DIRECTORY")
-    main(Path(sys.argv[1]))
+    if len(sys.argv) == 1:
+        sys.exit("usage: python -m tests.whitepaper RUN [RUN ...]")
+    main(Path(sys.argv[1]), others=[Path(one) for one in sys.argv[2:]])

@@ -75,7 +75,7 @@ def throughput_figure(
         f"Figure {initiators + 1}: messages processed by one target, {_WORDS[initiators]},"
         f" every {_ordinal(ratio)} dialog{'' if series == 'whitepaper' else f', {SERIES[series].title}'}"
     )
-    return _finished(figure, axes, "messages/s", kind=kind)
+    return _finished(figure, axes, "messages/s", legend="message", kind=kind)
 
 
 def gain_figure(outcomes: Iterable[Outcome], *, kind: Kind = "png") -> bytes | None:
@@ -102,7 +102,7 @@ def gain_figure(outcomes: Iterable[Outcome], *, kind: Kind = "png") -> bytes | N
     axes.axhline(0, color="0.7", linewidth=0.8)
     axes.set_xlabel("test client threads in all")
     axes.set_title("Figure 5: gain by using every 150th dialog instead of every one")
-    return _finished(figure, axes, "percent more messages/s", from_zero=False, kind=kind)
+    return _finished(figure, axes, "percent more messages/s", legend="message", from_zero=False, kind=kind)
 
 
 def seconds_figure(outcome: Outcome) -> bytes:
@@ -136,7 +136,7 @@ def _mark(axes: Any, height: float, highest: float, words: str) -> None:
     if height <= _TALLEST * highest:
         axes.axhline(height, color="0.4", linestyle="--", label=words)
     else:
-        axes.plot([], [], " ", label=f"{words} (above)")
+        axes.plot([], [], " ", label=f"{words} (above this scale)")
 
 
 def _version_words(chosen: Iterable[Outcome], version: int) -> str:
@@ -147,13 +147,21 @@ def _ordinal(ratio: int) -> str:
     return "single" if ratio == 1 else f"{ratio}th"
 
 
-def _finished(figure: Any, axes: Any, unit: str, *, from_zero: bool = True, kind: Kind = "png") -> bytes:
+def _finished(
+    figure: Any,
+    axes: Any,
+    unit: str,
+    *,
+    legend: str | None = None,
+    from_zero: bool = True,
+    kind: Kind = "png",
+) -> bytes:
     axes.set_ylabel(unit)
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     if from_zero:
         axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
-    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False)
+    axes.legend(title=legend, alignment="left", loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False)
     image = io.BytesIO()
     undated = {"Date": None} if kind == "svg" else None
     figure.savefig(image, format=kind, dpi=_RESOLUTION, bbox_inches="tight", metadata=undated)

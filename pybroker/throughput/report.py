@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import base64
+import re
+from collections import Counter
 from datetime import UTC, datetime
 from html import escape
+from statistics import median
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from pybroker.throughput.figures import gain_figure, payload_words, seconds_figure, throughput_figure
-from pybroker.throughput.matrix import AIM_PER_CORE, HEADLINE_PER_CORE, HEADLINES, PROTOTYPES_PER_CORE, Cell
+from pybroker.throughput.matrix import (
+    AIM_PER_CORE,
+    GAIN_FROM_THREADS,
+    GAIN_PERCENT,
+    HEADLINE_PER_CORE,
+    HEADLINES,
+    PROTOTYPES_PER_CORE,
+    Cell,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from pybroker.throughput.analysis import Outcome
-    from pybroker.throughput.results import Results
+    from pybroker.throughput.results import Finished, Results
 
 _STYLE = """
 body { font: 15px/1.5 sans-serif; margin: 2em auto; max-width: 75em; padding: 0 1em; color: #222 }
@@ -29,15 +42,28 @@ _CELL_HEADS = (
     "cell", "messages/s", "sent/s", "sent", "lost", "doubled", "out of order", "latency 50 / 95 / 99 %, ms",
     "from SEND, ms", "readers", "per RECEIVE", "cores", "WAL a message", "bound by", "seconds",
 )  # fmt: skip
+BACKLOG_HEADS = (
+    "gathered and then processed", "messages gathered", "sent/s", "processed/s, once activation was on",
+    "sent and processed at the same time, messages/s",
+)  # fmt: skip
+# Where a session waits that wants the content of a page which another one changes.
+_PAGE_WAIT = "LWLock:BufferContent"
+# Less is seldom; so much less with 150 is a difference, few as the samples of a cell are.
+_SELDOM, _COOLED = 0.02, 0.5
+_WHOLE = 0.999
+_NOT_WAITING = {"running", "Client:ClientRead", "Timeout:PgSleep"}
+_TOP_WAITS = 4
 
 
 def write_report(results: Results) -> Path:
     """Write `report.html` from all finished cells, the figures as PNG beside it; return the page's path."""
-    outcomes = results.outcomes()
+    finished = results.finished()
+    outcomes = finished.outcomes
     parts = [
-        *_head(results, outcomes),
+        *_head(finished),
         *_figures(results, outcomes),
         *_answers(outcomes),
+        *_backlogs(outcomes),
         *_cells(outcomes),
     ]
     page = (
@@ -54,11 +80,7 @@ def answers(outcomes: Iterable[Outcome]) -> list[tuple[int, str, str]]:
     by_cell = {one.cell: one for one in outcomes}
     return [
         (171, "Many messages on each dialog, several dialogs", _dialog_reuse(by_cell)),
-        (
-            172,
-            "RECEIVE TOP (N), not TOP (1)",
-            _compare(by_cell, "whitepaper", "top-1", "TOP (10000)", "TOP (1)"),
-        ),
+        (172, "RECEIVE TOP (N), not TOP (1)", _receive_top(by_cell)),
         (173, "Readers that wait 3 s", _lifetime(by_cell)),
         (174, "One or two readers a core", _readers(by_cell)),
         (175, "The 150 trick", _gain(by_cell)),
@@ -68,17 +90,68 @@ def answers(outcomes: Iterable[Outcome]) -> list[tuple[int, str, str]]:
     ]
 
 
-def _head(results: Results, outcomes: Sequence[Outcome]) -> Iterator[str]:
-    conditions = results.conditions
+def backlogs(outcomes: Iterable[Outcome]) -> list[tuple[str, ...]]:
+    """Return a row, as BACKLOG_HEADS says, for each cell whose messages gathered before activation was on."""
+    by_cell = {one.cell: one for one in outcomes}
+    rows: list[tuple[str, ...]] = []
+    for cell, one in sorted(by_cell.items(), key=lambda item: (item[0].series, *_place(item[0]))):
+        if cell.how.is_deferred:
+            series = "batches" if cell.how.batch > 1 else "whitepaper"
+            twin = by_cell.get(Cell(series, *_place_of_twin(cell)))
+            rows.append((
+                f"{_shape(cell)}, {cell.how.batch} a transaction", f"{one.sent:,}", f"{one.send_rate:,.0f}",
+                f"{one.rate:,.0f}", "not run" if twin is None else f"{twin.rate:,.0f}",
+            ))  # fmt: skip
+    return rows
+
+
+def best_of(outcomes: Iterable[Outcome]) -> dict[int, Outcome]:
+    """Return the whitepaper's cell with the highest rate for each number of initiators that has one."""
+    best: dict[int, Outcome] = {}
+    for one in outcomes:
+        initiators = one.cell.initiators
+        is_printed = one.cell.series == "whitepaper" and initiators in HEADLINES
+        if is_printed and (initiators not in best or best[initiators].rate < one.rate):
+            best[initiators] = one
+    return dict(sorted(best.items()))
+
+
+def bounds(outcomes: Iterable[Outcome]) -> str:
+    """Tell what bounded how many cells; the initiators are alike."""
+    found = Counter(re.sub(r"the initiator\d+", "an initiator", one.bound_by) for one in outcomes)
+    return ", ".join(f"{bound} ({count})" for bound, count in found.most_common())
+
+
+def core_words(finished: Finished, one: Outcome) -> str:
+    """Tell a cell's rate for each core that is there, beside the whitepaper's; and for each that was busy."""
+    present, busy = finished.cores(one.cell), sum(one.cores.values())
+    quotas = finished.quotas(one.cell)
+    whose = "their quotas" if quotas is not None else "the machine, test clients included"
+    words = [
+        "How many cores the servers have is not known here"
+        if present is None
+        else f"{one.rate / present:,.0f} messages/s a core present ({present:g}: {whose})",
+        f"the whitepaper's peak is about {HEADLINE_PER_CORE} a core present in its servers;"
+        f" {AIM_PER_CORE:,} are aimed at here, and bare prototypes reached {PROTOTYPES_PER_CORE:,}",
+    ]
+    if busy:
+        words.append(
+            f"by busy cores instead ({busy:.2f} that servers and workers used): {one.rate / busy:,.0f} a core"
+        )
+    return "; ".join(words) + "."
+
+
+def _head(finished: Finished) -> Iterator[str]:
+    conditions, outcomes = finished.conditions, finished.outcomes
     failed = [one.cell.name for one in outcomes if one.has_failed]
     yield "<h1>The whitepaper's tests</h1>"
     yield (
-        f"<p>{len(outcomes)} cells on {escape(conditions.on)} servers; {escape(conditions.machine)};"
+        f"<p>{len(outcomes)} cells, on {escape(conditions.on)}; {escape(conditions.machine)};"
         f" warm-up at least {conditions.warm_up:g} s, measured {conditions.measured:g} s;"
         f" {datetime.now(UTC):%Y-%m-%d %H:%M} UTC."
         " All servers, workers and test clients share this machine unless it says otherwise.</p>"
     )
-    for about in results.servers():
+    for about in finished.servers.values():
         yield f"<p>{escape('; '.join(f'{name} {value}' for name, value in about.items()))}</p>"
     if failed:
         yield f"<p><b>{len(failed)} cells failed: {escape(', '.join(failed))}</b></p>"
@@ -86,16 +159,10 @@ def _head(results: Results, outcomes: Sequence[Outcome]) -> Iterator[str]:
         yield f"<p>All {sum(one.sent for one in outcomes):,} messages arrived, once and in order.</p>"
     best = _best(outcomes)
     if best is not None:
-        cores = sum(best.cores.values())
         yield (
-            f"<p>Most: {best.rate:,.0f} messages/s, {best.cell.name}; bound by {escape(best.bound_by)}."
-            + (
-                f" That is {best.rate / cores:,.0f} a processor core that servers and workers used;"
-                if cores
-                else ""
-            )
-            + f" {AIM_PER_CORE:,} a core are aimed at, bare prototypes reached {PROTOTYPES_PER_CORE:,},"
-            f" and the whitepaper's peak is about {HEADLINE_PER_CORE} a core of its servers.</p>"
+            f"<p>Most: {best.rate:,.0f} messages/s, {best.cell.name}; bound by {escape(best.bound_by)}.</p>"
+            f"<p>{escape(core_words(finished, best))}</p>"
+            f"<p>What bounded the cells: {escape(bounds(outcomes))}.</p>"
         )
 
 
@@ -133,6 +200,18 @@ def _answers(outcomes: Sequence[Outcome]) -> Iterator[str]:
     yield "</table>"
 
 
+def _backlogs(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    rows = backlogs(outcomes)
+    yield "<h2>Activation off while sending, then on</h2>"
+    if not rows:
+        yield "<p>not run</p>"
+        return
+    yield f"<table><tr>{''.join(f'<th>{escape(head)}' for head in BACKLOG_HEADS)}"
+    for row in rows:
+        yield f"<tr>{''.join(f'<td>{escape(value)}' for value in row)}"
+    yield "</table>"
+
+
 def _cells(outcomes: Sequence[Outcome]) -> Iterator[str]:
     yield f"<h2>Cells</h2><table><tr>{''.join(f'<th>{escape(head)}' for head in _CELL_HEADS)}"
     for one in sorted(outcomes, key=lambda one: (one.cell.series, *_place(one.cell))):
@@ -149,7 +228,7 @@ def _cells(outcomes: Sequence[Outcome]) -> Iterator[str]:
     yield "<table><tr><th>cell<th>server<th>event, part of the samples"
     for one in outcomes:
         for server, waits in one.waits.items():
-            events = ", ".join(f"{wait} {part:.0%}" for wait, part in waits)
+            events = ", ".join(f"{wait} {part:.0%}" for wait, part in waits[:_TOP_WAITS])
             yield f'<tr><td>{escape(one.cell.name)}<td class="text">{server}<td class="text">{escape(events)}'
     yield "</table>"
 
@@ -182,6 +261,15 @@ def _compare(by_cell: dict[Cell, Outcome], one: str, other: str, words: str, oth
     found = [
         f"{_shape(first.cell)}: {words} {first.rate:,.0f}/s, {other_words} {second.rate:,.0f}/s"
         for first, second in _twins(by_cell, one, other)
+    ]
+    return "; ".join(found) or "not run"
+
+
+def _receive_top(by_cell: dict[Cell, Outcome]) -> str:
+    found = [
+        f"{_shape(first.cell)}: TOP (10000) {first.rate:,.0f}/s, {first.per_receive:,.1f} messages a RECEIVE;"
+        f" TOP (1) {second.rate:,.0f}/s, {second.per_receive:,.1f} a RECEIVE"
+        for first, second in _twins(by_cell, "whitepaper", "top-1")
     ]
     return "; ".join(found) or "not run"
 
@@ -224,49 +312,99 @@ def _readers(by_cell: dict[Cell, Outcome]) -> str:
 
 
 def _gain(by_cell: dict[Cell, Outcome]) -> str:
-    gains = []
-    for cell, outcome in by_cell.items():
-        spaced = by_cell.get(
-            Cell("whitepaper", cell.version, cell.initiators, cell.threads, 150, cell.payload)
-        )
-        if cell.series == "whitepaper" and cell.ratio == 1 and spaced is not None and outcome.rate:
-            gains.append((100 * (spaced.rate / outcome.rate - 1), cell))
-    if not gains:
+    pairs = [
+        (one, spaced)
+        for cell, one in by_cell.items()
+        if cell.series == "whitepaper" and cell.ratio == 1 and one.rate
+        for spaced in [by_cell.get(msgspec.structs.replace(cell, ratio=150))]
+        if spaced is not None
+    ]
+    if not pairs:
         return "not run"
-    (least, _), (most, at) = min(gains, key=lambda gain: gain[0]), max(gains, key=lambda gain: gain[0])
-    middle = sorted(gain for gain, _ in gains)[len(gains) // 2]
+    gains = _gains(pairs)
+    many = _with_many_threads(pairs)
+    most = max(pairs, key=lambda pair: pair[1].rate / pair[0].rate)[0].cell
     return (
-        f"every 150th instead of every dialog: between {least:+.0f} % and {most:+.0f} % ({_shape(at)}),"
-        f" median {middle:+.0f} % over {len(gains)} pairs; the whitepaper had up to +315 %"
+        f"every 150th instead of every dialog: between {gains[0]:+.0f} % and {gains[-1]:+.0f} %"
+        f" ({_shape(most)}), median {median(gains):+.0f} % over {len(gains)} pairs and"
+        f" {median(_gains(many)):+.0f} % over the {len(many)} of {_threads(many)};"
+        f" the whitepaper had up to +{GAIN_PERCENT} %.{_hot_page(many)}"
     )
+
+
+def _gains(pairs: Sequence[tuple[Outcome, Outcome]]) -> list[float]:
+    return sorted(100 * (spaced.rate / one.rate - 1) for one, spaced in pairs)
+
+
+def _with_many_threads(pairs: Sequence[tuple[Outcome, Outcome]]) -> Sequence[tuple[Outcome, Outcome]]:
+    """Return those in which the whitepaper found a gain, or all if there are none."""
+    return [
+        pair for pair in pairs if pair[0].cell.initiators * pair[0].cell.threads >= GAIN_FROM_THREADS
+    ] or pairs
+
+
+def _hot_page(pairs: Sequence[tuple[Outcome, Outcome]]) -> str:
+    """Tell whether sessions wait for pages, and whether less so if used dialogs share none."""
+    every, spaced = (_mean_waits(pair[place] for pair in pairs) for place in (0, 1))
+    if not every or not spaced:
+        return ""
+    shares = every.get(_PAGE_WAIT, 0.0), spaced.get(_PAGE_WAIT, 0.0)
+    if max(shares) < _SELDOM:
+        words = "there is no hot page here"
+    elif shares[1] <= _COOLED * shares[0]:
+        words = "neighbouring dialogs do wait for a page that they share, and spacing them helps against that"
+    else:
+        words = "sessions do wait for pages, and spacing the dialogs does not keep them from it"
+    # Older outcomes name the four most frequent events.
+    is_cut = any(sum(means.values()) < _WHOLE for means in (every, spaced))
+    cut = ", counted where it is among the four most frequent" if is_cut else ""
+    others = {wait: part for wait, part in every.items() if wait not in {*_NOT_WAITING, _PAGE_WAIT}}
+    top = max(others, key=lambda wait: others[wait], default=None)
+    most = (
+        f" The initiators wait most for {top}: {others[top]:.0%} and {spaced.get(top, 0.0):.0%}."
+        if top
+        else ""
+    )
+    return (
+        f" Hot page? {_PAGE_WAIT} is {shares[0]:.1%} of what the initiators' sessions were seen in with every"
+        f" dialog, {shares[1]:.1%} with every 150th ({len(pairs)} pairs of {_threads(pairs)}{cut}):"
+        f" {words}.{most}"
+    )
+
+
+def _threads(pairs: Sequence[tuple[Outcome, Outcome]]) -> str:
+    counts = sorted({one.cell.initiators * one.cell.threads for one, _ in pairs})
+    return f"{counts[0]} to {counts[-1]} threads" if len(counts) > 1 else f"{counts[0]} threads"
+
+
+def _mean_waits(outcomes: Iterable[Outcome]) -> dict[str, float]:
+    """Return each event's part of the samples, each initiator of each cell counting alike."""
+    seen = [waits for one in outcomes for server, waits in one.waits.items() if server != "target" and waits]
+    means: dict[str, float] = {}
+    for waits in seen:
+        for wait, part in waits:
+            means[wait] = means.get(wait, 0.0) + part / len(seen)
+    return means
 
 
 def _matrix(by_cell: dict[Cell, Outcome]) -> str:
-    mine = [cell for cell in by_cell if cell.series == "whitepaper"]
-    return (
-        f"{len(mine)} of the 264 cells for each of {len({cell.version for cell in mine})} PostgreSQL versions"
-        if mine
-        else "not run"
-    )
+    found = Counter(cell.version for cell in by_cell if cell.series == "whitepaper")
+    shown = [
+        f"{count} of the 264 cells" + (f" on PostgreSQL {version}" if version else "")
+        for version, count in sorted(found.items())
+    ]
+    return "; ".join(shown) or "not run"
 
 
 def _growth(by_cell: dict[Cell, Outcome]) -> str:
-    best = {
-        initiators: max(
-            (
-                one.rate
-                for cell, one in by_cell.items()
-                if (cell.series, cell.initiators) == ("whitepaper", initiators)
-            ),
-            default=None,
-        )
-        for initiators in HEADLINES
-    }
-    shown = [
-        f"{initiators}: {rate:,.0f}/s (whitepaper {HEADLINES[initiators]:,})"
-        for initiators, rate in best.items()
-        if rate is not None
-    ]
+    best = best_of(by_cell.values())
+    shown = []
+    for initiators, one in best.items():
+        ours, theirs = f"{one.rate:,.0f}/s", f"{HEADLINES[initiators]:,}"
+        if initiators > 1 and 1 in best and best[1].rate:
+            ours += f", {one.rate / best[1].rate:.1f} times one's"
+            theirs += f", {HEADLINES[initiators] / HEADLINES[1]:.1f} times"
+        shown.append(f"{initiators}: {ours} (whitepaper {theirs})")
     return "; ".join(shown) or "not run"
 
 

@@ -34,6 +34,53 @@ class Conditions(msgspec.Struct, frozen=True):
     machine: str
 
 
+class Finished(msgspec.Struct, frozen=True):
+    """What a directory holds.
+
+    Attributes:
+        conditions: Of all its cells.
+        outcomes: Of the cells that are finished.
+        servers: What was told of the servers, by version.
+    """
+
+    conditions: Conditions
+    outcomes: list[Outcome]
+    servers: dict[int, dict[str, str]]
+
+    def quotas(self, cell: Cell) -> float | None:
+        """Return the processors that a cell's servers and workers may use together; None without quotas."""
+        about = self.servers.get(cell.version, {})
+        initiator, target = (
+            sum(
+                float(cores.split()[0])
+                for name, cores in about.items()
+                if name.startswith(f"quota of the {server} ")
+            )
+            for server in ("initiator1", "target")
+        )
+        return cell.initiators * initiator + target if cell.how.is_limited and initiator and target else None
+
+    def cores(self, cell: Cell) -> float | None:
+        """Return the processors that are there for a cell, by its quotas or the machine; None if unknown."""
+        if self.conditions.on == "urls":
+            return None
+        count = self.conditions.machine.split()[0]
+        return self.quotas(cell) or (float(count) if count.isdigit() else None)
+
+
+def read_finished(directory: Path) -> Finished:
+    """Read what a run left, be it of this machine or of another."""
+    files = sorted(directory.glob("cells/*/outcome.json"))
+    return Finished(
+        conditions=msgspec.json.decode((directory / "conditions.json").read_bytes(), type=Conditions),
+        outcomes=[msgspec.json.decode(file.read_bytes(), type=Outcome) for file in files],
+        servers={
+            int(file.stem.rpartition("-")[2]): msgspec.json.decode(file.read_bytes(), type=dict[str, str])
+            for file in sorted(directory.glob("servers-*.json"))
+        },
+    )
+
+
 class Results:
     """A directory: `conditions.json`, and for each finished cell its outcome and the Parquet files behind it.
 
@@ -70,9 +117,12 @@ class Results:
         return [cell for cell in cells if not (self.directory_of(cell) / "outcome.json").exists()]
 
     def outcomes(self) -> list[Outcome]:
-        """Return all that is finished."""
-        files = sorted((self._directory / "cells").glob("*/outcome.json"))
-        return [msgspec.json.decode(file.read_bytes(), type=Outcome) for file in files]
+        """Return the outcomes of what is finished."""
+        return self.finished().outcomes
+
+    def finished(self) -> Finished:
+        """Return all that is finished, with its conditions."""
+        return read_finished(self._directory)
 
     def path_of(self, name: str) -> Path:
         """Return the path of a file beside the cells."""
@@ -81,11 +131,6 @@ class Results:
     def note_servers(self, version: int, about: dict[str, str]) -> None:
         """Keep what is told of the servers of a version."""
         _write(self._directory / f"servers-{version}.json", about)
-
-    def servers(self) -> list[dict[str, str]]:
-        """Return what was told of the servers, a dictionary for each version."""
-        files = sorted(self._directory.glob("servers-*.json"))
-        return [msgspec.json.decode(file.read_bytes(), type=dict[str, str]) for file in files]
 
 
 def _write(file: Path, content: Any) -> None:
