@@ -109,15 +109,16 @@ def run_cell(
                 directory=directory,
             )
         try:
-            load.start()
-            _wait(bed, lambda: _processed(target) > 0, load.check)
-            began_load = time.time()
-            while time.time() - began_load < timing.warm_up or (
-                sampler.seconds_without_new_readers() < min(_READERS_SETTLED, timing.warm_up)
-                and time.time() - began_load < _RAMP_LIMIT
-            ):
-                _watch(bed, sampler, load, target, tell)
-            began = time.time()
+            began = load.start()
+            if not cell.how.is_from_start:
+                _wait(bed, lambda: _processed(target) > 0, load.check)
+                began_load = time.time()
+                while time.time() - began_load < timing.warm_up or (
+                    sampler.seconds_without_new_readers() < min(_READERS_SETTLED, timing.warm_up)
+                    and time.time() - began_load < _RAMP_LIMIT
+                ):
+                    _watch(bed, sampler, load, target, tell)
+                began = time.time()
             while time.time() - began < timing.measured:
                 _watch(bed, sampler, load, target, tell)
             ended = time.time()
@@ -182,8 +183,12 @@ class _Load:
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def start(self) -> None:
-        """Let all clients begin at once, when the last of them is ready; from then on quotas are in force."""
+    def start(self) -> float:
+        """Let all clients begin at once, when the last of them is ready; from then on quotas are in force.
+
+        Returns:
+            When they began.
+        """
         self._tell_initiators(is_over=False)
         for initiator in self._bed.initiators:
             self._gates.append(initiator.connect())
@@ -192,7 +197,9 @@ class _Load:
         # Nothing is sent meanwhile, and a busy machine may need long for many clients.
         _wait(self._bed, self._are_ready, self.check, patience=_CLIENTS_START)
         self._bed.limit(self._is_limited)
+        began = time.time()
         self._open_gates()
+        return began
 
     def check(self) -> None:
         if self._error is not None:
