@@ -13,20 +13,26 @@ import msgspec
 import psutil
 import pytest
 
+from pybroker.throughput.bed import Bed, Server
+from pybroker.throughput.failures import ThroughputError
 from pybroker.throughput.matrix import RECOMMENDATIONS, SERIES, Cell, Timing, cells, recommendations
-from tests.shop import until
+from pybroker.throughput.objects import SERVICE, define
+from tests.shop import Shop, until
 
 pytest.importorskip("pyspark")
 
 from pybroker.throughput.analysis import Outcome
+from pybroker.throughput.cell import abandon, drain
 from pybroker.throughput.figures import throughput_figure
 from pybroker.throughput.report import answers
 from pybroker.throughput.results import Results
 from tests.whitepaper import main as write_documentation
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
+
+    from tests.conftest import Database
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -139,6 +145,99 @@ def test_without_an_engine_containers_are_refused_before_anything_is_started_or_
     assert "No Docker engine answers" in refused.stderr
     assert "Traceback" not in refused.stderr
     assert not (tmp_path / "run").exists()
+
+
+def test_a_message_that_does_not_come_is_left_to_the_analysis_unless_the_broker_says_why(
+    make_database: Callable[[], Database],
+) -> None:
+    databases = [make_database(), make_database()]
+    urls = [database.server.url(database.name) for database in databases]
+    initiator = Server("initiator1", urls[0], define(urls[0], is_target=False))
+    target = Server("target", urls[1], define(urls[1], is_target=True))
+    bed = Bed([initiator], target, 1.0, False, {})
+    with initiator.connect() as sender, target.connect() as receiver:
+        receiver.execute("insert into lab.receives values (1, 1, 1, now())")
+        drain(bed, receiver, 1, bed.check)
+        drain(bed, receiver, 2, bed.check, patience=0.2)
+        sender.execute("call lab.open_dialogs(false, 1, 1, %s)", [target.guid])
+        sender.execute("select broker.alter_broker('DISABLE_BROKER')")
+        with pytest.raises(ThroughputError, match=r"initiator1 says: .*disabled"):
+            drain(bed, receiver, 2, bed.check, patience=0.2)
+        abandon(bed)
+        left = sender.execute("select from broker.transmission_queue union all select from lab.dialogs")
+        assert left.fetchall() == []
+
+
+IS_MADE = "select to_regclass('lab.message_drop') is not null"
+# What a broker that loses a message would leave: the first that is to be written is not.
+LOSS = """
+create table lab.lost (number integer primary key);
+create function lab.lose() returns trigger language plpgsql as $$
+begin
+  if length(new.message_val) = 100 then
+    insert into lab.lost values (1) on conflict do nothing;
+    if found then
+      return null;
+    end if;
+  end if;
+  return new;
+end
+$$;
+create trigger lose before insert on lab.message_drop for each row execute function lab.lose();
+"""
+
+
+def test_on_urls_a_loss_fails_its_cell_only_and_other_conversations_stay(
+    tmp_path: Path, make_database: Callable[[], Database]
+) -> None:
+    databases = [make_database(), make_database()]
+    initiator, target = (database.server.url(database.name) for database in databases)
+    shops = [Shop(database) for database in databases]
+    dialogs = [shop.psql.dialog(encryption=False) for shop in shops]
+    for shop, dialog in zip(shops, dialogs, strict=True):
+        shop.psql.send(dialog, body=b"mine")
+    # It stays on its way, and nobody is to wait for it.
+    shops[0].psql.send(
+        shops[0].psql.value(
+            "select broker.begin_dialog('//shop', '//nowhere', 'ordering', encryption => false)"
+        )
+    )
+    worker = [
+        *(sys.executable, "-m", "pybroker", "worker"),
+        *("--database-url", initiator, "--database-url", target),
+    ]
+    arguments = (
+        *("--on", "urls", "--initiator-url", initiator, "--target-url", target, "--initiators", "1", *QUICK),
+        *("--series", "cold,deferred-batches", "--output", str(tmp_path / "results")),
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with (tmp_path / "log").open("w") as log:
+        serving = subprocess.Popen(worker, stdout=log, stderr=log)
+        running = subprocess.Popen(
+            command(*arguments), stdout=subprocess.PIPE, stderr=log, text=True, env=environment
+        )
+        try:
+            until(lambda: running.poll() is not None or shops[1].psql.value(IS_MADE))
+            assert running.poll() is None, (tmp_path / "log").read_text()
+            shops[1].psql.rows(LOSS)
+            said, _ = running.communicate()
+        finally:
+            running.kill()
+            serving.terminate()
+            serving.wait()
+    assert running.returncode == 1, (tmp_path / "log").read_text()
+    cold, deferred = (msgspec.json.decode(line, type=Outcome) for line in said.splitlines())
+    assert (cold.cell.series, cold.lost, cold.doubled) == ("cold", 1, 0)
+    assert (deferred.cell.series, deferred.lost, deferred.doubled, deferred.swapped) == (
+        *("deferred-batches", 0, 0, 0),
+    )
+    assert deferred.sent > 0
+    assert "not encrypted" in (tmp_path / "results" / "report.html").read_text()
+    for shop, dialog in zip(shops, dialogs, strict=True):
+        assert shop.psql.state(dialog) == "CO"
+        assert shop.psql.bodies() == [b"mine"]
+        assert not shop.psql.rows("select from broker.services where name = %s", SERVICE)
+        shop.close()
 
 
 def test_row_174_the_reader_series_differ_on_less_than_a_core_too() -> None:

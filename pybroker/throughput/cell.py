@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +16,7 @@ import pyarrow.parquet as pq
 
 from pybroker.throughput.clients import GATE, HEADER, Client, Sent, run_clients
 from pybroker.throughput.failures import ThroughputError
-from pybroker.throughput.objects import QUEUE
+from pybroker.throughput.objects import QUEUE, SERVICE, end_conversations
 from pybroker.throughput.sampling import Sample, Sampler
 
 if TYPE_CHECKING:
@@ -32,9 +33,21 @@ if TYPE_CHECKING:
 _READERS_SETTLED = 5.5
 _RAMP_LIMIT = 60.0
 # Seconds without any progress after which something is wrong; a worker connects again within 60.
-_PATIENCE, _CLIENTS_START = 150.0, 600.0
-_POLL = 0.1
+PATIENCE, _CLIENTS_START = 150.0, 600.0
+# How long what is on its way may take once all has been processed: it is acknowledged, or comes twice.
+_SETTLED = 30.0
+_POLL, _LOOK = 0.1, 2.0
 _ROWS = 50_000
+# What moves while all goes well.
+_RECEIVED = "select last_value from lab.receive_numbers"
+_PROCESSED = "select coalesce(sum(messages), 0) from lab.receives"
+_READERS = f"""
+    select count(*) from broker.dm_broker_activated_tasks t
+    join broker.service_queues q on q.object_id = t.queue_id
+    where q.name = '{QUEUE}'
+    """  # noqa: S608
+_IS_SENDING = f"select exists (select from broker.transmission_queue where from_service_name = '{SERVICE}')"  # noqa: S608
+_HAS_MESSAGES = f'select exists (select from "{QUEUE}")'  # noqa: S608
 _WAITING = f"""
     select count(*) from pg_locks l join pg_database d on d.oid = l.database
     where d.datname = current_database() and l.locktype = 'advisory' and not l.granted
@@ -43,11 +56,11 @@ _WAITING = f"""
 
 
 class Run(msgspec.Struct, frozen=True):
-    """What happened in a cell; times are seconds of this machine's clock.
+    """What happened in a cell; times are seconds of the target's clock, which dates its rows.
 
     Attributes:
         test: The number that its messages carry.
-        sent: What each client sent.
+        sent: What each client sent, by the client's own clock.
         samples: What the servers showed.
         began: When the measurement began.
         ended: When it ended.
@@ -88,70 +101,86 @@ def run_cell(
         before_load: Called when the dialogs are open, before anything is measured.
 
     Raises:
-        ThroughputError: Messages don't arrive, or the clients could not run at once.
+        ThroughputError: A server, a worker or the clients are broken. Messages that are lost while all is
+            well are for the analysis to tell.
     """
-    is_limited = cell.how.is_limited
     # What comes before and after the load is not measured, and need not take the time of few processors.
     bed.limit(False)
     clients = _prepare(bed, cell, test)
     before_load()
-    load = _Load(spark, bed, clients, is_limited=is_limited)
+    load = _Load(spark, bed, clients, is_limited=cell.how.is_limited)
     with bed.target.connect() as target, Sampler(bed) as sampler:
         if cell.how.is_deferred:
-            return _run_deferred(
-                bed,
-                load,
-                target,
-                sampler,
-                test=test,
-                is_limited=is_limited,
-                seconds=timing.measured,
-                directory=directory,
-            )
-        try:
-            began = load.start()
-            if not cell.how.is_from_start:
-                _wait(bed, lambda: _processed(target) > 0, load.check)
-                began_load = time.time()
-                while time.time() - began_load < timing.warm_up or (
-                    sampler.seconds_without_new_readers() < min(_READERS_SETTLED, timing.warm_up)
-                    and time.time() - began_load < _RAMP_LIMIT
-                ):
-                    _watch(bed, sampler, load, target, tell)
-                began = time.time()
-            while time.time() - began < timing.measured:
-                _watch(bed, sampler, load, target, tell)
-            ended = time.time()
-        finally:
-            sent = load.stop()
-        expected = sum(one.messages for one in sent)
-        _wait(bed, lambda: _processed(target) >= expected, sampler.check)
+            sent, began, ended = _run_deferred(bed, cell, load, target, sampler, timing=timing)
+            drained = ended
+        else:
+            sent, began, ended = _run_at_once(bed, cell, load, target, sampler, timing=timing, tell=tell)
+            drain(bed, target, sum(one.messages for one in sent), sampler.check)
+            drained = time.time()
+        is_settled = _settle(bed, target)
         sampler.check()
-        drained = time.time()
         _export(target, directory)
-    quotas = dict(bed.quotas) if is_limited else {}
-    return Run(test, sent, list(sampler.samples), began, ended, drained, quotas)
+        if not is_settled:
+            abandon(bed)
+        ahead = _ahead(target)
+    return Run(
+        test,
+        sent,
+        [msgspec.structs.replace(sample, at=sample.at + ahead) for sample in sampler.samples],
+        began + ahead,
+        ended + ahead,
+        drained + ahead,
+        dict(bed.quotas) if cell.how.is_limited else {},
+    )
 
 
-def _run_deferred(
+def _run_at_once(
     bed: Bed,
+    cell: Cell,
     load: _Load,
     target: psycopg.Connection[Any],
     sampler: Sampler,
     *,
-    test: int,
-    is_limited: bool,
-    seconds: float,
-    directory: Path,
-) -> Run:
+    timing: Timing,
+    tell: Callable[[float], None],
+) -> tuple[list[Sent], float, float]:
+    """Measure while the clients send; return what they sent, and when the measurement began and ended."""
+    try:
+        began = load.start()
+        if not cell.how.is_from_start:
+            _wait(bed, lambda: _processed(target) > 0, load.check)
+            began_load = time.time()
+            while time.time() - began_load < timing.warm_up or (
+                sampler.seconds_without_new_readers() < min(_READERS_SETTLED, timing.warm_up)
+                and time.time() - began_load < _RAMP_LIMIT
+            ):
+                _watch(bed, sampler, load, target, tell)
+            began = time.time()
+        while time.time() - began < timing.measured:
+            _watch(bed, sampler, load, target, tell)
+        ended = time.time()
+    finally:
+        sent = load.stop()
+    return sent, began, ended
+
+
+def _run_deferred(
+    bed: Bed,
+    cell: Cell,
+    load: _Load,
+    target: psycopg.Connection[Any],
+    sampler: Sampler,
+    *,
+    timing: Timing,
+) -> tuple[list[Sent], float, float]:
     """Let messages gather while activation is off; measure how they are processed once it is on."""
     target.execute("select broker.alter_queue(%s, activation_status => false)", [QUEUE])
-    _wait(bed, lambda: _value(target, "select count(*) from broker.dm_broker_activated_tasks") == 0)
+    _wait(bed, lambda: _value(target, _READERS) == 0)
     try:
         load.start()
-        _wait(bed, lambda: _value(target, f'select exists (select from "{QUEUE}")'), load.check)  # noqa: S608
+        _wait(bed, lambda: _value(target, _HAS_MESSAGES), load.check)
         began_load = time.time()
-        while time.time() - began_load < seconds:
+        while time.time() - began_load < timing.measured:
             load.check()
             time.sleep(_POLL)
     finally:
@@ -159,15 +188,11 @@ def _run_deferred(
     for initiator in bed.initiators:
         with initiator.connect() as connection:
             _wait_until_sent(bed, connection)
-    bed.limit(is_limited)
-    quotas = dict(bed.quotas) if is_limited else {}
+    bed.limit(cell.how.is_limited)
     began = time.time()
     target.execute("select broker.alter_queue(%s, activation_status => true)", [QUEUE])
-    expected = sum(one.messages for one in sent)
-    _wait(bed, lambda: _processed(target) >= expected, sampler.check)
-    ended = time.time()
-    _export(target, directory)
-    return Run(test, sent, list(sampler.samples), began, ended, ended, quotas)
+    drain(bed, target, sum(one.messages for one in sent), sampler.check)
+    return sent, began, time.time()
 
 
 class _Load:
@@ -246,7 +271,7 @@ def _prepare(bed: Bed, cell: Cell, test: int) -> list[Client]:
                     range(1, len(bed.initiators) + 1),
                 )
             )
-        _wait(bed, lambda: _value(target, f'select count(*) from "{QUEUE}"') == 0)  # noqa: S608
+        _wait(bed, lambda: not _value(target, _HAS_MESSAGES))
         # Not TRUNCATE, which would wait for a reader that waits for messages.
         target.execute("delete from lab.message_drop")
         target.execute("delete from lab.receives")
@@ -292,7 +317,7 @@ def _set_readers(bed: Bed, target: psycopg.Connection[Any], how: Series) -> None
         return
     # Readers that run go on with the settings that they have read: first they must end.
     target.execute("select broker.alter_queue(%s, activation_status => false)", [QUEUE])
-    _wait(bed, lambda: _value(target, "select count(*) from broker.dm_broker_activated_tasks") == 0)
+    _wait(bed, lambda: _value(target, _READERS) == 0)
     target.execute("update lab.reader_settings set top = %s, timeout = %s", wanted[:2])
     target.execute(
         "select broker.alter_queue(%s, activation_status => true, max_queue_readers => %s)", [QUEUE, readers]
@@ -353,35 +378,105 @@ def _watch(
     time.sleep(_POLL * 3)
 
 
+def drain(
+    bed: Bed,
+    target: psycopg.Connection[Any],
+    expected: int,
+    check: Callable[[], None],
+    *,
+    patience: float = PATIENCE,
+) -> None:
+    """Wait until so many messages have been processed, or nothing more is to come: a message was lost then.
+
+    Raises:
+        ThroughputError: A server or worker has ended, or an initiator can't reach the target.
+    """
+    is_whole = _happens(
+        bed, lambda: _processed(target) >= expected, check, patience=patience, progress=_PROCESSED
+    )
+    if not is_whole and (statuses := _statuses(bed)):
+        raise ThroughputError(_complaint(patience, statuses))
+
+
+def abandon(bed: Bed) -> None:
+    """End all dialogs: behind a message that was lost others wait for ever, in the next cell's way."""
+    for initiator in bed.initiators:
+        with initiator.connect() as connection:
+            ended = end_conversations(connection)
+            connection.execute("delete from lab.dialogs")
+        with bed.target.connect() as connection:
+            end_conversations(connection, ended)
+
+
+def _settle(bed: Bed, target: psycopg.Connection[Any]) -> bool:
+    """Wait until nothing is on its way: what comes twice is to be among the target's rows.
+
+    Returns:
+        Whether that is so; it is not waited for for ever.
+    """
+    deadline = time.monotonic() + _SETTLED
+    _happens(bed, lambda: time.monotonic() > deadline or _is_quiet(bed, target))
+    return _is_quiet(bed, target)
+
+
+def _is_quiet(bed: Bed, target: psycopg.Connection[Any]) -> bool:
+    for initiator in bed.initiators:
+        with initiator.connect() as connection:
+            if _value(connection, _IS_SENDING):
+                return False
+    # After the others: what has left them is here.
+    return not _value(target, _HAS_MESSAGES)
+
+
 def _wait(
     bed: Bed,
     condition: Callable[[], bool],
     check: Callable[[], None] = lambda: None,
     *,
-    patience: float = _PATIENCE,
+    patience: float = PATIENCE,
 ) -> None:
     """Wait for what the servers are about to do.
 
     Raises:
-        ThroughputError: Nothing was processed at the target for so many seconds.
+        ThroughputError: Nothing happened at the target for so many seconds.
     """
-    before, since = -1, time.monotonic()
+    if not _happens(bed, condition, check, patience=patience):
+        raise ThroughputError(_complaint(patience, _statuses(bed)))
+
+
+def _happens(
+    bed: Bed,
+    condition: Callable[[], bool],
+    check: Callable[[], None] = lambda: None,
+    *,
+    patience: float = PATIENCE,
+    progress: str = _RECEIVED,
+) -> bool:
+    """Wait for what the servers are about to do; return False where their progress has stood still."""
+    before: Any = None
+    since = time.monotonic()
+    looked = -math.inf
     with bed.target.connect() as target:
         while not condition():
             bed.check()
             check()
-            now = _value(target, "select last_value from lab.receive_numbers")
-            if now != before:
-                before, since = now, time.monotonic()
-            if time.monotonic() - since > patience:
-                raise ThroughputError(
-                    f"Nothing has arrived at the target for {patience:.0f} s. {_statuses(bed)}"
-                )
+            if time.monotonic() - looked >= min(_LOOK, patience):
+                now = _value(target, progress)
+                looked = time.monotonic()
+                if now != before:
+                    before, since = now, looked
+                elif looked - since > patience:
+                    return False
             time.sleep(_POLL)
+    return True
+
+
+def _complaint(patience: float, statuses: str) -> str:
+    return f"Nothing has arrived at the target for {patience:.0f} s. {statuses}"
 
 
 def _wait_until_sent(bed: Bed, initiator: psycopg.Connection[Any]) -> None:
-    _wait(bed, lambda: not _value(initiator, "select exists (select from broker.transmission_queue)"))
+    _wait(bed, lambda: not _value(initiator, _IS_SENDING))
 
 
 def _statuses(bed: Bed) -> str:
@@ -389,14 +484,26 @@ def _statuses(bed: Bed) -> str:
     for initiator in bed.initiators:
         with initiator.connect() as connection:
             rows = connection.execute(
-                "select distinct transmission_status from broker.transmission_queue limit 3"
+                """
+                select distinct transmission_status from broker.transmission_queue
+                where from_service_name = %s and transmission_status <> ''
+                limit 3
+                """,
+                [SERVICE],
             ).fetchall()
-            found += [f"{initiator.name} says: {status}" for (status,) in rows if status]
+            found += [f"{initiator.name} says: {status}" for (status,) in rows]
     return " ".join(found)
 
 
+def _ahead(target: psycopg.Connection[Any]) -> float:
+    """Return by how many seconds the target's clock is ahead of this machine's."""
+    asked = time.time()
+    there = float(_value(target, "select extract(epoch from clock_timestamp())"))
+    return there - (asked + time.time()) / 2
+
+
 def _processed(target: psycopg.Connection[Any]) -> int:
-    return int(_value(target, "select coalesce(sum(messages), 0) from lab.receives"))
+    return int(_value(target, _PROCESSED))
 
 
 def _value(connection: psycopg.Connection[Any], query: str) -> Any:
@@ -434,8 +541,16 @@ def _export(target: psycopg.Connection[Any], directory: Path) -> None:
     receives = target.execute(
         "select receive_no, reader, messages, extract(epoch from processed_at)::float8 from lab.receives"
     ).fetchall()
-    names = ("receive_no", "reader", "messages", "processed")
+    types = {
+        "receive_no": pa.int64(),
+        "reader": pa.int64(),
+        "messages": pa.int64(),
+        "processed": pa.float64(),
+    }
     pq.write_table(
-        pa.table({name: [row[place] for row in receives] for place, name in enumerate(names)}),
+        pa.table(
+            {name: [row[place] for row in receives] for place, name in enumerate(types)},
+            schema=pa.schema(types.items()),
+        ),
         directory / "receives.parquet",
     )

@@ -12,6 +12,7 @@ from pybroker.throughput.failures import ThroughputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from uuid import UUID
 
 SERVICE = "//MySSB.com/Lab/S_Test"
 QUEUE = "MySSBLabTestQueue"
@@ -104,17 +105,21 @@ def undefine(url: str) -> None:
         connection.execute("drop schema lab cascade")
 
 
-def end_conversations(connection: psycopg.Connection[Any]) -> None:
-    """End the test's sides of its conversations, and tell the far side nothing."""
-    connection.execute(
+def end_conversations(
+    connection: psycopg.Connection[Any], conversations: list[UUID] | None = None
+) -> list[UUID]:
+    """End the test's sides of these conversations, or of all, and tell the far side nothing; return which."""
+    rows = connection.execute(
         """
-        select broker.end_conversation(e.conversation_handle, cleanup => true)
+        select e.conversation_id, broker.end_conversation(e.conversation_handle, cleanup => true)
         from broker.conversation_endpoints e
         join broker.services s on s.service_id = e.service_id
-        where s.name = %s
+        where s.name = %(service)s
+          and (%(conversations)s::uuid[] is null or e.conversation_id = any(%(conversations)s::uuid[]))
         """,
-        [SERVICE],
+        {"service": SERVICE, "conversations": conversations},
     )
+    return [conversation for conversation, _ in rows]
 
 
 def _listen(
