@@ -208,7 +208,7 @@ def test_on_urls_a_loss_fails_its_cell_only_and_other_conversations_stay(
     ]
     arguments = (
         *("--on", "urls", "--initiator-url", initiator, "--target-url", target, "--initiators", "1", *QUICK),
-        *("--series", "cold,deferred-batches", "--output", str(tmp_path / "results")),
+        *("--series", "cold,deferred-batches", "--depth", "1000", "--output", str(tmp_path / "results")),
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with (tmp_path / "log").open("w") as log:
@@ -231,7 +231,7 @@ def test_on_urls_a_loss_fails_its_cell_only_and_other_conversations_stay(
     assert (deferred.cell.series, deferred.lost, deferred.doubled, deferred.swapped) == (
         *("deferred-batches", 0, 0, 0),
     )
-    assert deferred.sent > 0
+    assert deferred.sent >= deferred.cell.depth == 1000
     assert "not encrypted" in (tmp_path / "results" / "report.html").read_text()
     for shop, dialog in zip(shops, dialogs, strict=True):
         assert shop.psql.state(dialog) == "CO"
@@ -255,6 +255,7 @@ def test_what_can_t_be_run_is_refused_at_once() -> None:
         (("--payloads", "10"), "24 bytes"),
         (("--on", "urls"), "--target-url"),
         ((*urls, "--initiators", "1", "--series", "whitepaper,plain"), "encrypted"),
+        (("--depth", "1000"), "deferred"),
         (("--initiators", "4"), "4"),
     ):
         refused = run(*arguments)

@@ -63,6 +63,14 @@ def throughput(
         float, typer.Option(metavar="SECONDS", min=0, help="Load before the measurement.")
     ] = 6,
     seconds: Annotated[float, typer.Option(metavar="SECONDS", min=1, help="Of measurement a cell.")] = 10,
+    depth: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Messages sent before activation is on, in the deferred series; without it for --seconds.",
+        ),
+    ] = None,
     output: Annotated[
         Path, typer.Option(metavar="DIRECTORY", help="For results; finished cells in it are not run again.")
     ] = Path("throughput"),
@@ -149,6 +157,8 @@ def throughput(
             f"--series {others[0]} needs servers that the command makes: with --on urls the endpoints are"
             " yours, and dialogs are not encrypted in any series"
         )
+    if depth and (recommendations or not any(SERIES[name].is_deferred for name in names)):
+        raise typer.BadParameter("--depth needs --series deferred or deferred-batches")
     wanted = (0,) if on == "urls" else _numbers(versions)
     chosen = (
         recommended(versions=wanted)
@@ -160,6 +170,7 @@ def throughput(
             threads=_numbers(threads),
             ratios=_numbers(ratios),
             payloads=_numbers(payloads),
+            depth=depth or 0,
         )
     )
     most = max(cell.initiators for cell in chosen)

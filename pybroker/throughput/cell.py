@@ -7,6 +7,7 @@ import math
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -37,10 +38,17 @@ PATIENCE, _CLIENTS_START = 150.0, 600.0
 # How long what is on its way may take once all has been processed: it is acknowledged, or comes twice.
 _SETTLED = 30.0
 _POLL, _LOOK = 0.1, 2.0
+# Counting what has been sent costs the initiators something: they rest so many times as long.
+_REST = 10
 _ROWS = 50_000
-# What moves while all goes well.
+# What moves while all goes well. While activation is off messages only arrive.
 _RECEIVED = "select last_value from lab.receive_numbers"
 _PROCESSED = "select coalesce(sum(messages), 0) from lab.receives"
+_ARRIVED = f"""
+    select sum(e.receive_sequence) from broker.conversation_endpoints e
+    join broker.services s on s.service_id = e.service_id
+    where s.name = '{SERVICE}'
+    """  # noqa: S608
 _READERS = f"""
     select count(*) from broker.dm_broker_activated_tasks t
     join broker.service_queues q on q.object_id = t.queue_id
@@ -176,23 +184,72 @@ def _run_deferred(
     """Let messages gather while activation is off; measure how they are processed once it is on."""
     target.execute("select broker.alter_queue(%s, activation_status => false)", [QUEUE])
     _wait(bed, lambda: _value(target, _READERS) == 0)
-    try:
-        load.start()
-        _wait(bed, lambda: _value(target, _HAS_MESSAGES), load.check)
-        began_load = time.time()
-        while time.time() - began_load < timing.measured:
-            load.check()
-            time.sleep(_POLL)
-    finally:
-        sent = load.stop()
+    with ExitStack() as stack:
+        counters = [
+            _SentSoFar(stack.enter_context(initiator.connect()), load.handles_of(number))
+            for number, initiator in enumerate(bed.initiators, 1)
+        ]
+        try:
+            load.start()
+            _wait(bed, lambda: _value(target, _HAS_MESSAGES), load.check)
+            _gather(load, counters, seconds=timing.measured, depth=cell.depth)
+        finally:
+            sent = load.stop()
     for initiator in bed.initiators:
         with initiator.connect() as connection:
-            _wait_until_sent(bed, connection)
+            _wait_until_sent(bed, connection, progress=_ARRIVED)
     bed.limit(cell.how.is_limited)
     began = time.time()
     target.execute("select broker.alter_queue(%s, activation_status => true)", [QUEUE])
     drain(bed, target, sum(one.messages for one in sent), sampler.check)
     return sent, began, time.time()
+
+
+def _gather(load: _Load, counters: list[_SentSoFar], *, seconds: float, depth: int) -> None:
+    """Return when the clients have sent for so many seconds, or where a depth is given so many messages.
+
+    Raises:
+        ThroughputError: The clients have ended before that.
+    """
+    began = time.time()
+    if not depth:
+        while time.time() - began < seconds:
+            load.check()
+            time.sleep(_POLL)
+        return
+    while True:
+        asked = time.time()
+        messages = sum(counter.messages() for counter in counters)
+        if messages >= depth:
+            return
+        load.check()
+        if not load.is_running:
+            raise ThroughputError(
+                f"The test clients have ended after {asked - began:.0f} s, with {messages:,} of {depth:,}"
+                " messages sent: take more of them, --series deferred-batches, or a smaller --depth."
+            )
+        time.sleep(max(_POLL, _REST * (time.time() - asked)))
+
+
+class _SentSoFar:
+    """Counts what has been sent on an initiator's dialogs since it was made, by the broker's own numbers."""
+
+    def __init__(self, connection: psycopg.Connection[Any], handles: list[str]) -> None:
+        self._connection = connection
+        self._handles = handles
+        self._before = 0
+        self._before = self.messages()
+
+    def messages(self) -> int:
+        row = self._connection.execute(
+            """
+            select coalesce(sum(send_sequence), 0) from broker.conversation_endpoints
+            where conversation_handle = any(%s::uuid[])
+            """,
+            [self._handles],
+        ).fetchone()
+        assert row is not None  # noqa: S101
+        return int(row[0]) - self._before
 
 
 class _Load:
@@ -207,6 +264,15 @@ class _Load:
         self._sent: list[Sent] = []
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def handles_of(self, initiator: int) -> list[str]:
+        """Return the dialogs that the clients of an initiator use."""
+        mine = [client.handles for client in self._clients if client.initiator == initiator]
+        return list(itertools.chain.from_iterable(mine))
+
+    @property
+    def is_running(self) -> bool:
+        return self._thread.is_alive()
 
     def start(self) -> float:
         """Let all clients begin at once, when the last of them is ready; from then on quotas are in force.
@@ -434,13 +500,14 @@ def _wait(
     check: Callable[[], None] = lambda: None,
     *,
     patience: float = PATIENCE,
+    progress: str = _RECEIVED,
 ) -> None:
     """Wait for what the servers are about to do.
 
     Raises:
         ThroughputError: Nothing happened at the target for so many seconds.
     """
-    if not _happens(bed, condition, check, patience=patience):
+    if not _happens(bed, condition, check, patience=patience, progress=progress):
         raise ThroughputError(_complaint(patience, _statuses(bed)))
 
 
@@ -475,8 +542,8 @@ def _complaint(patience: float, statuses: str) -> str:
     return f"Nothing has arrived at the target for {patience:.0f} s. {statuses}"
 
 
-def _wait_until_sent(bed: Bed, initiator: psycopg.Connection[Any]) -> None:
-    _wait(bed, lambda: not _value(initiator, _IS_SENDING))
+def _wait_until_sent(bed: Bed, initiator: psycopg.Connection[Any], *, progress: str = _RECEIVED) -> None:
+    _wait(bed, lambda: not _value(initiator, _IS_SENDING), progress=progress)
 
 
 def _statuses(bed: Bed) -> str:

@@ -115,6 +115,7 @@ class Cell(msgspec.Struct, frozen=True):
         threads: Test client threads for each initiator.
         ratio: Dialogs that were opened for each that is used.
         payload: Bytes of a message.
+        depth: Messages that a deferred cell has sent before activation is on; 0: as many as the time allows.
     """
 
     series: str
@@ -123,11 +124,14 @@ class Cell(msgspec.Struct, frozen=True):
     threads: int
     ratio: int
     payload: int
+    depth: int = 0
 
     @property
     def name(self) -> str:
         """A name that is good for a file."""
-        return f"{self.series}-{self.version}-{self.initiators}x{self.threads}-{self.ratio}-{self.payload}"
+        deep = f"-{self.depth}-deep" if self.depth else ""
+        load = f"{self.initiators}x{self.threads}-{self.ratio}-{self.payload}"
+        return f"{self.series}-{self.version}-{load}{deep}"
 
     @property
     def how(self) -> Series:
@@ -155,10 +159,11 @@ def cells(
     threads: Sequence[int] = THREADS,
     ratios: Sequence[int] = RATIOS,
     payloads: Sequence[int] = PAYLOADS,
+    depth: int = 0,
 ) -> list[Cell]:
-    """Return the cells, those that can share their servers one after the other."""
+    """Return the cells, those that share servers one after the other; only deferred ones have the depth."""
     found = [
-        Cell(name, version, initiator, thread, ratio, payload)
+        Cell(name, version, initiator, thread, ratio, payload, depth if SERIES[name].is_deferred else 0)
         for version, initiator, name in itertools.product(versions, initiators, series)
         for ratio, payload, thread in itertools.product(ratios, payloads, threads)
     ]
