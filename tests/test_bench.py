@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.bench.between import split
 from tests.bench.capacity import HOP, MANY, Load, MissingLineError, Results, capacity, text
 from tests.bench.figures import BEGIN, END
 from tests.bench.peers import peers
@@ -82,6 +83,10 @@ def test_every_line_that_the_report_compares_is_measured(scale: Scale, tmp_path:
     if scale is FULL:
         # Four numbers of clients, four sizes, and one, fifty and 7,500 dialogs.
         assert len([key for key in keys if key[0].startswith("broker.send,")]) == 48
+
+
+def test_the_clients_of_a_line_are_as_many_as_it_says() -> None:
+    assert split(50, 3) == [17, 17, 16]
 
 
 def test_the_calculator_s_figures_follow_from_the_run_s() -> None:

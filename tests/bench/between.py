@@ -338,11 +338,13 @@ class WhitepaperPath(Compared):
                 processes = [
                     clients.enter_context(
                         started_pgbench(
-                            bench.server, initiator.url, script, self.clients // PATH_INITIATORS, BODY_BYTES,
+                            bench.server, initiator.url, script, its_clients, BODY_BYTES,
                             f"--time={max(PATH_SECONDS, bench.seconds)}",
                         )
                     )
-                    for initiator in bed.initiators
+                    for initiator, its_clients in zip(
+                        bed.initiators, split(self.clients, PATH_INITIATORS), strict=True
+                    )
                 ]  # fmt: skip
                 outputs = [finish_pgbench(process, script) for process in processes]
             sent = self.messages * sum(
@@ -354,6 +356,12 @@ class WhitepaperPath(Compared):
         return Sample(
             sent / seconds, wal / sent, server * 1e6 / sent, None, worker * 1e6 / sent, waits.shares()
         )
+
+
+def split(clients: int, servers: int) -> list[int]:
+    """Return how many of the clients each server gets: all of them, spread as evenly as can be."""
+    least, rest = divmod(clients, servers)
+    return [least + (place < rest) for place in range(servers)]
 
 
 def start_worker(site: Site, urls: Sequence[str]) -> None:
