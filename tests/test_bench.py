@@ -26,9 +26,12 @@ from tests.bench.scenarios import (
     sized,
     targets,
 )
+from tests.bench.stage import BenchmarkError, settings_of
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tests.conftest import Database
 
 MACHINE = {
     "processor": "one",
@@ -87,6 +90,11 @@ def test_every_line_that_the_report_compares_is_measured(scale: Scale, tmp_path:
 
 def test_the_clients_of_a_line_are_as_many_as_it_says() -> None:
     assert split(50, 3) == [17, 17, 16]
+
+
+def test_a_server_that_may_forget_commits_is_not_measured(database: Database) -> None:
+    with database.connect() as session, pytest.raises(BenchmarkError, match="fsync"):
+        settings_of(session)
 
 
 def test_the_calculator_s_figures_follow_from_the_run_s() -> None:

@@ -169,6 +169,7 @@ class Branches:
         )
         self.office = Site("office", bench.stack.enter_context(server), bench.directory)
         bench.stack.callback(self.office.close)
+        bench.check("the initiator databases", self.office.psql.connection)
         self.urls = [self.office.url]
         self.sessions: list[Session] = []
         self._stack = bench.stack
@@ -320,6 +321,9 @@ class WhitepaperPath(Compared):
     def measure(self, bench: Bench) -> Sample:
         path = bench.guest("path", _path)
         bed = path.bed
+        for server in bed.servers:
+            with server.connect() as session:
+                bench.check(f"the path's {server.name}", session)
         path.open(is_sealed=self.is_sealed)
         what = "send" if self.messages == 1 else "send_batch"
         handle = (

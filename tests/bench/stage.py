@@ -181,14 +181,18 @@ class Bench:
     def settings(self) -> dict[str, str]:
         """Return the servers' settings, the same on both; those that make a commit durable must be on."""
         shop, warehouse = (
-            {name: str(site.psql.value(f"show {name}")) for name in (*SETTINGS, *self.server_settings)}
+            settings_of(site.psql.connection, (*SETTINGS, *self.server_settings))
             for site in (self.shop, self.warehouse)
         )
         if shop != warehouse:
             raise BenchmarkError(f"the two servers differ: {shop} and {warehouse}")
-        if off := [name for name in DURABLE if shop[name] != "on"]:
-            raise BenchmarkError(f"{', '.join(off)} must be on: nothing else is worth comparing")
         return shop
+
+    def check(self, name: str, session: psycopg.Connection[Any]) -> None:
+        """Refuse a server that was started besides, unless it is set like the bench's own, but for what it needs itself."""
+        found, own = settings_of(session), settings_of(self.shop.psql.connection)
+        if found != own:
+            raise BenchmarkError(f"the server of {name} differs: {found} and {own}")
 
     def run(self, load: Load, stock: Stock) -> tuple[Sample, int, int]:
         """Let clients loose on a copy of the stock; return what they did, and the rows before and after."""
@@ -349,6 +353,22 @@ class Usage:
             sum(processor_seconds(postmaster(server)) for server in self._servers),
             sum(processor_seconds(worker) for worker in self._workers),
         )
+
+
+def settings_of(session: psycopg.Connection[Any], names: Sequence[str] = SETTINGS) -> dict[str, str]:
+    """Return a server's settings.
+
+    Raises:
+        BenchmarkError: Those that make a commit durable are not all on.
+    """
+    found: dict[str, str] = dict(
+        session.execute(
+            "select name, current_setting(name) from unnest(%s::text[]) name", [list(names)]
+        ).fetchall()
+    )
+    if off := [name for name in DURABLE if found[name] != "on"]:
+        raise BenchmarkError(f"{', '.join(off)} must be on: nothing else is worth comparing")
+    return found
 
 
 def postmaster(server: EmbeddedServer) -> int:
