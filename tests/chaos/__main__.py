@@ -96,14 +96,16 @@ def _print_restores(console: Console, restores: Restores) -> None:
     table = Table("restores", "")
     for site, count in restores.restored.items():
         table.add_row(f"of {site}", str(count))
-    table.add_row("dialogs that were hurt, and ended in Errors", str(restores.hurt))
+    table.add_row(
+        "dialogs that were hurt, and ended in an Error on each side that knows them", str(restores.hurt)
+    )
     table.add_row("of these, on which nobody sent any more", str(restores.silent_hurt))
     table.add_row("dialogs of which everything arrived", str(restores.unhurt))
     table.add_row("dialogs that only the side that was put back had known", str(restores.gone))
     table.add_row("hurt though nothing had happened on them", str(restores.quiet_hurt))
     table.add_row("messages received twice", str(restores.twice))
     table.add_row("messages on dialogs that were begun afterwards", str(restores.afterwards))
-    for code, count in sorted(restores.codes.items()):
+    for code, count in sorted(restores.codes.items(), key=str):
         table.add_row(f"Errors {code}", str(count))
     console.print(table)
 

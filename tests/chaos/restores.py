@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tests.chaos.patience import Patience
+from tests.chaos.patience import Patience, StalledError
 from tests.chaos.stage import a_stage
 from tests.chaos.traffic import Traffic, compare
 
@@ -27,6 +27,8 @@ _QUIET_ONE_IN = 3
 # On so many of the others nobody sends any more after the restore.
 _SILENT_ONE_IN = 3
 _TWICE = "select count(*) - count(distinct (dialog, number)) from received"
+# What was put back, what its far side is told, and what a side says that knows nothing of the dialog.
+_EXPECTED_CODES = {-9719, -9720, -8462}
 _CODES = "select substring(convert_from(body, 'UTF8') from '<Code>(-?[0-9]+)</Code>')::integer from failed"
 
 
@@ -35,12 +37,13 @@ class Restores:
     """What became of the dialogs.
 
     Attributes:
-        hurt: Those that ended in an Error, on each side that knows them.
-        unhurt: Those of which everything arrived. That one is neither would end the play: it hangs.
+        hurt: Those that ended in an Error, on each side that knows them. That one side alone has heard of it would end the play.
+        unhurt: Those of which everything arrived, and that are open on both sides. That one is neither would end the play: it hangs.
         gone: Those that were begun since the copy, and that neither side knows any more.
         silent_hurt: Those of the hurt on which nobody sent after the restore.
         quiet_hurt: Those that were hurt though nothing had happened on them. There must be none.
         afterwards: Messages on dialogs that were begun after the restores, which all arrived.
+        codes: How often each code was received in an Error; None: in an Error without one.
     """
 
     restored: Counter[str] = field(default_factory=Counter)
@@ -51,12 +54,13 @@ class Restores:
     quiet_hurt: int = 0
     twice: int = 0
     afterwards: int = 0
-    codes: Counter[int] = field(default_factory=Counter)
+    codes: Counter[int | None] = field(default_factory=Counter)
     seconds: float = 0.0
 
     @property
     def is_right(self) -> bool:
-        return not (self.quiet_hurt or self.twice) and bool(self.afterwards)
+        is_told = self.codes.keys() <= _EXPECTED_CODES
+        return is_told and not (self.quiet_hurt or self.twice) and bool(self.afterwards)
 
 
 def play_restores(
@@ -71,7 +75,7 @@ def play_restores(
     """Restore one side after the other, each with dialogs of its own that both sides began.
 
     Raises:
-        StalledError: A dialog hangs.
+        StalledError: A dialog hangs, or one side of it ended without an Error.
         Exception: What a session met that no restore explains.
     """
     begun = time.monotonic()
@@ -120,7 +124,14 @@ class _Play:
             _restore(victim, self._copy)
             traffic.quiet = silent
             traffic.allow(_IN_ALL)
-            patience.until(lambda: all(_outcomes(self._sites, names, silent).values()))
+            try:
+                patience.until(lambda: all(_outcomes(self._sites, names, silent).values()))
+            except StalledError as stalled:
+                open_ones = [
+                    name for name, outcome in _outcomes(self._sites, names, silent).items() if not outcome
+                ]
+                stalled.add_note(f"neither hurt on each side that knows it nor whole: {open_ones}")
+                raise
             outcomes = _outcomes(self._sites, names, silent)
         if traffic.failures:
             raise traffic.failures[0]
@@ -184,17 +195,19 @@ def _outcomes(sites: tuple[Site, Site], names: list[str], silent: set[str]) -> d
         if mine == [None, None]:
             # Begun since the copy, and put back before the other side had heard of it.
             return "gone"
-        is_failed = [mine[side] in failed[side] for side in (0, 1)]
+        # A side that the restore made forget the dialog has nothing to end.
+        knowing = [side for side in (0, 1) if mine[side] is not None]
+        is_failed = [mine[side] in failed[side] for side in knowing]
         is_alive = [mine[side] in alive[side] for side in (0, 1)]
-        if any(is_failed) and not any(is_alive):
+        if all(is_failed) and not any(is_alive):
             return "hurt"
         if any(is_failed):
             return ""
         sent, received, sent_back, received_back = (
             count[name] for count in (counts[0], counts[3], counts[2], counts[1])
         )
-        is_whole = sent == received and sent_back == received_back
-        if is_whole and (all(is_alive) if name in silent else sent == sent_back == _IN_ALL):
+        is_whole = sent == received and sent_back == received_back and all(is_alive)
+        if is_whole and (name in silent or sent == sent_back == _IN_ALL):
             return "unhurt"
         return ""
 
