@@ -1,6 +1,6 @@
 """Two databases, and workers that are killed and restarted, against a model of what may come next and of what must be there at rest.
 
-Nobody knows when a message crosses, so between two rests the model says what is possible: only what comes next on its dialog may
+Every second dialog is sealed. Nobody knows when a message crosses, so between two rests the model says what is possible: only what comes next on its dialog may
 be received. At rest both workers run and nothing waits to cross; then all is compared.
 """
 
@@ -38,6 +38,7 @@ select broker.create_contract('talk', sent_by_any => '{note}');
 IS_OVER = "S8429"
 ALREADY_ENDED = "S8427"
 UNKNOWN = "S8426"
+SEALED = "/sealed"
 # What waits on an endpoint that the far side has ended stays until its own side ends.
 CROSSING = """
 select from broker.transmission_queue t left join broker.conversation_endpoints e using (conversation_handle)
@@ -113,10 +114,19 @@ class Machine(RuleBasedStateMachine):
         self.names = [f"//{site.name}/{example}" for site in arena.sites]
         for number, site in enumerate(arena.sites):
             name = self.names[number]
+            far_name, far = self.names[1 - number], arena.sites[1 - number]
             site.psql.rows("select broker.create_queue(%s, poison_message_handling => false)", name)
-            site.psql.rows("select broker.create_service(%s, %s, '{talk}')", name, name)
-            site.psql.rows("select broker.grant('SEND', 'SERVICE', %s, 'public')", name)
-            site.route(self.names[1 - number], arena.sites[1 - number])
+            for kind, sender in (("", "public"), (SEALED, f"{far.name}_user")):
+                service = name + kind
+                site.psql.rows("select broker.create_service(%s, %s, '{talk}')", service, name)
+                site.psql.rows("select broker.grant('SEND', 'SERVICE', %s, %s::name)", service, sender)
+                site.route(far_name + kind, far)
+            site.psql.rows(
+                "select broker.create_remote_service_binding(%s, %s, %s::name)",
+                far_name,
+                far_name + SEALED,
+                f"{far.name}_user",
+            )
         self.dialogs: dict[UUID, Dialog] = {}
         self.bodies = count()
         self.has_failed = False
@@ -141,10 +151,13 @@ class Machine(RuleBasedStateMachine):
 
     def begin_dialog(self, site: int) -> None:
         psql = self.arena.sites[site].psql
+        is_sealed = len(self.dialogs) % 2 == 1
+        kind = SEALED if is_sealed else ""
         handle = psql.value(
-            "select broker.begin_dialog(%s, %s, 'talk', encryption => false)",
-            self.names[site],
-            self.names[1 - site],
+            "select broker.begin_dialog(%s, %s, 'talk', encryption => %s)",
+            self.names[site] + kind,
+            self.names[1 - site] + kind,
+            is_sealed,
         )
         conversation = psql.value(
             "select conversation_id from broker.conversation_endpoints where conversation_handle = %s", handle
@@ -262,8 +275,8 @@ class Machine(RuleBasedStateMachine):
         queued = site.psql.rows(
             "select e.conversation_id, m.message_type_name, m.message_body from broker.queue_messages m"
             " join broker.conversation_endpoints e using (conversation_handle)"
-            " where m.service_name = %s order by m.message_sequence_number",
-            self.names[number],
+            " where m.service_name = any (%s) order by m.message_sequence_number",
+            [self.names[number], self.names[number] + SEALED],
         )
         for conversation, dialog in self.dialogs.items():
             (end,) = [each for each in dialog.ends if each.site == number]

@@ -84,6 +84,8 @@ def _print(console: Console, report: Report) -> None:
     for name in FAULTS:
         faults.add_row(name, str(report.faults[name]))
     faults.add_row("transactions of readers rolled back", str(report.rolled_back))
+    faults.add_row("largest backlog of a queue", f"{report.backlog:,}")
+    faults.add_row("dialogs with full security", str(report.sealed))
     ledgers = Table("ledgers", "left to right", "right to left")
     for count in _COUNTS:
         ledgers.add_row(count.replace("_", " "), _value(report.there, count), _value(report.back, count))

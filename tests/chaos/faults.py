@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import psutil
 import psycopg
 
+from pybroker.workers.transport.key_files import master_key_path, rotate_master_key
 from tests.chaos.stage import QUEUE
 from tests.chaos.traffic import ROLLED_BACK
 from tests.shop import until
@@ -132,6 +133,27 @@ def roll_readers_back(victim: Victim) -> Heal:
     return heal
 
 
+def stop_readers(victim: Victim) -> Heal:
+    """Let a queue fill; it is read again after a round that leaves a backlog."""
+    victim.traffic.stopped.add(victim.site.name)
+    return lambda: None
+
+
+def renew_master_key(victim: Victim) -> Heal:
+    """Take a worker the key of all that it has sealed, and give it back as the one before the newest."""
+    path = master_key_path(victim.site.keys)
+    if not path.exists():
+        # It is away already.
+        return lambda: None
+    away = path.rename(path.with_suffix(".away"))
+
+    def heal() -> None:
+        away.rename(path)
+        rotate_master_key(victim.site.keys)
+
+    return heal
+
+
 FAULTS: dict[str, Callable[[Victim], Heal]] = {
     "worker killed (SIGKILL)": kill_worker,
     "worker stopped in order": stop_worker,
@@ -145,6 +167,8 @@ FAULTS: dict[str, Callable[[Victim], Heal]] = {
     "queue disabled": disable_queue,
     "broker disabled": disable_broker,
     "readers roll back": roll_readers_back,
+    "queue full: readers stopped until a backlog stands": stop_readers,
+    "master key gone, then another": renew_master_key,
 }
 # What strikes the line strikes both sites.
 OF_THE_LINE = ("line cut", "line disturbed", "connections reset")

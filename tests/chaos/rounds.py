@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tests.chaos.faults import FAULTS, OF_THE_LINE, Victim
 from tests.chaos.patience import Patience
-from tests.chaos.stage import a_stage
+from tests.chaos.stage import SEALED, a_stage
 from tests.chaos.traffic import Account, Traffic, compare
 
 if TYPE_CHECKING:
@@ -26,16 +26,31 @@ _MOST_FAULTS_AT_ONCE = 3
 _LONGEST_FAULT = 1.5
 # Seconds for which messages are still sent after that: a server takes as long to start.
 _MARGIN = 1.0
+# So many messages wait in a queue that was filled before it is read again, unless the rounds are over.
+BACKLOG = 200
+_WAITING = "select count(*) from broker.queue_messages"
+# That somebody stands behind the far service is known of those that left with full security.
+_SEALED = (
+    "select count(*) from broker.conversation_endpoints"
+    " where is_initiator and far_principal_id is not null and far_service like %s"
+)
 
 
 @dataclass
 class Report:
-    """What was done to the two sites, and what became of the messages."""
+    """What was done to the two sites, and what became of the messages.
+
+    Attributes:
+        sealed: Dialogs with full security.
+        backlog: The most messages that waited in a queue whose readers were stopped.
+    """
 
     seed: int
     line: str = ""
     faults: Counter[str] = field(default_factory=Counter)
     rolled_back: int = 0
+    sealed: int = 0
+    backlog: int = 0
     there: Account = field(default_factory=Account)
     back: Account = field(default_factory=Account)
     seconds: float = 0.0
@@ -77,7 +92,10 @@ def play(
                 harm.round(allowed)
                 patience.watch = partial(watch, number + 1) if watch is not None else None
                 patience.wait_for("sent", allowed * dialogs)
+                report.backlog = max(report.backlog, _read_again(traffic, patience, BACKLOG))
+            _read_again(traffic, patience, 0)
             patience.wait_for("received", each * dialogs)
+            report.sealed = sum(site.psql.value(_SEALED, f"%{SEALED}") for site in sites)
             patience.end_dialogs()
         report.rolled_back = traffic.rolled_back
         if traffic.failures:
@@ -88,8 +106,22 @@ def play(
     return report
 
 
+def _read_again(traffic: Traffic, patience: Patience, backlog: int) -> int:
+    """Let stopped readers go on where so many messages wait, once all have crossed; return the most that do."""
+    most = 0
+    if traffic.stopped:
+        patience.until_nothing_waits()
+    for site in traffic.sites:
+        if site.name in traffic.stopped:
+            waiting = site.psql.value(_WAITING)
+            most = max(most, waiting)
+            if waiting >= backlog:
+                traffic.stopped.discard(site.name)
+    return most
+
+
 class _Harm:
-    """Chooses faults and where they strike: each once, in any order, before one comes again."""
+    """Chooses faults and where they strike: each once, in any order, before it strikes the other site, and then anew."""
 
     def __init__(
         self,
@@ -99,7 +131,9 @@ class _Harm:
         chance: random.Random,
         counted: Counter[str],
     ) -> None:
-        self._victims = [Victim(site, line, traffic, chance) for site in sites]
+        # Their own, so that what a line asks it for doesn't change which faults come.
+        disturbance = random.Random(chance.random())
+        self._victims = [Victim(site, line, traffic, disturbance) for site in sites]
         self._traffic = traffic
         self._chance = chance
         self._counted = counted
@@ -123,8 +157,13 @@ class _Harm:
 
     def _next(self) -> tuple[str, Victim]:
         if not self._to_come:
+            first, second = [], []
             for name in FAULTS:
-                victims = self._victims[:1] if name in OF_THE_LINE else self._victims
-                self._to_come += [(name, victim) for victim in victims]
-            self._chance.shuffle(self._to_come)
+                one, other = self._chance.sample(self._victims, 2)
+                first.append((name, one))
+                if name not in OF_THE_LINE:
+                    second.append((name, other))
+            for each in (first, second):
+                self._chance.shuffle(each)
+            self._to_come = second + first
         return self._to_come.pop()

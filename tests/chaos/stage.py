@@ -1,4 +1,7 @@
-"""The two sites that chaos and soak play on: each begins dialogs with the other, and both send on all of them."""
+"""The two sites that chaos and soak play on: each begins dialogs with the other, and both send on all of them.
+
+Each has two services on one queue. The other side has a binding for one of them, so its dialogs are sealed.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
 
 NAMES = ("left", "right")
 QUEUE = "mailbox"
+SEALED = "/sealed"
 # A ledger is the user's own: it is written in the transaction of the SEND or of the RECEIVE.
 DEFINITIONS = f"""
 select broker.create_message_type('note');
@@ -40,12 +44,20 @@ def a_stage(directory: Path, settings: dict[str, str]) -> Iterator[tuple[tuple[S
         )
         line.join(sites)
         introduce(left, right)
-        for site in sites:
-            service = f"//{site.name}"
+        for site, far in (sites, sites[::-1]):
             site.psql.rows(DEFINITIONS)
-            site.psql.rows("select broker.create_service(%s, %s, '{talk}')", service, QUEUE)
-            site.psql.rows("select broker.grant('SEND', 'SERVICE', %s, 'public')", service)
-        line.route(sites, ("//left", "//right"))
+            # Who may send to the sealed one is known by the certificate alone.
+            for kind, sender in (("", "public"), (SEALED, f"{far.name}_user")):
+                service = f"//{site.name}{kind}"
+                site.psql.rows("select broker.create_service(%s, %s, '{talk}')", service, QUEUE)
+                site.psql.rows("select broker.grant('SEND', 'SERVICE', %s, %s::name)", service, sender)
+            site.psql.rows(
+                "select broker.create_remote_service_binding('binding', %s, %s::name)",
+                f"//{far.name}{SEALED}",
+                f"{far.name}_user",
+            )
+        for kind in ("", SEALED):
+            line.route(sites, (f"//left{kind}", f"//right{kind}"))
         yield sites, line
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from tests.chaos.stage import NAMES, QUEUE
+from tests.chaos.stage import NAMES, QUEUE, SEALED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,6 +67,7 @@ class Traffic:
         failures: What ended a session for good: nothing should.
         rollback: By site, how likely a reader rolls back what it has received and booked.
         quiet: Dialogs on which nothing is sent for now.
+        stopped: Sites at which nothing is received for now.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class Traffic:
         self.rollback = dict.fromkeys(NAMES, ROLLED_BACK)
         self.rolled_back = 0
         self.quiet: set[str] = set()
+        self.stopped: set[str] = set()
         self._survives_errors = survives_errors
         self._dialogs = dialogs
         self._seed = seed
@@ -193,7 +195,10 @@ class Traffic:
             self.rolled_back += not is_kept
 
         while not self._stop.is_set():
-            survivor.attempt(read)
+            if site.name in self.stopped:
+                self._stop.wait(0.05)
+            else:
+                survivor.attempt(read)
         survivor.close()
 
 
@@ -275,11 +280,13 @@ def compare(sender: Site, receiver: Site) -> Account:
 
 
 def _begin(site: Site, far: Site, count: int) -> None:
-    """Begin dialogs; a dialog's name is the initiator's handle, and stands in each of its messages."""
+    """Begin dialogs, every second sealed; a dialog's name is the initiator's handle, and stands in each of its messages."""
     site.psql.rows(
         "insert into dialogs (name, handle) select b.handle, b.handle from generate_series(1, %s) n,"
-        " lateral (select broker.begin_dialog(%s, %s, 'talk', encryption => false) as handle where n > 0) b",
+        " lateral (select case when n %% 2 = 0 then %s else '' end as kind) k, lateral ("
+        "select broker.begin_dialog(%s || k.kind, %s || k.kind, 'talk', encryption => n %% 2 = 0) as handle) b",
         count,
+        SEALED,
         f"//{site.name}",
         f"//{far.name}",
     )
