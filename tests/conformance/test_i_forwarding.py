@@ -1,4 +1,7 @@
-"""Forwarding: rows 099, 141, 142 and 165, edge cases 063 and 064, through a worker whose home database has routes and nothing else."""
+"""Forwarding: rows 099, 141, 142 and 165, edge cases 063 and 064, through a worker whose home database has routes and nothing else.
+
+It has the key of its endpoint and no other; forwarding is off in it as in any new endpoint.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,12 @@ from pybroker.workers.clock import Clock
 from pybroker.workers.transport import wire
 from pybroker.workers.transport.faults import TransportError
 from pybroker.workers.transport.forwarder import Forwarder
+from pybroker.workers.transport.key_files import master_key_path
 from pybroker.workers.transport.outbound import Outbound
 from pybroker.workers.transport.pace import Pace
 from tests.brokers import INITIATOR_DEFINITIONS, TARGET_DEFINITIONS, Site
 from tests.shop import END_DIALOG, until
-from tests.transport import NO_DIALOGS, FarLink
+from tests.transport import NO_DIALOGS, FarLink, settled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -47,6 +51,7 @@ def three_sites(directory: Path, server_for: ServerFor) -> Iterator[tuple[Site, 
             sites.append(site)
         shop, warehouse, post = sites
         certificates = {site.name: site.certificate() for site in sites}
+        master_key_path(post.keys).unlink()
         for site in sites:
             site.listen(certificates[site.name])
         for site in (shop, warehouse):
@@ -62,28 +67,55 @@ def three_sites(directory: Path, server_for: ServerFor) -> Iterator[tuple[Site, 
         yield shop, warehouse, post
 
 
+def bind(shop: Site, warehouse: Site) -> None:
+    """Give the dialogs full security: both ends know each other's certificate, which opens no connection."""
+    for site, far in ((shop, warehouse), (warehouse, shop)):
+        site.psql.rows(
+            "select broker.create_certificate(%s, %s, %s::name)",
+            far.name,
+            (far.keys / f"{far.name}.pem").read_text(),
+            f"{far.name}_user",
+        )
+    shop.psql.rows("select broker.create_remote_service_binding('binding', '//warehouse', 'warehouse_user')")
+    # No stranger may send, so who arrives is known by the certificate.
+    warehouse.psql.rows(
+        "select broker.revoke('SEND', 'SERVICE', '//warehouse', 'public'),"
+        " broker.grant('SEND', 'SERVICE', '//warehouse', 'shop_user')"
+    )
+
+
 def lead(site: Site, service: str, port: int) -> None:
-    """Make a route for what comes from outside, and turn forwarding on."""
+    """Make a route for what comes from outside."""
     site.psql.rows(
         "select broker.create_route(%s, %s, service_name => %s, scope => 'WORKER')",
         f"{service} from outside",
         f"tcp://127.0.0.1:{port}",
         service,
     )
+
+
+def forward(site: Site) -> None:
     site.psql.rows("select broker.alter_endpoint('endpoint', message_forwarding => true)")
 
 
 @pytest.fixture
-def sites(tmp_path: Path, server_for: ServerFor) -> Iterator[tuple[Site, Site, Site]]:
+def new_sites(tmp_path: Path, server_for: ServerFor) -> Iterator[tuple[Site, Site, Site]]:
+    """Yield the sites as they are made: the third doesn't forward."""
     with three_sites(tmp_path, server_for) as sites:
         for site in sites:
             site.start_worker()
         yield sites
 
 
-def begin(site: Site, service: str = "//warehouse") -> UUID:
+@pytest.fixture
+def sites(new_sites: tuple[Site, Site, Site]) -> tuple[Site, Site, Site]:
+    forward(new_sites[2])
+    return new_sites
+
+
+def begin(site: Site, service: str = "//warehouse", *, encryption: bool = False) -> UUID:
     handle: UUID = site.psql.value(
-        "select broker.begin_dialog('//shop', %s, 'ordering', encryption => false)", service
+        "select broker.begin_dialog('//shop', %s, 'ordering', encryption => %s)", service, encryption
     )
     return handle
 
@@ -121,26 +153,40 @@ def test_row_141_messages_cross_a_worker_that_has_routes_and_nothing_else(
     assert post.psql.value(kept) == 0
 
 
-def test_row_142_a_worker_that_does_not_forward_says_so_and_its_sender_waits(
+def test_row_141_sealed_dialogs_cross_a_worker_that_has_no_key_of_them(
     sites: tuple[Site, Site, Site],
 ) -> None:
     shop, warehouse, post = sites
-    post.psql.rows("select broker.alter_endpoint('endpoint', message_forwarding => false)")
-    # The running worker has seen that once it has refused a dialog.
-    probes = []
-
-    def is_refused() -> bool:
-        probes.append(begin(shop))
-        shop.psql.send(probes[-1], "order", b"probe")
-        until(lambda: shop.psql.value(WAITING) == 0 or shop.psql.value(STATUS, probes[-1]) != "")
-        return bool(shop.psql.value(STATUS, probes[-1])[:4] == "9792")
-
-    until(is_refused)
-    assert "message forwarding is disabled" in shop.psql.value(STATUS, probes[-1])
-    post.psql.rows("select broker.alter_endpoint('endpoint', message_forwarding => true)")
-    assert [body for _, _, body in received(warehouse.psql, "warehouse", len(probes))] == [b"probe"] * len(
-        probes
+    bind(shop, warehouse)
+    # In pieces, both ways.
+    large, answer = b"a secret order " * 50_000, b"a secret answer " * 50_000
+    dialog = begin(shop, encryption=True)
+    shop.psql.send(dialog, "order", b"0")
+    shop.psql.send(dialog, "order", large)
+    assert received(warehouse.psql, "warehouse", 2) == [("order", 0, b"0"), ("order", 1, large)]
+    ((target, sender),) = warehouse.psql.rows(
+        "select conversation_handle, far_principal_id from broker.conversation_endpoints"
     )
+    assert sender == "shop_user"
+    warehouse.psql.send(target, "ack", answer)
+    warehouse.psql.end(target)
+    assert received(shop.psql, "shop", 2) == [("ack", 0, answer), (END_DIALOG, 1, None)]
+    shop.psql.end(dialog)
+    until(lambda: warehouse.psql.state(target) == "CD")
+    until(lambda: shop.psql.value(WAITING) == warehouse.psql.value(WAITING) == 0)
+    assert {file.name for file in post.keys.iterdir()} == {"post.key", "post.pem"}
+
+
+def test_row_142_a_worker_that_was_not_told_to_forward_says_so_and_its_sender_waits(
+    new_sites: tuple[Site, Site, Site],
+) -> None:
+    shop, warehouse, post = new_sites
+    dialog = begin(shop)
+    shop.psql.send(dialog, "order", b"waits")
+    until(lambda: shop.psql.value(STATUS, dialog)[:4] == "9792")
+    assert "message forwarding is disabled" in shop.psql.value(STATUS, dialog)
+    forward(post)
+    assert received(warehouse.psql, "warehouse", 1) == [("order", 0, b"waits")]
 
 
 def test_row_141_edge_063_a_forwarder_that_is_killed_under_load_loses_doubles_and_reorders_nothing(
@@ -186,6 +232,7 @@ def test_row_141_routes_that_lead_in_a_circle_end_after_so_many_hops(sites: tupl
     shop.route("//nowhere", post)
     lead(post, "//nowhere", shop.port)
     lead(shop, "//nowhere", post.port)
+    forward(shop)
     dialog = begin(shop, "//nowhere")
     shop.psql.send(dialog)
     until(lambda: "routes lead in a circle" in shop.psql.value(STATUS, dialog))
@@ -340,5 +387,29 @@ def test_row_099_edge_064_what_is_forwarded_goes_in_the_order_in_which_it_came()
             post.answer((await post.sent(count))[-1])
         assert [(await each).number for each in relayed] == [1, 2, 3, 4, 5]
         assert [batch.bodies for batch in await post.sent(5)] == [b"1", b"2", b"3", b"4", b"5"]
+
+    played(play, window=1)
+
+
+def test_row_099_what_is_forwarded_goes_after_the_workers_own_of_level_10_and_before_its_own_of_level_1() -> (
+    None
+):
+    async def play(post: Post) -> None:
+        def own(level: int) -> asyncio.Task[wire.Ack]:
+            def batch(number: int) -> wire.Batch:
+                return msgspec.structs.replace(NO_DIALOGS(number), bodies=b"own %d" % level)
+
+            return asyncio.create_task(post.outbound.exchange(batch, level))
+
+        # The far side takes one batch at a time, so all others wait for their turn.
+        first = own(1)
+        await post.sent(1)
+        waiting = [own(1), post.relay(1, bodies=b"forwarded"), own(10)]
+        await settled(lambda: post.outbound.waiting == len(waiting))
+        for count in range(1, 5):
+            post.answer((await post.sent(count))[-1])
+        await asyncio.gather(first, *waiting)
+        bodies = [batch.bodies for batch in await post.sent(4)]
+        assert bodies == [b"own 1", b"own 10", b"forwarded", b"own 1"]
 
     played(play, window=1)
