@@ -1,4 +1,4 @@
-"""Mirrored routes: row 112, with a streaming standby that is promoted under load."""
+"""Mirrored routes: rows 107 and 112, with a streaming standby that is promoted under load."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pybroker.workers.transport.pace import Pace
 from tests.brokers import INITIATOR_DEFINITIONS, TARGET_DEFINITIONS, Site, introduce
 from tests.conftest import SETTINGS
 from tests.proxy import Proxy, proxy_to
-from tests.shop import ERROR, until
+from tests.shop import ERROR, in_background, until
 from tests.standby import Standby, follow_synchronously, standby_of, stop_following
 from tests.transport import NO_DIALOGS, FarLink
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pybroker.workers.transport.line import Line
+    from tests.shop import Session, Shop
 
 WAITING = "select count(*) from broker.transmission_queue"
 
@@ -42,14 +43,54 @@ class Pair:
         self.standby = standby
         self._line, self._mirror = lines
 
-    def fail_over(self) -> None:
-        """Let the principal's machine die, and the standby take over."""
+    def lose(self) -> None:
+        """Let the principal's machine die."""
         self.warehouse.kill_worker()
         self._line.is_down = True
         self._line.cut()
         self.warehouse.server.kill()
+
+    def take_over(self) -> None:
         self.standby.promote()
         self._mirror.is_down = False
+
+    def fail_over(self) -> None:
+        """Let the principal's machine die, and the standby take over."""
+        self.lose()
+        self.take_over()
+
+
+class Sender:
+    """Sends one message after another on each of some dialogs, in a session and a thread of its own, until it is told to stop.
+
+    Attributes:
+        sent: how many were sent on each dialog.
+    """
+
+    def __init__(self, session: Session, handles: list[UUID]) -> None:
+        self.sent = 0
+        self._session = session
+        self._handles = handles
+        self._is_over = threading.Event()
+        self._sending = in_background(self._send)
+
+    def passes(self, count: int) -> None:
+        """Wait until so many more were sent on each dialog."""
+        begun = self.sent
+        until(lambda: self._sending.done() or self.sent >= begun + count)
+        if self._sending.done():
+            self._sending.result()
+
+    def stop(self) -> None:
+        self._is_over.set()
+        self._sending.result()
+        self._session.connection.close()
+
+    def _send(self) -> None:
+        while not self._is_over.wait(0.01):
+            for handle in self._handles:
+                self._session.send(handle, "order", b"%d" % self.sent)
+            self.sent += 1
 
 
 @pytest.fixture
@@ -113,8 +154,7 @@ def test_row_112_a_standby_that_followed_synchronously_takes_over_under_load_and
     until(lambda: "worker_waits" in standby.log.read_text())
     assert standby.stop_worker() == 0
     standby.start_worker()
-    dialogs, messages = 3, 120
-    handles = [begin(shop) for _ in range(dialogs)]
+    handles = [begin(shop) for _ in range(3)]
     places: list[Site] = [warehouse]
     is_over = threading.Event()
 
@@ -127,22 +167,25 @@ def test_row_112_a_standby_that_followed_synchronously_takes_over_under_load_and
 
     reader = threading.Thread(target=book)
     reader.start()
+    sender = Sender(shop.session(), handles)
     try:
-        send = "select broker.send(%s, 'order', convert_to(n::text, 'UTF8')) from generate_series(%s::int, %s::int) n"
-        for handle in handles:
-            shop.psql.rows(send, handle, 0, messages // 2 - 1)
-        until(lambda: warehouse.psql.value("select count(*) from booked") > messages // 2)
-        pair.fail_over()
+        until(lambda: warehouse.psql.value("select count(*) from booked") > 50)
+        # What is on its way when the principal dies, what waits while there is none, and what comes after that.
+        pair.lose()
+        sender.passes(10)
+        pair.take_over()
         places.append(standby)
-        for handle in handles:
-            shop.psql.rows(send, handle, messages // 2, messages - 1)
-        until(lambda: standby.psql.value("select count(*) from booked") >= dialogs * messages)
+        sender.passes(30)
+        sender.stop()
+        messages = sender.sent
+        until(lambda: standby.psql.value("select count(*) from booked") >= len(handles) * messages)
         until(lambda: shop.psql.value(WAITING) == 0)
     finally:
+        sender.stop()
         is_over.set()
         reader.join()
     booked = standby.psql.rows("select dialog, array_agg(number order by place) from booked group by dialog")
-    assert [numbers for _, numbers in booked] == [list(range(messages))] * dialogs
+    assert [numbers for _, numbers in booked] == [list(range(messages))] * len(handles)
 
 
 def test_row_112_what_a_standby_that_was_behind_has_lost_ends_in_a_numbered_error_on_both_sides(
@@ -172,6 +215,19 @@ def test_row_112_what_a_standby_that_was_behind_has_lost_ends_in_a_numbered_erro
     # Dialogs that begin now are whole.
     shop.psql.send(begin(shop), "order", b"new")
     until(lambda: standby.psql.bodies(timeout="1 s") == [b"new"])
+
+
+def test_row_107_a_route_with_a_mirror_comes_before_local(shop: Shop) -> None:
+    psql = shop.psql
+    broker = psql.value("select service_broker_guid from broker.databases")
+    create = "select broker.create_route(%s, %s, service_name => '//warehouse', broker_instance => %s, mirror_address => %s)"
+    taken = "select address, mirror_address from broker_private.route_of('//warehouse', %s)"
+    here, mirror = "tcp://here.example:4022", "tcp://mirror.example:4022"
+    psql.rows(create, "local", "LOCAL", str(broker), None)
+    psql.rows(create, "network", "tcp://there.example:4022", str(broker), None)
+    assert psql.rows(taken, broker) == [("LOCAL", None)]
+    psql.rows(create, "mirrored", here, str(broker), mirror)
+    assert psql.rows(taken, broker) == [(here, mirror)]
 
 
 class Time(Clock):
