@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import psutil
@@ -40,7 +40,7 @@ from tests.conftest import migrated_database
 from tests.shop import Session
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pybroker.throughput.bed import Bed
 
@@ -52,6 +52,8 @@ PATH_INITIATORS = 3
 PATH_DIALOGS = 50
 # A path that runs for less is all start.
 PATH_SECONDS = 5
+# Between two counts of a worker's connections.
+LOOK_SECONDS = 0.25
 
 BACKLOG = """
 select count(broker.send_batch(d.handle, 'order', array_fill(%s::bytea, array[%s])))
@@ -153,7 +155,7 @@ class Hop(Compared):
         roads.start_far(self.way)
         shop.psql.rows(BACKLOG, body(self.body_bytes), BATCH, turns, self.way)
         roads.start_near(self.way)
-        sample, _ = _follow(turns * HOP_DIALOGS * BATCH, [shop.psql], far, [shop, warehouse])
+        sample = _follow(turns * HOP_DIALOGS * BATCH, [shop.psql], far, [shop, warehouse])
         _check(roads.clear(self.way), turns * HOP_DIALOGS * BATCH)
         return sample
 
@@ -250,9 +252,10 @@ class ManyDatabases(Compared):
         for session in sessions:
             session.rows(BACKLOG, body(BODY_BYTES), BATCH, turns, way)
         branches.start(self.databases)
-        sample, notes = _follow(total, sessions, target.psql, [office, target])
+        connections = _Connections(office, target)
+        sample = _follow(total, sessions, target.psql, [office, target], connections.look)
         _check(branches.clear(sessions), total)
-        return Sample(**{**vars(sample), "notes": notes})
+        return replace(sample, notes=connections.most)
 
 
 class Path:
@@ -405,40 +408,63 @@ def clear(sites: Sequence[Site], far: Session, sessions: Sequence[Session]) -> i
 
 
 def _follow(
-    total: int, near: Sequence[Session], far: Session, sites: Sequence[Site]
-) -> tuple[Sample, dict[str, float]]:
-    """Return the sample of a backlog on its way, and how many connections it took."""
+    total: int,
+    near: Sequence[Session],
+    far: Session,
+    sites: Sequence[Site],
+    look: Callable[[], None] = lambda: None,
+) -> Sample:
+    """Return the sample of a backlog on its way; `look` is called again and again meanwhile."""
     servers = {id(site.server): site.server for site in sites}
     running = [site.worker.pid for site in sites if site.worker is not None]
     with Waits([server.url("postgres") for server in servers.values()]) as waits:
         arrived = 0
         while not arrived:
             watch(sites, 0.005)
+            look()
             started = time.perf_counter()
             arrived = far.value(COUNT_MESSAGES)
         usage = Usage(list(servers.values()), running)
         waiting = list(near)
         while waiting:
+            look()
             if waiting[-1].value(_MOVES):
                 watch(sites, 0.02)
             else:
                 waiting.pop()
         seconds = time.perf_counter() - started
     usage.end(waits.shares())
-    return usage.sample(total - arrived, (total - arrived) / seconds), _connections(sites)
+    return usage.sample(total - arrived, (total - arrived) / seconds)
 
 
-def _connections(sites: Sequence[Site]) -> dict[str, float]:
-    """Count what the first site's worker has open: to the other's worker, and to databases."""
-    first, other = sites
-    assert first.worker is not None
-    of_workers = sessions = 0
-    for connection in psutil.Process(first.worker.pid).net_connections("tcp"):
-        if connection.status == psutil.CONN_ESTABLISHED:
-            ports = {connection.laddr.port, connection.raddr.port}
-            of_workers += bool(ports & {first.port, other.port})
-            sessions += connection.raddr.port == first.server.port
-    return {"connections between the workers": of_workers, "sessions of the initiators' worker": sessions}
+class _Connections:
+    """The most that a site's worker was seen to have open at a time: to the other's worker, and to databases."""
+
+    def __init__(self, site: Site, other: Site) -> None:
+        assert site.worker is not None
+        self._worker = psutil.Process(site.worker.pid)
+        self._workers_ports = {site.port, other.port}
+        self._server_port = site.server.port
+        self._next_look = 0.0
+        self.most: dict[str, float] = {}
+
+    def look(self) -> None:
+        """Count them, unless that was done just now: with a thousand of them it takes some milliseconds."""
+        if time.monotonic() < self._next_look:
+            return
+        try:
+            open_now = self._worker.net_connections("tcp")
+        except psutil.Error:
+            # It has ended, which `watch` says better.
+            return
+        of_workers = sessions = 0
+        for connection in open_now:
+            if connection.status == psutil.CONN_ESTABLISHED:
+                of_workers += bool({connection.laddr.port, connection.raddr.port} & self._workers_ports)
+                sessions += connection.raddr.port == self._server_port
+        seen = {"connections between the workers": of_workers, "sessions of the initiators' worker": sessions}
+        self.most = {name: max(count, self.most.get(name, 0)) for name, count in seen.items()}
+        self._next_look = time.monotonic() + LOOK_SECONDS
 
 
 def _check(received: int, sent: int) -> None:
