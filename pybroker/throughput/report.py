@@ -302,7 +302,7 @@ def _part(latency: Sequence[float]) -> str:
 def _readers(by_cell: dict[Cell, Outcome]) -> str:
     found = []
     for first, second in _twins(by_cell, "1-reader", "4-readers"):
-        two = by_cell.get(Cell("whitepaper", *_place_of_twin(first.cell)))
+        two = by_cell.get(Cell("2-readers", *_place_of_twin(first.cell)))
         middle = "" if two is None else f", 2 a core {two.rate:,.0f}/s ({two.readers} received)"
         found.append(
             f"{_shape(first.cell)}: 1 a core {first.rate:,.0f}/s ({first.readers} received){middle},"
