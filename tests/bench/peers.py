@@ -139,9 +139,12 @@ $$;
         " from pgq.subscription s join pgq.tick t on t.tick_id = s.sub_last_tick and t.tick_queue = s.sub_queue"
     )
     read = (
-        "select pgq.next_batch('orders', 'reader') as batch \\gset\n"
+        "select coalesce(pgq.next_batch('orders', 'reader'), 0) as batch \\gset\n"
+        # There is none between the last tick and the next.
+        "\\if :batch > 0\n"
         "select ev_id, ev_type, ev_data from pgq.get_batch_events(:batch);\n"
-        "select pgq.finish_batch(:batch);"
+        "select pgq.finish_batch(:batch);\n"
+        "\\endif"
     )
     insert = "select pgq.insert_event('orders', 'order', :text)"
     return Peer(
@@ -180,8 +183,11 @@ def _procrastinate() -> Peer:
     waiting = "select count(*) from procrastinate_jobs where status = 'todo'"
     fill = defer.format(text="%(text)s::text") + " from generate_series(1, %(turns)s * 1000)"
     fetch = (
-        "select id as job from procrastinate_fetch_job_v2(null, 1) \\gset\n"
-        "select procrastinate_finish_job_v1(:job, 'succeeded', true);"
+        "select coalesce(id, 0) as job from procrastinate_fetch_job_v2(null, 1) \\gset\n"
+        # A queue that ran dry is filled deeper and measured again.
+        "\\if :job > 0\n"
+        "select procrastinate_finish_job_v1(:job, 'succeeded', true);\n"
+        "\\endif"
     )
     return Peer(
         "procrastinate",
