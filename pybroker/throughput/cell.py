@@ -43,6 +43,8 @@ _REST = 10
 _ROWS = 50_000
 # What moves while all goes well. While activation is off messages only arrive.
 _RECEIVED = "select last_value from lab.receive_numbers"
+# Where only patience is to count.
+_NO_PROGRESS = "select 0"
 _PROCESSED = "select coalesce(sum(messages), 0) from lab.receives"
 _ARRIVED = f"""
     select sum(e.receive_sequence) from broker.conversation_endpoints e
@@ -480,9 +482,7 @@ def _settle(bed: Bed, target: psycopg.Connection[Any]) -> bool:
     Returns:
         Whether that is so; it is not waited for for ever.
     """
-    deadline = time.monotonic() + _SETTLED
-    _happens(bed, lambda: time.monotonic() > deadline or _is_quiet(bed, target))
-    return _is_quiet(bed, target)
+    return _happens(bed, lambda: _is_quiet(bed, target), patience=_SETTLED, progress=_NO_PROGRESS)
 
 
 def _is_quiet(bed: Bed, target: psycopg.Connection[Any]) -> bool:
