@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pybroker.throughput.figures import gain_figure, payload_words, throughput_figure
 from pybroker.throughput.matrix import HEADLINES, SERIES
-from pybroker.throughput.report import BACKLOG_HEADS, answers, backlogs, best_of, bounds, core_words
+from pybroker.throughput.report import BACKLOG_HEADS, NOT_RUN, answers, backlogs, best_of, bounds, core_words
 from pybroker.throughput.results import Finished, read_finished
 
 if TYPE_CHECKING:
@@ -119,14 +119,14 @@ def _answers(runs: Sequence[Finished]) -> list[str]:
         (row, question, number, answer)
         for number, run in enumerate(runs, 1)
         for row, question, answer in answers(run.outcomes)
-        if answer != "not run"
+        if answer != NOT_RUN
     ]
     lines = ["| row | recommendation | run | here |", "|---|---|---|---|"]
     for row, question, _ in answers([]):
         mine = [(number, answer) for one, _, number, answer in found if one == row]
         shown = mine[:1] if row in OF_THE_MATRIX else mine
         lines += [
-            f"| {row} | {question} | {number} | {answer} |" for number, answer in shown or [("-", "not run")]
+            f"| {row} | {question} | {number} | {answer} |" for number, answer in shown or [("-", NOT_RUN)]
         ]
     return [*lines, ""]
 
@@ -135,7 +135,7 @@ def _backlogs(runs: Sequence[Finished]) -> list[str]:
     rows = [(str(number), *row) for number, run in enumerate(runs, 1) for row in backlogs(run.outcomes)]
     title = "Activation off while messages are sent, then on (a batch at night)"
     if not rows:
-        return [f"{title}: not run.\n"]
+        return [f"{title}: {NOT_RUN}.\n"]
     lines = [("run", *BACKLOG_HEADS), ("---",) * (len(BACKLOG_HEADS) + 1), *rows]
     return [f"{title}:\n", *(f"| {' | '.join(line)} |" for line in lines), ""]
 

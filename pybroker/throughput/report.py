@@ -42,6 +42,8 @@ _CELL_HEADS = (
     "cell", "messages/s", "sent/s", "sent", "lost", "doubled", "out of order", "latency 50 / 95 / 99 %, ms",
     "from SEND, ms", "readers", "per RECEIVE", "cores", "WAL a message", "bound by", "seconds",
 )  # fmt: skip
+# Of what a directory has no cells for.
+NOT_RUN = "not run"
 BACKLOG_HEADS = (
     "gathered and then processed", "messages gathered", "sent/s", "processed/s, once activation was on",
     "sent and processed at the same time, messages/s",
@@ -78,7 +80,7 @@ def write_report(results: Results) -> Path:
 def answers(outcomes: Iterable[Outcome]) -> list[tuple[int, str, str]]:
     """Return the checklist's rows 171 to 178: number, question, and what was measured."""
     by_cell = {one.cell: one for one in outcomes}
-    return [
+    found = [
         (171, "Many messages on each dialog, several dialogs", _dialog_reuse(by_cell)),
         (172, "RECEIVE TOP (N), not TOP (1)", _receive_top(by_cell)),
         (173, "Readers that wait 3 s", _lifetime(by_cell)),
@@ -88,6 +90,7 @@ def answers(outcomes: Iterable[Outcome]) -> list[tuple[int, str, str]]:
         (177, "Warm-up", _compare(by_cell, "warm", "cold", "warmed up", "not warmed up")),
         (178, "One, two, three initiators", _growth(by_cell)),
     ]
+    return [(row, question, "; ".join(answer) or NOT_RUN) for row, question, answer in found]
 
 
 def backlogs(outcomes: Iterable[Outcome]) -> list[tuple[str, ...]]:
@@ -100,7 +103,7 @@ def backlogs(outcomes: Iterable[Outcome]) -> list[tuple[str, ...]]:
             twin = by_cell.get(Cell(series, *_place_of_twin(cell)))
             rows.append((
                 f"{_shape(cell)}, {cell.how.batch} a transaction", f"{one.sent:,}", f"{one.send_rate:,.0f}",
-                f"{one.rate:,.0f}", "not run" if twin is None else f"{twin.rate:,.0f}",
+                f"{one.rate:,.0f}", NOT_RUN if twin is None else f"{twin.rate:,.0f}",
             ))  # fmt: skip
     return rows
 
@@ -257,24 +260,22 @@ def _place_of_twin(cell: Cell) -> tuple[int, int, int, int, int]:
     return cell.version, cell.initiators, cell.threads, cell.ratio, cell.payload
 
 
-def _compare(by_cell: dict[Cell, Outcome], one: str, other: str, words: str, other_words: str) -> str:
-    found = [
+def _compare(by_cell: dict[Cell, Outcome], one: str, other: str, words: str, other_words: str) -> list[str]:
+    return [
         f"{_shape(first.cell)}: {words} {first.rate:,.0f}/s, {other_words} {second.rate:,.0f}/s"
         for first, second in _twins(by_cell, one, other)
     ]
-    return "; ".join(found) or "not run"
 
 
-def _receive_top(by_cell: dict[Cell, Outcome]) -> str:
-    found = [
+def _receive_top(by_cell: dict[Cell, Outcome]) -> list[str]:
+    return [
         f"{_shape(first.cell)}: TOP (10000) {first.rate:,.0f}/s, {first.per_receive:,.1f} messages a RECEIVE;"
         f" TOP (1) {second.rate:,.0f}/s, {second.per_receive:,.1f} a RECEIVE"
         for first, second in _twins(by_cell, "whitepaper", "top-1")
     ]
-    return "; ".join(found) or "not run"
 
 
-def _dialog_reuse(by_cell: dict[Cell, Outcome]) -> str:
+def _dialog_reuse(by_cell: dict[Cell, Outcome]) -> list[str]:
     found = []
     for first, second in _twins(by_cell, "whitepaper", "one-dialog"):
         each = by_cell.get(Cell("dialog-a-message", *_place_of_twin(first.cell)))
@@ -283,23 +284,22 @@ def _dialog_reuse(by_cell: dict[Cell, Outcome]) -> str:
             f"{_shape(first.cell)}: a dialog for each thread {first.rate:,.0f}/s, one for all"
             f" {second.rate:,.0f}/s{last}"
         )
-    return "; ".join(found) or "not run"
+    return found
 
 
-def _lifetime(by_cell: dict[Cell, Outcome]) -> str:
-    found = [
+def _lifetime(by_cell: dict[Cell, Outcome]) -> list[str]:
+    return [
         f"{_shape(first.cell)}, a message every 0.5 s: waiting 3 s {first.readers} readers, 95 % within"
         f" {_part(first.latency)} ms; not waiting {second.readers} readers, {_part(second.latency)} ms"
         for first, second in _twins(by_cell, "sparse", "sparse-no-wait")
     ]
-    return "; ".join(found) or "not run"
 
 
 def _part(latency: Sequence[float]) -> str:
     return f"{1000 * latency[1]:,.0f}" if latency else "-"
 
 
-def _readers(by_cell: dict[Cell, Outcome]) -> str:
+def _readers(by_cell: dict[Cell, Outcome]) -> list[str]:
     found = []
     for first, second in _twins(by_cell, "1-reader", "4-readers"):
         two = by_cell.get(Cell("2-readers", *_place_of_twin(first.cell)))
@@ -308,10 +308,10 @@ def _readers(by_cell: dict[Cell, Outcome]) -> str:
             f"{_shape(first.cell)}: 1 a core {first.rate:,.0f}/s ({first.readers} received){middle},"
             f" 4 a core {second.rate:,.0f}/s ({second.readers} received)"
         )
-    return "; ".join(found) or "not run"
+    return found
 
 
-def _gain(by_cell: dict[Cell, Outcome]) -> str:
+def _gain(by_cell: dict[Cell, Outcome]) -> list[str]:
     pairs = [
         (one, spaced)
         for cell, one in by_cell.items()
@@ -320,16 +320,16 @@ def _gain(by_cell: dict[Cell, Outcome]) -> str:
         if spaced is not None
     ]
     if not pairs:
-        return "not run"
+        return []
     gains = _gains(pairs)
     many = _with_many_threads(pairs)
     most = max(pairs, key=lambda pair: pair[1].rate / pair[0].rate)[0].cell
-    return (
+    return [
         f"every 150th instead of every dialog: between {gains[0]:+.0f} % and {gains[-1]:+.0f} %"
         f" ({_shape(most)}), median {median(gains):+.0f} % over {len(gains)} pairs and"
         f" {median(_gains(many)):+.0f} % over the {len(many)} of {_threads(many)};"
         f" the whitepaper had up to +{GAIN_PERCENT} %.{_hot_page(many)}"
-    )
+    ]
 
 
 def _gains(pairs: Sequence[tuple[Outcome, Outcome]]) -> list[float]:
@@ -387,16 +387,15 @@ def _mean_waits(outcomes: Iterable[Outcome]) -> dict[str, float]:
     return means
 
 
-def _matrix(by_cell: dict[Cell, Outcome]) -> str:
+def _matrix(by_cell: dict[Cell, Outcome]) -> list[str]:
     found = Counter(cell.version for cell in by_cell if cell.series == "whitepaper")
-    shown = [
+    return [
         f"{count} of the 264 cells" + (f" on PostgreSQL {version}" if version else "")
         for version, count in sorted(found.items())
     ]
-    return "; ".join(shown) or "not run"
 
 
-def _growth(by_cell: dict[Cell, Outcome]) -> str:
+def _growth(by_cell: dict[Cell, Outcome]) -> list[str]:
     best = best_of(by_cell.values())
     shown = []
     for initiators, one in best.items():
@@ -405,7 +404,7 @@ def _growth(by_cell: dict[Cell, Outcome]) -> str:
             ours += f", {one.rate / best[1].rate:.1f} times one's"
             theirs += f", {HEADLINES[initiators] / HEADLINES[1]:.1f} times"
         shown.append(f"{initiators}: {ours} (whitepaper {theirs})")
-    return "; ".join(shown) or "not run"
+    return shown
 
 
 def _shape(cell: Cell) -> str:
