@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def engine() -> None:
-    """A Docker engine; without one the tests are skipped and say so, in CI they fail."""
-    if reason := images.missing_engine():
+    """A Docker engine with the base images; without them the tests are skipped and say so, in CI they fail."""
+    if reason := images.missing():
         if os.environ.get("CI"):
             pytest.fail(reason)
         pytest.skip(reason)

@@ -50,12 +50,24 @@ def run(*command: str | Path, environment: dict[str, str] | None = None) -> str:
     return done.stdout.strip()
 
 
-def missing_engine() -> str | None:
-    """Say why no container can run here, or None."""
+def missing() -> str | None:
+    """Say why no container can run here, or None: no engine, or one that has no base image and reaches no registry."""
     if shutil.which("docker") is None:
         return "docker is not installed"
-    answer = subprocess.run(["docker", "version"], capture_output=True, text=True, check=False)
-    return None if answer.returncode == 0 else f"no Docker engine answers: {answer.stderr.strip()}"
+    if said := _complaint("docker", "version"):
+        return f"no Docker engine answers: {said}"
+    for image in (POSTGRES_IMAGE, PYTHON_IMAGE):
+        if _complaint("docker", "image", "inspect", image) and (
+            said := _complaint("docker", "pull", "--quiet", image)
+        ):
+            return f"the Docker engine can't get {image}: {said}"
+    return None
+
+
+def _complaint(*command: str) -> str:
+    """Return what a command says as it fails, or nothing."""
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    return "" if answer.returncode == 0 else answer.stderr.strip() or f"exit code {answer.returncode}"
 
 
 def make_context(directory: Path, *, version: str | None = None) -> Path:
