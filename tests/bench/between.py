@@ -23,16 +23,20 @@ from tests.bench.loads import Compared
 from tests.bench.stage import (
     BATCH,
     COUNT_MESSAGES,
+    PROCESSED,
+    WARM_UP_SECONDS,
     Bench,
     BenchmarkError,
     Sample,
     Usage,
     body,
     drain,
+    early_transactions,
     figure,
     finish_pgbench,
     number,
     started_pgbench,
+    warmed_up,
 )
 from tests.bench.waits import Waits
 from tests.brokers import INITIATOR_DEFINITIONS, TARGET_DEFINITIONS, Site
@@ -338,31 +342,34 @@ class WhitepaperPath(Compared):
             f"\\set thread random(1, {PATH_DIALOGS})\n"
             f"select broker.{what}({handle}, '//MySSB.com/Lab/M_Test', {given})"
         )
-        before, used = path.processed(), path.used()
-        started = time.perf_counter()
-        with Waits([server.url for server in bed.servers]) as waits:
-            with ExitStack() as clients:
-                processes = [
-                    clients.enter_context(
-                        started_pgbench(
-                            bench.server, initiator.url, script, its_clients, BODY_BYTES,
-                            f"--time={max(PATH_SECONDS, bench.seconds)}",
-                        )
+        before = path.processed()
+        with ExitStack() as clients:
+            processes = [
+                clients.enter_context(
+                    started_pgbench(
+                        bench.server, initiator.url, script, its_clients, BODY_BYTES,
+                        f"--time={WARM_UP_SECONDS + max(PATH_SECONDS, bench.seconds)}", f"--progress={WARM_UP_SECONDS}",
                     )
-                    for initiator, its_clients in zip(
-                        bed.initiators, split(self.clients, PATH_INITIATORS), strict=True
-                    )
-                ]  # fmt: skip
-                outputs = [finish_pgbench(process, script) for process in processes]
-            sent = self.messages * sum(
-                int(figure(r"actually processed: (\d+)", output)) for output in outputs
-            )
-            path.wait_for(before + sent)
-            seconds = time.perf_counter() - started
-        wal, server, worker = (now - then for now, then in zip(path.used(), used, strict=True))
-        return Sample(
-            sent / seconds, wal / sent, server * 1e6 / sent, None, worker * 1e6 / sent, waits.shares()
-        )
+                )
+                for initiator, its_clients in zip(
+                    bed.initiators, split(self.clients, PATH_INITIATORS), strict=True
+                )
+            ]  # fmt: skip
+            early = [warmed_up(process) for process in processes]
+            used = path.used()
+            started = time.perf_counter()
+            with Waits([server.url for server in bed.servers]) as waits:
+                outputs = [
+                    begun + finish_pgbench(process, script)
+                    for begun, process in zip(early, processes, strict=True)
+                ]
+                sent = self.messages * sum(int(figure(PROCESSED, output)) for output in outputs)
+                path.wait_for(before + sent)
+                seconds = time.perf_counter() - started
+        wal, cpu, worker = (now - then for now, then in zip(path.used(), used, strict=True))
+        # What was sent while they warmed up is not counted, though it may have been processed afterwards.
+        sent -= self.messages * sum(round(early_transactions(output)) for output in outputs)
+        return Sample(sent / seconds, wal / sent, cpu * 1e6 / sent, None, worker * 1e6 / sent, waits.shares())
 
 
 def split(clients: int, servers: int) -> list[int]:

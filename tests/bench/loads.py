@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tests.bench.stage import BATCH, DIALOGS, Sample, Stock, body, figure
+from tests.bench.stage import BATCH, DIALOGS, PROCESSED, WARM_UP_SECONDS, Sample, Stock, body, figure
 
 if TYPE_CHECKING:
     from tests.bench.stage import Bench
@@ -122,10 +122,13 @@ class OldSnapshot(Scenario):
         with bench.connect("bench") as session, bench.metered() as used:
             session.execute("begin isolation level repeatable read")
             session.execute("select count(*) from pg_class")
-            output = bench.pgbench(self.script, self.clients, self.seconds, self.body_bytes, progress=True)
+            output = bench.pgbench(
+                self.script, self.clients, WARM_UP_SECONDS + self.seconds, self.body_bytes, progress=True
+            )
         bench.drop("bench")
-        processed = int(figure(r"actually processed: (\d+)", output))
+        processed = int(figure(PROCESSED, output))
         rates = [float(rate) for rate in re.findall(r"progress: .* s, ([\d.]+) tps", output)]
+        del rates[:WARM_UP_SECONDS]
         fifth = max(1, len(rates) // 5)
         return used.sample(processed, sum(rates[-fifth:]) / fifth, sum(rates[:fifth]) / fifth)
 

@@ -32,6 +32,8 @@ T = TypeVar("T")
 
 BATCH = 100
 DIALOGS = 1_000
+# A new session compiles functions and makes plans, which a lasting one does not: what it does at first is left out.
+WARM_UP_SECONDS = 1
 DURABLE = ("fsync", "synchronous_commit", "full_page_writes")
 SETTINGS = (*DURABLE, "wal_sync_method", "shared_buffers", "max_wal_size", "server_version")
 COUNT_MESSAGES = "select count(*) from broker_private.messages"
@@ -198,25 +200,34 @@ class Bench:
         """Let clients loose on a copy of the stock; return what they did, and the rows before and after."""
         self.begin(stock, load.body_bytes)
         before = self.value(load.count) if load.count else 0
-        with self._held(load.held_groups), self.metered() as used:
-            output = self.pgbench(load.script, load.clients, self.seconds, load.body_bytes)
+        with (
+            self._held(load.held_groups),
+            started_pgbench(
+                self.server, self.server.url("bench"), load.script, load.clients, load.body_bytes,
+                f"--time={WARM_UP_SECONDS + self.seconds}", f"--progress={WARM_UP_SECONDS}",
+            ) as process,
+        ):  # fmt: skip
+            output = warmed_up(process)
+            with self.metered() as used:
+                started = time.perf_counter()
+                output += finish_pgbench(process, load.script)
+                seconds = time.perf_counter() - started
         after = self.value(load.count) if load.count else 0
         self.drop("bench")
-        processed = int(figure(r"actually processed: (\d+)", output))
+        processed = int(figure(PROCESSED, output))
         # By what is in the table, not by transactions: one that found nothing received nothing.
         done = abs(after - before) if load.count else processed
         if not processed or not done:
             raise BenchmarkError(f"{load.name} did nothing:\n{output}")
-        # pgbench's rate leaves out the time in which its clients connected.
-        seconds = processed / figure(r"tps = ([\d.]+)", output)
-        return used.sample(done, done / seconds), before, after
+        rate = done / processed * warm_rate(output)
+        return used.sample(rate * seconds, rate), before, after
 
     def begin(self, stock: Stock, body_bytes: int) -> None:
         """Make the database `bench`, with this stock in it."""
         self.dismiss()
         if stock.base not in self._templates:
             self._prepare(stock.base)
-        depth = stock.beneath + stock.per_second * self.seconds
+        depth = stock.beneath + stock.per_second * (WARM_UP_SECONDS + self.seconds)
         template = f"bench {stock.name} {depth}"
         if template not in self._templates and depth:
             self._copy(stock.base, template)
@@ -337,7 +348,7 @@ class Usage:
         self._waits = waits or {}
 
     def sample(
-        self, done: int, rate: float, own_base: float | None = None, notes: dict[str, float] | None = None
+        self, done: float, rate: float, own_base: float | None = None, notes: dict[str, float] | None = None
     ) -> Sample:
         """Return the sample for so many messages."""
         wal, cpu, worker = (used / done for used in self._used)
@@ -426,6 +437,33 @@ def started_pgbench(
             if process.poll() is None:
                 process.kill()
                 process.wait()
+
+
+PROCESSED = r"actually processed: (\d+)"
+
+
+def warmed_up(process: subprocess.Popen[str]) -> str:
+    """Wait for pgbench's first report of its progress, and return what it has said until then."""
+    assert process.stdout is not None
+    said = ""
+    while line := process.stdout.readline():
+        said += line
+        if line.startswith("progress:"):
+            break
+    return said
+
+
+def warm_rate(output: str) -> float:
+    """Return the transactions a second since pgbench's first report of its progress."""
+    processed = figure(PROCESSED, output)
+    # Its rate leaves out the time in which its clients connected.
+    seconds = processed / figure(r"tps = ([\d.]+)", output)
+    return (processed - early_transactions(output)) / (seconds - figure(r"progress: ([\d.]+) s", output))
+
+
+def early_transactions(output: str) -> float:
+    """Return how many transactions there were until pgbench's first report of its progress."""
+    return figure(r"progress: ([\d.]+) s", output) * figure(r"progress: [\d.]+ s, ([\d.]+) tps", output)
 
 
 def finish_pgbench(process: subprocess.Popen[str], script_text: str) -> str:
