@@ -56,8 +56,12 @@ PATH_INITIATORS = 3
 PATH_DIALOGS = 50
 # A path that runs for less is all start.
 PATH_SECONDS = 5
+# A backlog of less is gone before its rate is steady; and the hop takes more of it a second than each is made for.
+BACKLOG_SECONDS = 5
 # Between two counts of a worker's connections.
 LOOK_SECONDS = 0.25
+MOST_CONNECTIONS = "most connections between the workers"
+MOST_SESSIONS = "most sessions of the initiators' worker, for each of its databases"
 
 BACKLOG = """
 select count(broker.send_batch(d.handle, 'order', array_fill(%s::bytea, array[%s])))
@@ -153,7 +157,7 @@ class Hop(Compared):
         roads = bench.part(Roads)
         shop, warehouse = roads.shop, roads.warehouse
         far = roads.far(self.way)
-        turns = max(1, self.per_second * bench.seconds // (HOP_DIALOGS * BATCH))
+        turns = max(1, self.per_second * max(BACKLOG_SECONDS, bench.seconds) // (HOP_DIALOGS * BATCH))
         for site in (shop, warehouse):
             site.psql.rows("select broker.alter_endpoint('endpoint', encryption => %s)", self.encryption)
         roads.start_far(self.way)
@@ -239,7 +243,7 @@ class ManyDatabases(Compared):
     name: str
     databases: int
     of: tuple[str, int] | None = None
-    per_second: int = 15_000
+    per_second: int = 20_000
     clients: int = 1
 
     def measure(self, bench: Bench) -> Sample:
@@ -249,14 +253,14 @@ class ManyDatabases(Compared):
         office, target = branches.office, branches.target
         for site in (office, target):
             site.psql.rows("select broker.alter_endpoint('endpoint', encryption => 'REQUIRED')")
-        turns = max(1, self.per_second * bench.seconds // (BRANCH_DIALOGS * BATCH))
+        turns = max(1, self.per_second * max(BACKLOG_SECONDS, bench.seconds) // (BRANCH_DIALOGS * BATCH))
         total = turns * BATCH * self.databases * (BRANCH_DIALOGS // self.databases)
         way = f"{self.databases} branches"
         start_worker(target, [target.url])
         for session in sessions:
             session.rows(BACKLOG, body(BODY_BYTES), BATCH, turns, way)
         branches.start(self.databases)
-        connections = _Connections(office, target)
+        connections = _Connections(office, target, self.databases)
         sample = _follow(total, sessions, target.psql, [office, target], connections.look)
         _check(branches.clear(sessions), total)
         return replace(sample, notes=connections.most)
@@ -310,7 +314,7 @@ class Path:
 
 @contextmanager
 def _path() -> Iterator[Path]:
-    with embedded(PATH_INITIATORS, version=18, endpoint="DISABLED") as bed:
+    with embedded(PATH_INITIATORS, version=18, endpoint="REQUIRED") as bed:
         yield Path(bed)
 
 
@@ -447,8 +451,10 @@ def _follow(
 class _Connections:
     """The most that a site's worker was seen to have open at a time: to the other's worker, and to databases."""
 
-    def __init__(self, site: Site, other: Site) -> None:
+    def __init__(self, site: Site, other: Site, databases: int) -> None:
         assert site.worker is not None
+        # With its home database.
+        self._databases = 1 + databases
         self._worker = psutil.Process(site.worker.pid)
         self._workers_ports = {site.port, other.port}
         self._server_port = site.server.port
@@ -469,7 +475,7 @@ class _Connections:
             if connection.status == psutil.CONN_ESTABLISHED:
                 of_workers += bool({connection.laddr.port, connection.raddr.port} & self._workers_ports)
                 sessions += connection.raddr.port == self._server_port
-        seen = {"connections between the workers": of_workers, "sessions of the initiators' worker": sessions}
+        seen = {MOST_CONNECTIONS: of_workers, MOST_SESSIONS: sessions / self._databases}
         self.most = {name: max(count, self.most.get(name, 0)) for name, count in seen.items()}
         self._next_look = time.monotonic() + LOOK_SECONDS
 

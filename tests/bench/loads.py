@@ -9,9 +9,22 @@ import tempfile
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import TYPE_CHECKING
 
-from tests.bench.stage import BATCH, DIALOGS, PROCESSED, WARM_UP_SECONDS, Sample, Stock, body, figure
+from tests.bench.stage import (
+    BATCH,
+    DIALOGS,
+    PROCESSED,
+    WARM_UP_SECONDS,
+    BenchmarkError,
+    Sample,
+    Stock,
+    body,
+    drain,
+    figure,
+    number,
+)
 
 if TYPE_CHECKING:
     from tests.bench.stage import Bench
@@ -23,6 +36,10 @@ NEARLY_DRY = 0.05
 COUNT_TRANSACTIONS = ""
 NOTHING = Stock()
 PAGE = 8192
+# What the end under an old snapshot is compared with: later the rate has fallen already.
+START_SECONDS = 2
+# More than this part of what was sent may not be left where all is to be received.
+LEFT_BEHIND = 0.02
 _SIZES = """
 select
   sum(pg_relation_size(c.oid)) filter (where c.relkind in ('r', 't')) as heap, sum(pg_relation_size(c.oid)) filter (where c.relkind = 'i') as indexes
@@ -106,12 +123,14 @@ class Load(Scenario):
 class OldSnapshot(Scenario):
     """Clients that send and receive while another session holds the snapshot that it took when they began.
 
-    The rate is that of the last fifth of the time, and its ratio is to the first fifth's.
+    The rate is that of the last fifth of the time, and its ratio is to that of the first two seconds. A RECEIVE that finds nothing leaves a message more in
+    the table: the part of them that did is taken off the end's rate.
     """
 
     part: str
     name: str
     script: str
+    count: str
     stock: Stock
     clients: int
     seconds: int
@@ -119,25 +138,36 @@ class OldSnapshot(Scenario):
 
     def measure(self, bench: Bench) -> Sample:
         bench.begin(self.stock, self.body_bytes)
+        before = bench.value(self.count)
         with bench.connect("bench") as session, bench.metered() as used:
             session.execute("begin isolation level repeatable read")
-            session.execute("select count(*) from pg_class")
+            snapshot = number(session, "select txid_snapshot_xmin(txid_current_snapshot())")
             output = bench.pgbench(
                 self.script, self.clients, WARM_UP_SECONDS + self.seconds, self.body_bytes, progress=True
             )
+            if number(session, "select txid_snapshot_xmin(txid_current_snapshot())") != snapshot:
+                raise BenchmarkError(f"{self.name}: the old snapshot was not held to the end")
+        more = bench.value(self.count) - before
         bench.drop("bench")
         processed = int(figure(PROCESSED, output))
+        done = processed - more
         rates = [float(rate) for rate in re.findall(r"progress: .* s, ([\d.]+) tps", output)]
         del rates[:WARM_UP_SECONDS]
-        fifth = max(1, len(rates) // 5)
-        return used.sample(processed, sum(rates[-fifth:]) / fifth, sum(rates[:fifth]) / fifth)
+        first, last = rates[:START_SECONDS], rates[-max(1, len(rates) // 5) :]
+        sample = used.sample(
+            done,
+            done / processed * fmean(last),
+            fmean(first),
+            {"messages more in the queue at the end": more},
+        )
+        return replace(sample, curve=rates)
 
 
 @dataclass(frozen=True)
 class Growth(Scenario):
     """So many messages sent and received again by clients; the ratio is the second half's rate to the first's.
 
-    The notes say how large the broker's tables and indexes were after each half.
+    The queue is empty at first and after each half. The notes say how large the broker's tables and indexes were then, and what the clients had left.
     """
 
     part: str
@@ -156,9 +186,14 @@ class Growth(Scenario):
         with bench.metered() as used:
             for when in ("half-way", "at the end"):
                 output = bench.pgbench(self.script, self.clients, 0, self.body_bytes, transactions=half)
-                rates.append(BATCH * figure(r"tps = ([\d.]+)", output))
                 with bench.connect("bench") as session:
+                    left = drain(session)
                     heap, indexes = session.execute(_SIZES.encode()).fetchone() or (0, 0)
+                sent = half * BATCH * self.clients
+                if left > LEFT_BEHIND * sent:
+                    raise BenchmarkError(f"{self.name}: {left} of {sent} messages were not received")
+                rates.append((1 - left / sent) * BATCH * figure(r"tps = ([\d.]+)", output))
+                notes[f"messages left {when}"] = left
                 notes[f"MiB of heap {when}"] = float(heap) / 2**20
                 notes[f"MiB of indexes {when}"] = float(indexes) / 2**20
         bench.drop("bench")

@@ -14,15 +14,22 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-import psycopg
-
 from tests.bench.loads import BODY_BYTES, COUNT_TRANSACTIONS, Compared, Load, OldSnapshot
-from tests.bench.scenarios import DELETE_BATCH, DELETE_ONE, INSERT, INSERT_BATCH
-from tests.bench.stage import BATCH, Sample, Stock
+from tests.bench.scenarios import (
+    COUNT_PLAIN_ROWS,
+    DELETE_BATCH,
+    DELETE_MANY,
+    DELETE_ONE,
+    INSERT,
+    INSERT_BATCH,
+)
+from tests.bench.stage import BATCH, WARM_UP_SECONDS, BenchmarkError, Sample, Stock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from pgqueuer.adapters.persistence.queries import Queries
 
     from tests.bench.loads import Scenario
     from tests.bench.scenarios import Scale
@@ -41,8 +48,8 @@ class Peer:
 
 
 PGMQ, PGQ, PROCRASTINATE, PGQUEUER = "bench pgmq", "bench pgq", "bench procrastinate", "bench pgqueuer"
-# Events between two ticks: PgQ's own ticker_max_count is 500.
-TICK = 500
+# Its daemon ticks once a second: so many events are what its sender inserts in one, roughly, as measured here with 16 clients.
+TICK = 10_000
 
 
 def peers(folder: Path | None, scale: Scale) -> tuple[Peer, ...]:
@@ -93,7 +100,7 @@ def _pgmq(folder: Path | None, scale: Scale) -> Peer:
                     "peers", f"pgmq.read {size} + delete", read_and_delete.format(size), rows,
                     Stock(f"pgmq batches of {size}", 100_000, stock.fill, base=PGMQ), of=of,
                 )
-                for size, of in ((BATCH, DELETE_BATCH), (1000, "DELETE 1000"))
+                for size, of in ((BATCH, DELETE_BATCH), (1000, DELETE_MANY))
             ),
             Load(
                 "peers", "pgmq echo, with an insert",
@@ -102,10 +109,10 @@ def _pgmq(folder: Path | None, scale: Scale) -> Peer:
                 " work as (insert into plain_rows (body) select convert_to(message::text, 'UTF8') from request returning id)"
                 " select pgmq.send('receipts', message) from request;\n"
                 "select message from pgmq.pop('receipts');",
-                COUNT_TRANSACTIONS, empty, of=INSERT, clients=16,
+                COUNT_PLAIN_ROWS, empty, of=INSERT, clients=16,
             ),
             OldSnapshot(
-                "peers", "pgmq send and pop under an old snapshot", f"{send};\n{pop};",
+                "peers", "pgmq send and pop under an old snapshot", f"{send};\n{pop};", rows,
                 Stock("pgmq a thousand", fill=stock.fill, beneath=1_000, base=PGMQ), 4, scale.snapshot_seconds,
             ),
         ),
@@ -115,7 +122,7 @@ def _pgmq(folder: Path | None, scale: Scale) -> Peer:
 def _pgq(folder: Path | None) -> Peer:
     if folder is None or not (folder / "pgq_pl_only.sql").is_file():
         return Peer("PgQ", "give --peer-sql a folder with its pgq_pl_only.sql: make plonly, in its sources")
-    # Its ticker is a daemon; here a procedure, which ticks as often as the daemon does with its default settings under load.
+    # Its ticker is a daemon; here a procedure, whose ticks are as many events apart as the daemon's are under load.
     script = (
         (folder / "pgq_pl_only.sql").read_text()
         + f"""
@@ -125,7 +132,6 @@ begin
   for batch in 1..batches loop
     perform pgq.insert_event('orders', 'order', body) from generate_series(1, {TICK});
     commit;
-    perform pgq.force_tick('orders');
     perform pgq.ticker('orders');
     commit;
   end loop;
@@ -157,11 +163,11 @@ $$;
                 for clients in (1, 16)
             ),
             Load(
-                "peers", f"pgq batch of {TICK}", read, waiting,
+                "peers", f"pgq batch of {TICK:,}", read, waiting,
                 Stock(
-                    "pgq events", 100_000, "call fill_orders(%(turns)s, %(text)s)", rows_a_turn=TICK, base=PGQ
+                    "pgq events", 300_000, "call fill_orders(%(turns)s, %(text)s)", rows_a_turn=TICK, base=PGQ
                 ),
-                of=DELETE_BATCH,
+                of=DELETE_MANY,
             ),
         ),
     )  # fmt: skip
@@ -195,25 +201,27 @@ def _procrastinate() -> Peer:
         base=PROCRASTINATE,
         loads=(
             Load(
-                "peers", "procrastinate defer", defer.format(text="(:text::jsonb)"), waiting,
+                "peers", "procrastinate defer, its SQL", defer.format(text="(:text::jsonb)"), waiting,
                 Stock("procrastinate nothing", base=PROCRASTINATE), of=INSERT, clients=16,
             ),
             Load(
-                "peers", "procrastinate fetch and finish", fetch, waiting,
-                Stock("procrastinate jobs", 3_000, fill, base=PROCRASTINATE), of="DELETE 1", clients=16,
+                "peers", "procrastinate fetch, finish and delete, its SQL", fetch, waiting,
+                Stock("procrastinate jobs", 3_000, fill, base=PROCRASTINATE), of=DELETE_ONE, clients=16,
             ),
         ),
     )  # fmt: skip
 
 
 def _pgqueuer() -> Peer:
-    if importlib.util.find_spec("pgqueuer") is None:
+    if importlib.util.find_spec("pgqueuer") is None or importlib.util.find_spec("asyncpg") is None:
         return Peer("PGQueuer", "pip install --group bench")
 
     def definitions() -> str:
         from pgqueuer.adapters.persistence.qb import QueryBuilderEnvironment  # noqa: PLC0415
 
-        return str(QueryBuilderEnvironment().build_install_query())
+        queries = QueryBuilderEnvironment()
+        # `pgq autovac` is the first that its page on performance recommends.
+        return f"{queries.build_install_query()}\n{queries.build_optimize_autovacuum_query()}"
 
     from pgqueuer.adapters.persistence.qb import QueryQueueBuilder  # noqa: PLC0415
 
@@ -229,54 +237,70 @@ def _pgqueuer() -> Peer:
         base=PGQUEUER,
         loads=(
             Load(
-                "peers", "PGQueuer enqueue", one_line, COUNT_TRANSACTIONS, Stock("pgqueuer nothing", base=PGQUEUER),
+                "peers", "PGQueuer enqueue, its SQL", one_line, COUNT_TRANSACTIONS, Stock("pgqueuer nothing", base=PGQUEUER),
                 of=INSERT, clients=16,
             ),
-            PgqueuerReader("peers", "PGQueuer dequeue 10 and log", of=(DELETE_ONE, 1)),
+            # Ten are its default; its page on performance recommends larger batches for short jobs.
+            PgqueuerReader("peers", "PGQueuer's client, dequeue 10 and log", (DELETE_ONE, 1), 10, 8_000),
+            PgqueuerReader("peers", f"PGQueuer's client, dequeue {BATCH} and log", (DELETE_BATCH, 1), BATCH, 40_000),
         ),
     )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class PgqueuerReader(Compared):
-    """Jobs through PGQueuer's own client: ten are taken, its default, and then logged as done, as its queue manager does."""
+    """Jobs through PGQueuer's own client: some are taken, and then logged as done, as its queue manager does."""
 
     part: str
     name: str
     of: tuple[str, int]
-    per_second: int = 6_000
+    batch: int
+    per_second: int
     clients: int = 1
 
     def measure(self, bench: Bench) -> Sample:
         bench.begin(Stock("pgqueuer nothing", base=PGQUEUER), BODY_BYTES)
-        with bench.metered() as used:
-            done, seconds = asyncio.run(self._read(bench))
+        sample = asyncio.run(self._read(bench))
         bench.drop("bench")
+        return sample
+
+    async def _read(self, bench: Bench) -> Sample:
+        # With the driver that its README begins with.
+        import asyncpg  # noqa: PLC0415
+        from pgqueuer.adapters.drivers.asyncpg import AsyncpgDriver  # noqa: PLC0415
+        from pgqueuer.adapters.persistence.queries import Queries  # noqa: PLC0415
+
+        session = await asyncpg.connect(bench.server.url("bench"))
+        try:
+            queries = Queries(AsyncpgDriver(session))
+            for _ in range(WARM_UP_SECONDS + bench.seconds):
+                jobs = self.per_second
+                await queries.enqueue(["order"] * jobs, [bytes(BODY_BYTES)] * jobs, [0] * jobs)
+            await session.execute("vacuum (analyze)")
+            await self._take(queries, WARM_UP_SECONDS)
+            with bench.metered() as used:
+                done, seconds = await self._take(queries, bench.seconds)
+        finally:
+            await session.close()
+        if not done:
+            raise BenchmarkError(f"{self.name} did nothing")
         return used.sample(done, done / seconds)
 
-    async def _read(self, bench: Bench) -> tuple[int, float]:
-        from pgqueuer.adapters.drivers.psycopg import PsycopgDriver  # noqa: PLC0415
-        from pgqueuer.adapters.persistence.queries import Queries  # noqa: PLC0415
+    async def _take(self, queries: Queries, most: float) -> tuple[int, float]:
         from pgqueuer.domain.types import QueueEntrypoint, QueueManagerId  # noqa: PLC0415
         from pgqueuer.ports.repository import EntrypointExecutionParameter  # noqa: PLC0415
 
-        url = bench.server.url("bench")
-        async with await psycopg.AsyncConnection.connect(url, autocommit=True) as session:
-            queries = Queries(PsycopgDriver(session))
-            jobs = self.per_second * bench.seconds
-            await queries.enqueue(["order"] * jobs, [bytes(BODY_BYTES)] * jobs, [0] * jobs)
-            await session.execute("vacuum (analyze)")
-            me, done = QueueManagerId(uuid4()), 0
-            entrypoints = {QueueEntrypoint("order"): EntrypointExecutionParameter(0)}
-            started = time.perf_counter()
-            while (seconds := time.perf_counter() - started) < bench.seconds:
-                taken = await queries.dequeue(10, entrypoints, me, None, timedelta(seconds=30))
-                if not taken:
-                    # What was done until then is a rate as well.
-                    break
-                await queries.log_jobs([(job, "successful", None) for job in taken])
-                done += len(taken)
-            return done, seconds
+        me, done = QueueManagerId(uuid4()), 0
+        entrypoints = {QueueEntrypoint("order"): EntrypointExecutionParameter(0)}
+        started = time.perf_counter()
+        while (seconds := time.perf_counter() - started) < most:
+            taken = await queries.dequeue(self.batch, entrypoints, me, None, timedelta(seconds=30))
+            if not taken:
+                # What was done until then is a rate as well.
+                break
+            await queries.log_jobs([(job, "successful", None) for job in taken])
+            done += len(taken)
+        return done, seconds
 
 
 def databases(found: tuple[Peer, ...]) -> dict[str, Callable[[], str]]:

@@ -215,7 +215,10 @@ def _class(found: Verdict) -> str:
 
 
 def _notes(line: Line) -> str:
-    return ", ".join(f"{name} {value:,.0f}" for name, value in line.notes.items())
+    said = [f"{name} {value:,.0f}" for name, value in line.notes.items()]
+    if line.curve:
+        said.append(f"messages/s in each second: {' '.join(f'{rate:.0f}' for rate in line.curve)}")
+    return ", ".join(said)
 
 
 def _spread(values: Sequence[float], form: str) -> str:

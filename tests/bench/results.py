@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 # Where the best round's ratio is more than this times the worst's, the median of a few rounds is chance.
 STEADY = 1.5
+# How the name of a figure begins of which the greatest counts.
+MOST = "most "
 
 
 class Measurements:
@@ -89,6 +91,8 @@ class Line:
     wal: Sequence[float] = ()
     waits: dict[str, float] = field(default_factory=dict)
     notes: dict[str, float] = field(default_factory=dict)
+    # The rate in each second, where it may fall.
+    curve: Sequence[float] = ()
 
     @property
     def key(self) -> tuple[str, int]:
@@ -118,8 +122,15 @@ def _line(scenario: Scenario, samples: dict[tuple[str, int], list[Sample]]) -> L
         _middle([sample.worker_us for sample in own]),
         [sample.wal_bytes for sample in own if sample.wal_bytes is not None],
         _middles([sample.waits for sample in own]),
-        _middles([sample.notes for sample in own]),
+        _notes([sample.notes for sample in own]),
+        [median(rates) for rates in zip(*(sample.curve for sample in own), strict=False)],
     )
+
+
+def _notes(found: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Return the notes of all rounds as one: medians, but the most where a note is of the most."""
+    most = {name: max(notes.get(name, 0.0) for notes in found) for notes in found for name in notes}
+    return {name: most[name] if name.startswith(MOST) else middle for name, middle in _middles(found).items()}
 
 
 def _middles(found: Sequence[dict[str, float]]) -> dict[str, float]:

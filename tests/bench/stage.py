@@ -112,7 +112,7 @@ class Sample:
     """One measurement: messages a second; for each message bytes of WAL and microseconds of processors.
 
     `cpu_us` is of all servers that take part, `worker_us` of all workers. `waits` says what the sessions at work were seen waiting for, each
-    as a part of all that was seen. `notes` are other figures, with their units in their names.
+    as a part of all that was seen. `notes` are other figures, with their units in their names. `curve` is the rate in each second, where it may fall.
     """
 
     rate: float
@@ -123,6 +123,7 @@ class Sample:
     worker_us: float | None = None
     waits: dict[str, float] = field(default_factory=dict)
     notes: dict[str, float] = field(default_factory=dict)
+    curve: list[float] = field(default_factory=list)
 
 
 class Bench:
@@ -228,7 +229,7 @@ class Bench:
         if stock.base not in self._templates:
             self._prepare(stock.base)
         depth = stock.beneath + stock.per_second * (WARM_UP_SECONDS + self.seconds)
-        template = f"bench {stock.name} {depth}"
+        template = f"bench {stock.name} {depth} {body_bytes}"
         if template not in self._templates and depth:
             self._copy(stock.base, template)
             with self.connect(template) as connection:
@@ -271,11 +272,17 @@ class Bench:
 
     @contextmanager
     def _held(self, groups: int) -> Iterator[None]:
+        held: set[Any] = set()
         with ExitStack() as sessions:
             for _ in range(groups):
                 session = sessions.enter_context(self.connect("bench"))
                 session.execute("begin")
-                session.execute("select count(*) from broker.receive('warehouse', top => 1)")
+                received = session.execute(
+                    "select conversation_group_id from broker.receive('warehouse', top => 1)"
+                )
+                held.update(row[0] for row in received)
+            if len(held) != groups:
+                raise BenchmarkError(f"{len(held)} groups are held, and not {groups}")
             yield
 
     @contextmanager
