@@ -17,6 +17,7 @@ from tests.bench.peers import peers
 from tests.bench.scenarios import (
     FULL,
     ONE_DIALOG,
+    PATH_SEALED,
     QUICK,
     SEND_BATCH,
     TOP_BATCH,
@@ -68,6 +69,7 @@ WHOLE = result(
     (SEND_BATCH, 1, 10, None, 300),
     (HOP, 1, 30, 10, 1000),
     (ONE_DIALOG, 50, 300, None, 500),
+    (PATH_SEALED, 50, 200, 110, 2000),
 )
 
 
@@ -114,11 +116,15 @@ def test_the_calculator_s_figures_follow_from_the_run_s() -> None:
     assert batches.cost.worker_us == 10
     assert batches.cores[1] == pytest.approx(5)
     assert batches.machines == 10
+    assert batches.least_dialogs == 125
+    singly = capacity(results, Load(1_000, size=1024, crosses=True))
+    assert singly.cost.worker_us == 110
+    assert singly.cost.server_us == pytest.approx(292.4)
     assert "TOO FEW" in text(results, Load(10_000, dialogs=1))
 
 
 def test_the_calculator_names_the_line_that_a_run_lacks() -> None:
-    with pytest.raises(MissingLineError, match="7,500 dialogs"):
+    with pytest.raises(MissingLineError, match="TOP 1"):
         capacity(Results(result()), Load(1))
 
 

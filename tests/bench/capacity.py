@@ -18,7 +18,16 @@ from typing import Any
 from rich.console import Console
 
 from tests.bench.loads import BODY_BYTES
-from tests.bench.scenarios import ONE_DIALOG, SEND, SEND_BATCH, SIZES, TOP_BATCH, TOP_ONE, sized
+from tests.bench.scenarios import (
+    ONE_DIALOG,
+    PATH_SEALED,
+    SEND,
+    SEND_BATCH,
+    SIZES,
+    TOP_BATCH,
+    TOP_ONE,
+    sized,
+)
 from tests.bench.stage import BATCH
 
 # Of the processors, so that a burst finds room.
@@ -75,7 +84,7 @@ class Capacity:
         wal: Bytes of WAL a second.
         backlog: Bytes of bodies that gather in an hour without readers.
         least_dialogs: With fewer each dialog waits for its own commits.
-        most: Messages a second at which the measured machine, doing all of it, is 70 % busy.
+        most: Messages a second at which the measured machine's processors, doing all of it, are 70 % busy.
         machines: How many such machines the load is to be spread over.
     """
 
@@ -124,11 +133,10 @@ def capacity(results: Results, load: Load) -> Capacity:
     Raises:
         MissingLineError: The run did not measure what is needed.
     """
-    cost = _send(results, load) + _receive(results, load)
-    if load.crosses:
-        cost += _by_size(results, HOP, 1, load.size)
+    cost = _cost(results, load)
     cores = load.rate * cost.server_us / 1e6, load.rate * cost.worker_us / 1e6
-    per_dialog = results.rate(ONE_DIALOG, 50) * load.batch
+    # One dialog is one writer at a time: nobody else's commits help it.
+    per_dialog = results.rate(ONE_DIALOG, 50) if load.batch == 1 else results.rate(SEND_BATCH, 1)
     most = FULL * results.machine["cores"] * 1e6 / (cost.server_us + cost.worker_us)
     return Capacity(
         cost,
@@ -141,22 +149,33 @@ def capacity(results: Results, load: Load) -> Capacity:
     )
 
 
-def _send(results: Results, load: Load) -> Cost:
-    single = _by_size(results, MANY, 16, load.size)
+def _cost(results: Results, load: Load) -> Cost:
+    """Return what a message costs from its SEND to its RECEIVE."""
+    if load.batch == 1 and load.crosses:
+        # Workers take single messages as they come: far smaller batches than those of a backlog, which the hop's line measures.
+        return (
+            results.cost(PATH_SEALED, 50)
+            + _of_larger(results, MANY, 16, load.size)
+            + _of_larger(results, HOP, 1, load.size)
+            + _of_larger(results, TOP_ONE, 16, load.size)
+        )
+    receive, clients = (TOP_ONE, 16) if load.batch == 1 else (TOP_BATCH, 1)
+    cost = _by_size(results, receive, clients, load.size)
     if load.batch == 1:
-        return single
+        return cost + _by_size(results, MANY, 16, load.size)
     # What a larger body adds to a batch is what it adds to a single one.
-    small = results.cost(MANY, 16)
-    batch = results.cost(SEND_BATCH, 1)
+    cost += results.cost(SEND_BATCH, 1) + _of_larger(results, MANY, 16, load.size)
+    return cost + _by_size(results, HOP, 1, load.size) if load.crosses else cost
+
+
+def _of_larger(results: Results, name: str, clients: int, size: int) -> Cost:
+    """Return what a message of this size costs more than a small one."""
+    large, small = _by_size(results, name, clients, size), results.cost(name, clients)
     return Cost(
-        batch.server_us + max(0.0, single.server_us - small.server_us),
-        0.0,
-        batch.wal_bytes + max(0.0, single.wal_bytes - small.wal_bytes),
+        max(0.0, large.server_us - small.server_us),
+        max(0.0, large.worker_us - small.worker_us),
+        max(0.0, large.wal_bytes - small.wal_bytes),
     )
-
-
-def _receive(results: Results, load: Load) -> Cost:
-    return results.cost(TOP_ONE, 16) if load.batch == 1 else results.cost(TOP_BATCH, 1)
 
 
 def _by_size(results: Results, name: str, clients: int, size: int) -> Cost:
@@ -199,8 +218,8 @@ def text(results: Results, load: Load) -> str:
         f"  WAL         {found.cost.wal_bytes:,.0f} B a message: {found.wal / 1e6:,.1f} MB/s, all servers together",
         f"  dialogs     at least {found.least_dialogs:,}, as each waits for its own commits; asked for: {load.dialogs:,}"
         f"{'' if load.dialogs >= found.least_dialogs else ' - TOO FEW'}",
-        f"  backlog     {found.backlog / 1e9:,.1f} GB of bodies in an hour without readers",
-        f"  at most     {found.most:,.0f} messages/s on such a machine, {FULL:.0%} busy;"
+        f"  backlog     {found.backlog / 1e9:,.1f} GB of bodies in an hour without readers, rows and indexes besides",
+        f"  at most     {found.most:,.0f} messages/s by the processors of such a machine, {FULL:.0%} busy (its disk may take less);"
         f" {'one is enough' if found.machines == 1 else f'spread it over {found.machines:,}'}",
     ]
     return "\n".join(lines)

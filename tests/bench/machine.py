@@ -20,6 +20,16 @@ if TYPE_CHECKING:
 IN_MEMORY = {"tmpfs", "ramfs"}
 # Other programs using more of the processors than this make the messages/s worth nothing, the ratios less.
 BUSY_PERCENT = 15
+# What the figures depend on.
+MEASURED = (
+    "pybroker",
+    "sql",
+    "migrations",
+    "workers",
+    "tests/bench",
+    ":(glob)tests/*.py",
+    ":(glob,exclude)tests/test_*.py",
+)
 UNCOMMITTED = " with uncommitted changes"
 
 
@@ -90,11 +100,11 @@ def _file_system(path: Path) -> str:
 
 def _revision() -> str:
     # Without optional locks git writes nothing, not even to its index.
-    git = ["git", "--no-optional-locks", "-C", str(Path(__file__).parent.parent)]
+    git = ["git", "--no-optional-locks", "-C", str(Path(__file__).parents[2])]
     try:
         head, changes = (
             subprocess.run([*git, *words], capture_output=True, text=True, check=True).stdout.strip()
-            for words in (["rev-parse", "--short", "HEAD"], ["status", "--porcelain", "--", "..", ":!."])
+            for words in (["rev-parse", "--short", "HEAD"], ["status", "--porcelain", "--", *MEASURED])
         )
     except (OSError, subprocess.CalledProcessError):
         return "unknown"

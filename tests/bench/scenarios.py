@@ -149,6 +149,26 @@ _receive_batch = Load(
 )
 
 
+def _large(load: Load, *, per_second: int, clients: int = 1, of: str | None = None) -> Load:
+    """Return the line with larger bodies, and fewer of them in stock."""
+    stock = replace(load.stock, name=f"large {load.stock.name}", per_second=per_second)
+    if stock.fill == BATCHES_OF_MESSAGES.fill:
+        # Of fewer dialogs, or there would be more than is wanted.
+        stock = replace(
+            stock,
+            fill=_RUNS.format(turns="%(turns)s", which="number <= 100", order="turn, number"),
+            rows_a_turn=100 * BATCH,
+        )
+    return replace(
+        load,
+        name=sized(load.name, LARGE),
+        body_bytes=LARGE,
+        stock=stock,
+        clients=clients,
+        of=of and sized(of, LARGE),
+    )
+
+
 def _send_to(dialogs: int, size: int, clients: int) -> Load:
     """Return SEND's line for one of so many dialogs."""
     words = {1: ", one dialog", DIALOGS: ""}.get(dialogs, f", {dialogs:,} dialogs")
@@ -189,6 +209,10 @@ def _ours(scale: Scale) -> list[Scenario]:
             for clients in (1, 16)
             for load in (_insert_batch, _send_batch, _delete, _receive, _delete_batch, _receive_batch)
         ),
+        _large(_delete, per_second=12_000, clients=16),
+        _large(_receive, per_second=8_000, clients=16, of=DELETE_ONE),
+        _large(_delete_batch, per_second=40_000),
+        _large(_receive_batch, per_second=20_000, of=DELETE_BATCH),
         replace(
             _send,
             name="begin_dialog and first SEND",
