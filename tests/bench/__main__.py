@@ -8,10 +8,12 @@ import signal
 import sys
 import tempfile
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import psutil
+import psycopg
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -21,6 +23,7 @@ from tests.bench.between import WhitepaperPath
 from tests.bench.machine import UNCOMMITTED, machine_of, use_a_disk
 from tests.bench.peers import databases, peers
 from tests.bench.plots import clients
+from tests.bench.profiles import Profiler
 from tests.bench.report import Run, as_json, introduce, show, write_page
 from tests.bench.results import Measurements
 from tests.bench.scenarios import FULL, QUICK, scenarios, targets
@@ -36,22 +39,30 @@ if TYPE_CHECKING:
     from tests.bench.scenarios import Scale
 
 FOLDER = Path("build/bench")
+# A profile of less has too few samples.
+PROFILE_SECONDS = 5
 
 
 def _chosen(scale: Scale, found: Sequence[Peer], words: Sequence[str]) -> list[Scenario]:
     everything = [*scenarios(scale), *(load for peer in found for load in peer.loads)]
     if not words:
         return everything
-    named: set[tuple[str, int]] = set()
-    for word in words:
-        exact = {scenario.key for scenario in everything if word in (scenario.part, scenario.key[0])}
-        named |= exact or {scenario.key for scenario in everything if word in scenario.key[0]}
+    named = _named(everything, words)
     while True:
         # What a line is a ratio of may be a ratio itself.
         bases = {scenario.base for scenario in everything if scenario.key in named and scenario.base} - named
         if not bases:
             return [scenario for scenario in everything if scenario.key in named]
         named |= bases
+
+
+def _named(everything: Sequence[Scenario], words: Sequence[str]) -> set[tuple[str, int]]:
+    """Return the keys of the lines of that part or name; of all with these words, where none is called so."""
+    named: set[tuple[str, int]] = set()
+    for word in words:
+        exact = {scenario.key for scenario in everything if word in (scenario.part, scenario.key[0])}
+        named |= exact or {scenario.key for scenario in everything if word in scenario.key[0]}
+    return named
 
 
 def _measure(
@@ -78,6 +89,29 @@ def _measure(
                     )
 
 
+def _profiled(
+    console: Console, bench: Bench, chosen: Sequence[Scenario], run: Run, words: Sequence[str]
+) -> Run:
+    """Measure the lines that missed a target, and those named, once more, and see where their time goes; the rates of these runs are not shown."""
+    wanted = _named(chosen, words) | {each.target.line for each in run.verdicts if each.is_reached is False}
+    profiles: dict[tuple[str, int], dict[str, str]] = {}
+    bench.seconds = max(bench.seconds, PROFILE_SECONDS)
+    for scenario in chosen:
+        if scenario.key not in wanted:
+            continue
+        name = f"{scenario.key[0]}, {clients(scenario.key[1])}"
+        console.print(f"profile: {name}", soft_wrap=True)
+        bench.profiler = Profiler(name, FOLDER / "profiles")
+        try:
+            scenario.measure(bench)
+        except (BenchmarkError, psycopg.Error) as error:
+            # What was measured before is not to be lost with it.
+            profiles[scenario.key] = {"not profiled": str(error)}
+        else:
+            profiles[scenario.key] = bench.profiler.said()
+    return replace(run, profiles=profiles)
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=tests.bench.__doc__)
     parser.add_argument(
@@ -92,6 +126,10 @@ def _arguments() -> argparse.Namespace:
         "--scenario", action="append", default=[], metavar="WORDS",
         help="only this part (limits, ours, adverse, between databases, peers), or lines whose name has these words, and what they are "
         "ratios of; may be given again",
+    )  # fmt: skip
+    parser.add_argument(
+        "--profile", action="append", default=[], metavar="WORDS",
+        help="look, after the rounds, where the time of these lines goes too, and not only of those that missed a target; may be given again",
     )  # fmt: skip
     parser.add_argument(
         "--peer-sql", type=Path, metavar="DIR", help="a folder with pgmq.sql, pgq_pl_only.sql"
@@ -190,14 +228,14 @@ def main() -> int:
             if len(measurements):
                 console.print(f"{len(measurements)} measurements of an interrupted run are kept.\n")
             _measure(watcher, bench, measurements, chosen, rounds)
+            run = Run(machine, found, seconds, rounds, measurements.lines(chosen, rounds), targets(scale))
+            run = _profiled(watcher, bench, chosen, run, arguments.profile)
     except KeyboardInterrupt:
         watcher.print("Interrupted; the servers are gone. The same command goes on where it was.")
         return 130
     except BenchmarkError as error:
         watcher.print(f"The benchmark failed: {error}", markup=False)
         return 1
-    lines = measurements.lines(chosen, rounds)
-    run = Run(machine, found, seconds, rounds, lines, targets(scale))
     show(console, run)
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
     arguments.json.write_text(as_json(run))

@@ -38,7 +38,6 @@ from tests.bench.stage import (
     started_pgbench,
     warmed_up,
 )
-from tests.bench.waits import Waits
 from tests.brokers import INITIATOR_DEFINITIONS, TARGET_DEFINITIONS, Site
 from tests.conftest import migrated_database
 from tests.shop import Session
@@ -110,6 +109,10 @@ class Roads:
             self.clear(way)
         return self._far[way]
 
+    def urls(self, way: str) -> list[str]:
+        """Return the URLs of the databases at both ends of the way."""
+        return [self.shop.url, self._depot_url if way == "siblings" else self.warehouse.url]
+
     def start_far(self, way: str) -> None:
         """Start the worker at the end of the way, if it has one of its own."""
         if way != "siblings":
@@ -163,8 +166,11 @@ class Hop(Compared):
         roads.start_far(self.way)
         shop.psql.rows(BACKLOG, body(self.body_bytes), BATCH, turns, self.way)
         roads.start_near(self.way)
-        sample = _follow(turns * HOP_DIALOGS * BATCH, [shop.psql], far, [shop, warehouse])
-        _check(roads.clear(self.way), turns * HOP_DIALOGS * BATCH)
+        total = turns * HOP_DIALOGS * BATCH
+        sample = _follow(
+            bench, total, [shop.psql], far, sites=[shop, warehouse], databases=roads.urls(self.way)
+        )
+        _check(roads.clear(self.way), total)
         return sample
 
 
@@ -261,7 +267,10 @@ class ManyDatabases(Compared):
             session.rows(BACKLOG, body(BODY_BYTES), BATCH, turns, way)
         branches.start(self.databases)
         connections = _Connections(office, target, self.databases)
-        sample = _follow(total, sessions, target.psql, [office, target], connections.look)
+        sample = _follow(
+            bench, total, sessions, target.psql, sites=[office, target],
+            databases=[*branches.urls[1 : 1 + self.databases], target.url], look=connections.look,
+        )  # fmt: skip
         _check(branches.clear(sessions), total)
         return replace(sample, notes=connections.most)
 
@@ -295,6 +304,14 @@ class Path:
             while number(session, "select coalesce(sum(messages), 0) from lab.receives") < messages:
                 self.bed.check()
                 time.sleep(0.01)
+
+    def workers(self) -> list[int]:
+        """Return the processes of the workers: no other runs while the path is measured."""
+        return [
+            process.pid
+            for process in psutil.Process().children(recursive=True)
+            if "worker" in process.cmdline()
+        ]
 
     def processed(self) -> int:
         """Return how many messages have been processed since the bed was made."""
@@ -347,6 +364,7 @@ class WhitepaperPath(Compared):
             f"select broker.{what}({handle}, '//MySSB.com/Lab/M_Test', {given})"
         )
         before = path.processed()
+        urls = [server.url for server in bed.servers]
         with ExitStack() as clients:
             processes = [
                 clients.enter_context(
@@ -362,7 +380,7 @@ class WhitepaperPath(Compared):
             early = [warmed_up(process) for process in processes]
             used = path.used()
             started = time.perf_counter()
-            with Waits([server.url for server in bed.servers]) as waits:
+            with bench.watch(urls, urls, path.workers()) as waits:
                 outputs = [
                     begun + finish_pgbench(process, script)
                     for begun, process in zip(early, processes, strict=True)
@@ -419,23 +437,26 @@ def clear(sites: Sequence[Site], far: Session, sessions: Sequence[Session]) -> i
 
 
 def _follow(
+    bench: Bench,
     total: int,
     near: Sequence[Session],
     far: Session,
+    *,
     sites: Sequence[Site],
+    databases: Sequence[str],
     look: Callable[[], None] = lambda: None,
 ) -> Sample:
-    """Return the sample of a backlog on its way; `look` is called again and again meanwhile."""
+    """Return the sample of a backlog on its way between databases; `look` is called again and again meanwhile."""
     servers = {id(site.server): site.server for site in sites}
     running = [site.worker.pid for site in sites if site.worker is not None]
-    with Waits([server.url("postgres") for server in servers.values()]) as waits:
-        arrived = 0
-        while not arrived:
-            watch(sites, 0.005)
-            look()
-            started = time.perf_counter()
-            arrived = far.value(COUNT_MESSAGES)
-        usage = Usage(list(servers.values()), running)
+    arrived = 0
+    while not arrived:
+        watch(sites, 0.005)
+        look()
+        started = time.perf_counter()
+        arrived = far.value(COUNT_MESSAGES)
+    usage = Usage(list(servers.values()), running)
+    with bench.watch([server.url("postgres") for server in servers.values()], databases, running) as waits:
         waiting = list(near)
         while waiting:
             look()

@@ -27,19 +27,19 @@ def figures(result: dict[str, Any]) -> str:
         f" PostgreSQL {settings['server_version']}: median (worst..best round). fsync {settings['fsync']}, synchronous_commit"
         f" {settings['synchronous_commit']}, full_page_writes {settings['full_page_writes']}.",
         *(f"**{warning}**" for warning in result["warnings"]),
-        "| target | must | aim | measured |\n|---|---|---|---|\n"
+        "| target | must | aim | measured | of the aim |\n|---|---|---|---|---|\n"
         + "\n".join(
             f"| {each['text']} | {each['must']:g} | {'' if each['aim'] is None else format(each['aim'], 'g')}"
-            f" | {_spread(each['found']) if each['found'] else 'not measured'}{', missed' if each['is_reached'] is False else ''} |"
+            f" | {_measured(each)} | {'' if each['of_aim'] is None else format(each['of_aim'], '.0%')} |"
             for each in result["targets"]
         ),
     ]
-    missed = [each for each in result["targets"] if each["bound"]]
+    missed = [each for each in result["explanations"] if each["missed"]]
     if missed:
-        said += [
-            "What those that were missed spend their time on:",
-            "\n".join(f"- {each['text']}: {each['bound']}." for each in missed),
-        ]
+        said.append("What bounds the lines that missed a target, and where their time goes:")
+    for each in missed:
+        reasons = "\n".join(f"  - {name}: {reason}" for name, reason in each["reasons"].items())
+        said.append(f"- **{each['line']}**. {'; '.join(each['missed'])}.\n{reasons}")
     said.append(
         "| what | clients | ratio | of | WAL B | servers' µs | workers' µs |\n|---|---|---|---|---|---|---|\n"
         + "\n".join(
@@ -69,6 +69,13 @@ def replaced(page: str, text: str) -> str:
     if not (begin and end):
         raise ValueError(f"no {BEGIN} and {END}")
     return f"{before}{BEGIN}\n\n{text}\n\n{END}{after}"
+
+
+def _measured(target: dict[str, Any]) -> str:
+    if not target["found"]:
+        return "not measured"
+    figure = _spread(target["found"])
+    return f"{figure}, **missed**" if target["is_reached"] is False else figure
 
 
 def _spread(values: Sequence[float]) -> str:

@@ -61,9 +61,10 @@ def cost_plot(lines: Sequence[Line]) -> str:
     shown = [line for line in lines if line.cpu_us is not None][::-1]
     figure, axes = _canvas(len(shown))
     for place, line in enumerate(shown):
-        axes.plot(line.cpu_us, place, "o", color=_COLOURS[line.part])
-        if line.worker_us:
-            axes.plot(line.worker_us, place, "o", color=_WORKERS)
+        for values, colour in ((line.cpu, _COLOURS[line.part]), (line.worker, _WORKERS)):
+            if values:
+                axes.plot([min(values), max(values)], [place] * 2, color=_SPREAD, linewidth=1)
+                axes.plot(median(values), place, "o", color=colour)
     _name(axes, [label(line) for line in shown])
     axes.set_xlabel("microseconds of processors a message (logarithmic)")
     _explain(axes, [line.part for line in shown], workers=True)

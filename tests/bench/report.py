@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import importlib.util
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from tests.bench.plots import cost_plot, growth_plot, label, ratio_plot
 from tests.bench.results import STEADY, verdicts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from rich.console import Console
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from tests.bench.results import Line, Verdict
     from tests.bench.scenarios import Target
 
+NOT_TRIED = "nothing yet"
+TARGET_COLUMNS = ("target", "must", "aim", "measured", "of the aim")
 COLUMNS = ("what", "clients", "messages/s", "ratio", "of", "WAL B", "CPU µs", "worker µs")
 _STYLE = (
     "body{font:15px/1.5 system-ui,sans-serif;max-width:64rem;margin:2rem auto;padding:0 1rem;color:#1b1f24}"
@@ -45,11 +47,43 @@ class Run:
     rounds: int
     lines: Sequence[Line] = ()
     targets: Sequence[Target] = ()
+    # Of some lines, by their key: where the time goes, in words.
+    profiles: Mapping[tuple[str, int], Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def verdicts(self) -> list[Verdict]:
         """What became of each target."""
         return verdicts(self.lines, self.targets, self.machine.cores)
+
+    @property
+    def explanations(self) -> list[Explanation]:
+        """Of each line that missed a target or was profiled: what bounds it, where its time goes, and what was tried."""
+        found = []
+        for line in self.lines:
+            missed = [
+                each for each in self.verdicts if each.is_reached is False and each.target.line == line.key
+            ]
+            profile = self.profiles.get(line.key, {})
+            if not missed and not profile:
+                continue
+            said = dict.fromkeys(
+                f"{each.target.text}: {_figures(each)}, must {each.target.must:g}" for each in missed
+            )
+            reasons = dict(profile)
+            if missed:
+                tried = dict.fromkeys(each.target.tried or NOT_TRIED for each in missed)
+                reasons = {"bound by": missed[0].bound, **profile, "tried": " ".join(tried)}
+            found.append(Explanation(label(line), list(said), reasons))
+        return found
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why a line is as fast as it is: the targets that it missed, and the reasons, by what kind they are of."""
+
+    line: str
+    missed: Sequence[str]
+    reasons: Mapping[str, str]
 
 
 def introduce(console: Console, run: Run) -> None:
@@ -81,15 +115,20 @@ def show(console: Console, run: Run) -> None:
         )
     console.print()
     targets = Table(box=None, pad_edge=False)
-    for heading in ("target", "must", "aim", "measured", ""):
+    for heading in (*TARGET_COLUMNS, ""):
         targets.add_column(heading, justify="left" if heading == "target" else "right")
     for found in run.verdicts:
         style = None if found.is_reached is not False else "yellow"
         targets.add_row(*_target_cells(found), _word(found), style=style)
     console.print(targets)
-    for found in run.verdicts:
-        if found.bound:
-            console.print(f"missed: {found.target.text}\n    {found.bound}", soft_wrap=True, highlight=False)
+    for each in run.explanations:
+        console.print(f"\n{each.line}", soft_wrap=True, highlight=False)
+        for text in [
+            *(f"missed: {target}" for target in each.missed),
+            *(f"{name}: {reason}" for name, reason in each.reasons.items()),
+        ]:
+            console.print(f"    {text}", soft_wrap=True, highlight=False)
+    console.print()
     for line in run.lines:
         if line.notes:
             console.print(f"{label(line)}: {_notes(line)}", soft_wrap=True, highlight=False)
@@ -113,11 +152,12 @@ def as_json(run: Run) -> str:
                 "must": found.target.must,
                 "aim": found.target.aim,
                 "found": list(found.found),
+                "of_aim": found.of_aim,
                 "is_reached": found.is_reached,
-                "bound": found.bound,
             }
             for found in run.verdicts
         ],
+        "explanations": [asdict(each) for each in run.explanations],
         "not_measured": {peer.name: peer.why_not for peer in run.peers if peer.why_not},
     }
     return json.dumps(result, indent=2) + "\n"
@@ -135,18 +175,16 @@ def write_page(file: Path, run: Run) -> bool:
         f"<tr class={_class(found)}>{''.join(f'<td>{html.escape(cell)}' for cell in _target_cells(found))}<td>{_word(found)}</tr>"
         for found in run.verdicts
     )
-    bounds = "".join(
-        f"<dt>{html.escape(found.target.text)}</dt><dd>{html.escape(found.bound)}</dd>"
-        for found in run.verdicts
-        if found.bound
-    )
+    explanations = "".join(_explained(each) for each in run.explanations)
     notes = "".join(
         f"<dt>{html.escape(label(line))}</dt><dd>{html.escape(_notes(line))}</dd>"
         for line in run.lines
         if line.notes
     )
     rows = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in (line.name, *_cells(line))) + "</tr>"
+        "<tr>"
+        + "".join(f"<td>{html.escape(cell)}</td>" for cell in (line.name, *_cells(line, spread=True)))
+        + "</tr>"
         for line in run.lines
     )
     absent = "".join(
@@ -158,8 +196,8 @@ def write_page(file: Path, run: Run) -> bool:
     file.write_text(
         f"<!doctype html><html lang=en><meta charset=utf-8><title>pybroker beside PostgreSQL</title>"
         f"<style>{_STYLE}</style><h1>pybroker beside PostgreSQL</h1>{warnings}"
-        f"<h2>Targets</h2><table><tr><th>target<th>must<th>aim<th>measured<th></tr>{targets}</table>{absent}"
-        f"{f'<h2>What bounds those that were missed</h2><dl>{bounds}</dl>' if bounds else ''}"
+        f"<h2>Targets</h2><table><tr>{''.join(f'<th>{column}' for column in TARGET_COLUMNS)}<th></tr>{targets}</table>{absent}"
+        f"{f'<h2>What bounds what was missed</h2>{explanations}' if explanations else ''}"
         f"<h2>Ratios</h2>{ratio_plot(run.lines, run.targets)}{growth_plot(run.lines)}"
         f"<h2>What a message costs</h2>{cost_plot(run.lines)}"
         f"<h2>All lines</h2><table><tr>{''.join(f'<th>{column}' for column in COLUMNS)}</tr>{rows}</table>"
@@ -181,33 +219,50 @@ def _facts(run: Run) -> dict[str, str]:
     }
 
 
-def _cells(line: Line) -> tuple[str, ...]:
+def _cells(line: Line, *, spread: bool = False) -> tuple[str, ...]:
+    costs = ((line.wal, ",.0f"), (line.cpu, ",.1f"), (line.worker, ",.1f"))
     return (
         str(line.clients),
         _spread(line.rates, ",.0f"),
         _spread(line.ratios, ".2f") if line.ratios else "",
         line.base or "",
-        "" if line.wal_bytes is None else f"{line.wal_bytes:,.0f}",
-        "" if line.cpu_us is None else f"{line.cpu_us:,.1f}",
-        "" if line.worker_us is None else f"{line.worker_us:,.1f}",
+        *(
+            "" if not values else _spread(values, form) if spread else f"{median(values):{form}}"
+            for values, form in costs
+        ),
     )
+
+
+def _explained(each: Explanation) -> str:
+    missed = "".join(f"<p class=no>{html.escape(target)}</p>" for target in each.missed)
+    reasons = "".join(
+        f"<dt>{html.escape(name)}</dt><dd>{html.escape(reason)}</dd>" for name, reason in each.reasons.items()
+    )
+    return f"<h3>{html.escape(each.line)}</h3>{missed}<dl>{reasons}</dl>"
 
 
 def _target_cells(found: Verdict) -> tuple[str, ...]:
-    target = found.target
-    form = ".2f" if target.of is not None or target.figure == "rate" else ",.0f"
     return (
-        target.text,
-        f"{target.must:g}",
-        "" if target.aim is None else f"{target.aim:g}",
-        _spread(found.found, form) if found.found else "not measured",
+        found.target.text,
+        f"{found.target.must:g}",
+        "" if found.target.aim is None else f"{found.target.aim:g}",
+        _figures(found),
+        "" if found.of_aim is None else f"{found.of_aim:.0%}",
     )
 
 
+def _figures(found: Verdict) -> str:
+    if not found.found:
+        return "not measured"
+    is_part = found.target.of is not None or found.target.figure == "rate"
+    return _spread(found.found, ".2f" if is_part else ",.0f")
+
+
 def _word(found: Verdict) -> str:
-    if found.is_reached and found.is_hoped_for:
-        return "reached, the aim too"
-    return {True: "reached", False: "missed", None: ""}[found.is_reached]
+    if found.is_reached is None:
+        return ""
+    word = "missed" if not found.is_reached else "reached, the aim too" if found.is_hoped_for else "reached"
+    return word if found.is_steady else f"{word} ?"
 
 
 def _class(found: Verdict) -> str:

@@ -9,6 +9,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from tests.bench.stage import Sample
+from tests.bench.waits import RUNNING, in_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 STEADY = 1.5
 # How the name of a figure begins of which the greatest counts.
 MOST = "most "
+# Clients need processors too: where servers and workers use this part of them, there are none left.
+BUSY = 0.7
 
 
 class Measurements:
@@ -75,7 +78,7 @@ def _place(scenario: Scenario, number: int) -> str:
 class Line:
     """A scenario's rates, one a round; what part of the base's rate in the same round each was; and what a message costs.
 
-    `wal`: bytes a message, one a round. `waits` is what its sessions were seen doing, each as a part of all that was seen.
+    `wal`, `cpu`, `worker`: bytes and microseconds a message, one a round. `waits` is what its sessions were seen doing, each as a part of all that was seen.
     """
 
     part: str
@@ -89,6 +92,8 @@ class Line:
     is_steady: bool
     worker_us: float | None = None
     wal: Sequence[float] = ()
+    cpu: Sequence[float] = ()
+    worker: Sequence[float] = ()
     waits: dict[str, float] = field(default_factory=dict)
     notes: dict[str, float] = field(default_factory=dict)
     # The rate in each second, where it may fall.
@@ -108,6 +113,12 @@ def _line(scenario: Scenario, samples: dict[tuple[str, int], list[Sample]]) -> L
     elif scenario.base in samples:
         base = scenario.base[0]
         ratios = [a.rate / b.rate for a, b in zip(own, samples[scenario.base], strict=True)]
+    wal, cpu, worker = (
+        [value for value in values if value is not None]
+        for values in zip(
+            *((sample.wal_bytes, sample.cpu_us, sample.worker_us) for sample in own), strict=True
+        )
+    )
     judged = ratios or [sample.rate for sample in own]
     return Line(
         scenario.part,
@@ -115,12 +126,14 @@ def _line(scenario: Scenario, samples: dict[tuple[str, int], list[Sample]]) -> L
         [sample.rate for sample in own],
         base,
         ratios,
-        _middle([sample.wal_bytes for sample in own]),
-        _middle([sample.cpu_us for sample in own]),
+        _middle(wal),
+        _middle(cpu),
         # One round can't say how steady it is.
         len(judged) > 1 and max(judged) <= STEADY * min(judged),
-        _middle([sample.worker_us for sample in own]),
-        [sample.wal_bytes for sample in own if sample.wal_bytes is not None],
+        _middle(worker),
+        wal,
+        cpu,
+        worker,
         _middles([sample.waits for sample in own]),
         _notes([sample.notes for sample in own]),
         [median(rates) for rates in zip(*(sample.curve for sample in own), strict=False)],
@@ -140,16 +153,15 @@ def _middles(found: Sequence[dict[str, float]]) -> dict[str, float]:
     return dict(sorted(middles.items(), key=lambda item: -item[1]))
 
 
-def _middle(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return median(known) if known else None
+def _middle(values: Sequence[float]) -> float | None:
+    return median(values) if values else None
 
 
 @dataclass(frozen=True)
 class Verdict:
     """A target, and what was found; nothing where one of its lines was not measured.
 
-    `bound` says what the line's time went into, where the target was missed.
+    `bound` says what bounds the line, where the target was missed.
     """
 
     target: Target
@@ -163,6 +175,19 @@ class Verdict:
     @property
     def is_hoped_for(self) -> bool | None:
         return None if self.target.aim is None else self._meets(self.target.aim)
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether the rounds agree."""
+        return len(self.found) > 1 and max(self.found) <= STEADY * min(self.found)
+
+    @property
+    def of_aim(self) -> float | None:
+        """What part of the aim was found; of a cost, the aim as a part of what was found."""
+        if self.target.aim is None or not self.found:
+            return None
+        part = median(self.found) / self.target.aim
+        return part if self.target.figure == "rate" else 1 / part
 
     def _meets(self, demand: float) -> bool | None:
         if not self.found:
@@ -197,16 +222,30 @@ def verdicts(lines: Sequence[Line], targets: Sequence[Target], cores: int) -> li
 
 
 def _bound(line: Line, base: Line | None, cores: int) -> str:
-    """Say what a message costs here and there, and what its sessions were seen doing."""
+    """Say what a message costs here and there, how busy the processors were, and what its sessions were seen doing."""
     said = []
+    busy = 0.0
     if line.cpu_us is not None:
         servers = line.cpu_us * median(line.rates) / 1e6
+        workers = (line.worker_us or 0.0) * median(line.rates) / 1e6
+        busy = (servers + workers) / cores
         text = f"{line.cpu_us:,.0f} µs of the servers' processors a message"
         if base is not None and base.cpu_us:
             text += f", {line.cpu_us / base.cpu_us:.1f} times as many as {base.name}"
-        said.append(f"{text}; they used {servers:.1f} of {cores} cores")
-    if line.worker_us is not None:
-        workers = line.worker_us * median(line.rates) / 1e6
-        said.append(f"the workers {workers:.1f}")
-    seen = ", ".join(f"{name} {100 * share:.0f} %" for name, share in list(line.waits.items())[:3])
-    return "; ".join([*said, *([f"sessions at work: {seen}"] if seen else [])])
+        text += f"; they used {servers:.1f} of {cores} cores"
+        said.append(text + (f", the workers {workers:.1f}" if line.worker_us is not None else ""))
+    seen = ", ".join(f"{in_words(name)} {share:.0%}" for name, share in list(line.waits.items())[:3])
+    if seen:
+        said.append(f"sessions at work: {seen}")
+    return "; ".join([_cause(line, busy), *said])
+
+
+def _cause(line: Line, busy: float) -> str:
+    waiting = next((name for name in line.waits if name != RUNNING), None)
+    if busy >= BUSY:
+        return "the processors"
+    if waiting is not None and line.waits[waiting] > line.waits.get(RUNNING, 0.0):
+        return f"waiting, most for {in_words(waiting)}"
+    if line.clients == 1:
+        return "one client, who waits for each answer"
+    return "processors and waiting, in turns"

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from pybroker.embedded import EmbeddedServer
     from tests.bench.loads import Load
+    from tests.bench.profiles import Profiler
     from tests.brokers import Site
 
 T = TypeVar("T")
@@ -134,6 +135,8 @@ class Bench:
         directory: For files of what is started besides.
         stack: What is started besides is closed with it.
         server_settings: What a server that is started besides is to be told.
+        seconds: How long clients run.
+        profiler: Looks closely at what is measured, if it is to be.
     """
 
     def __init__(
@@ -151,6 +154,7 @@ class Bench:
         self.stack = stack
         self.seconds = seconds
         self.server_settings = server_settings
+        self.profiler: Profiler | None = None
         self._definitions = definitions
         self._templates: set[str] = set()
         self._parts: dict[type, Any] = {}
@@ -289,11 +293,22 @@ class Bench:
     def metered(self) -> Iterator[Usage]:
         """Yield what the clients' server uses while this lasts."""
         usage = Usage([self.server])
-        with Waits([self.server.url("postgres")]) as waits:
+        with self.watch([self.server.url("postgres")], [self.server.url("bench")]) as waits:
             yield usage
         # A backend's time is counted once the server has seen it end.
         time.sleep(0.1)
         usage.end(waits.shares())
+
+    @contextmanager
+    def watch(
+        self, servers: Sequence[str], databases: Sequence[str], workers: Sequence[int] = ()
+    ) -> Iterator[Waits]:
+        """Look at servers while this lasts, by a URL of each; a profiler looks at these databases and worker processes too."""
+        with ExitStack() as stack:
+            waits = stack.enter_context(Waits(servers))
+            if self.profiler is not None:
+                stack.enter_context(self.profiler.watch(servers, databases, workers))
+            yield waits
 
     def pgbench(
         self,

@@ -14,6 +14,16 @@ if TYPE_CHECKING:
 
 PERIOD = 0.1
 RUNNING = "running"
+_MEANINGS = {
+    "LWLock:WALWrite": "another session's flush of the WAL",
+    "IO:WalSync": "its own flush of the WAL",
+    "Lock:transactionid": "another transaction's end",
+    "Lock:tuple": "its turn for a locked row",
+    "LWLock:BufferContent": "a page that another session changes",
+    "LWLock:WALInsert": "a place in the WAL",
+    "IO:DataFileRead": "a page from the file",
+    "Timeout:PgSleep": "a nap of its own",
+}
 
 # What the server's own processes do is in its processor time; autovacuum and the like answer nobody.
 _LOOK = f"""
@@ -22,6 +32,11 @@ from pg_stat_activity
 where state = 'active' and backend_type = 'client backend' and pid <> pg_backend_pid() and wait_event is distinct from 'ClientRead'
 group by 1
 """
+
+
+def in_words(name: str) -> str:
+    """Return a wait event with what it means, if that is known."""
+    return f"{name} ({_MEANINGS[name]})" if name in _MEANINGS else name
 
 
 class Waits:
