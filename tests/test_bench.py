@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -13,12 +14,18 @@ import pytest
 from tests.bench.between import split
 from tests.bench.capacity import HOP, MANY, Load, MissingLineError, Results, capacity, text
 from tests.bench.figures import BEGIN, END
+from tests.bench.machine import Machine
 from tests.bench.peers import peers
+from tests.bench.profiles import FUNCTIONS, SERVERS, Profiler, own_function, part_of
+from tests.bench.report import Run, as_json
+from tests.bench.results import Line
 from tests.bench.scenarios import (
     FULL,
+    INSERT,
     ONE_DIALOG,
     PATH_SEALED,
     QUICK,
+    SEND,
     SEND_BATCH,
     TOP_BATCH,
     TOP_ONE,
@@ -126,6 +133,65 @@ def test_the_calculator_s_figures_follow_from_the_run_s() -> None:
 def test_the_calculator_names_the_line_that_a_run_lacks() -> None:
     with pytest.raises(MissingLineError, match="TOP 1"):
         capacity(Results(result()), Load(1))
+
+
+def line(name: str, clients: int, rate: float, cpu: float) -> Line:
+    return Line(
+        "ours", name, clients, [rate, rate], None, [], 100, cpu, True, waits={"running": 0.9}, cpu=[cpu, cpu]
+    )
+
+
+def test_a_missed_target_is_explained_once_for_each_line() -> None:
+    slow, limit, peer = (
+        line(SEND, 16, 1000, 900),
+        line(INSERT, 16, 4000, 100),
+        line("pgmq.send", 16, 3000, 200),
+    )
+    machine = Machine("2026-01-01", "abc", "Linux", "one", 1, 1, 0, "/", "ext4")
+    profiles = {slow.key: {"the servers' processors": "commit 100%"}}
+    said = json.loads(as_json(Run(machine, [], 1, 2, [slow, limit, peer], targets(QUICK), profiles)))
+    (explained,) = said["explanations"]
+    assert explained["line"] == "broker.send, 16 clients"
+    assert [text.split(":")[0] for text in explained["missed"]] == [
+        "SEND, 16 clients, 1,000 dialogs, of LIMIT",
+        "SEND, 16 clients, of pgmq.send",
+    ]
+    assert explained["reasons"]["bound by"].startswith("the processors; 900 µs")
+    assert explained["reasons"]["the servers' processors"] == "commit 100%"
+    assert explained["reasons"]["tried"]
+    assert said["targets"][0]["of_aim"] == pytest.approx(0.25 / 0.65)
+
+
+def test_a_profile_tells_functions_apart(database: Database, tmp_path: Path) -> None:
+    with database.connect() as session:
+        session.execute("create table work (id integer primary key)")
+        session.execute(
+            "create function inner_work(n integer) returns void language plpgsql as $$ begin insert into work values (n); end $$"
+        )
+        session.execute(
+            "create function outer_work(n integer) returns void language plpgsql as $$ begin perform inner_work(n); perform pg_sleep(0.001); end $$"
+        )
+    profiler = Profiler("work", tmp_path)
+    with profiler.watch([database.url], [database.url], []), database.connect() as session:
+        for number in range(50):
+            session.execute("select outer_work(%s)", [number])
+    said = profiler.said()
+    outer, inner = (
+        float(re.search(rf"public.{name} ([\d,.]+)", said[FUNCTIONS])[1].replace(",", ""))  # type: ignore[index]
+        for name in ("outer_work", "inner_work")
+    )
+    assert outer >= 1000
+    assert inner > 0
+    # Samples need a tool that may not be here, or may not look: then the report says so.
+    assert SERVERS in said or SERVERS in said["not profiled"]
+
+
+def test_a_stack_is_told_by_its_innermost_known_function() -> None:
+    assert part_of(("main", "ExecutorRun", "ExecutorStart", "palloc")) == "setting statements up"
+    assert part_of(("WalWriterMain", "XLogFlush")) == "WAL writer"
+    assert part_of(("main",)) == "other"
+    frames = ("run (asyncio/runners.py:1)", "read (pybroker/workers/transport/link.py:12)", "recv (ssl.py:3)")
+    assert own_function(frames) == "read (link.py)"
 
 
 def run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:

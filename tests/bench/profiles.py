@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 
     Session = psycopg.Connection[Any]
 
+# What a profile tells.
+FUNCTIONS = "SQL functions, µs a message, what they call left out"
+ENTRIES = "index entries read a message"
+SERVERS = "the servers' processors"
+WORKERS = "the workers"
 HERTZ = 99
 # What perf copies of a stack, for each sample: PL/pgSQL's are deep.
 STACK_BYTES = 32_768
@@ -103,14 +108,14 @@ class Profile:
         if not messages:
             return {"not profiled": "no message passed meanwhile"}
         found = {
-            "SQL functions, µs a message, what they call left out": _first(
+            FUNCTIONS: _first(
                 {name: value * 1e3 / messages for name, value in self.functions.items()}, "{:,.1f}", 0.05
             ),
-            "index entries read a message": _first(
+            ENTRIES: _first(
                 {name: value / messages for name, value in self.entries.items()}, "{:,.1f}", 0.05
             ),
-            "the servers' processors": _first(self.servers, "{:.0%}", 0.01),
-            "the workers": _first(self.workers, "{:.0%}", 0.01),
+            SERVERS: _first(self.servers, "{:.0%}", 0.01),
+            WORKERS: _first(self.workers, "{:.0%}", 0.01),
             "not profiled": "; ".join(self.missing),
         }
         return {name: text for name, text in found.items() if text}
@@ -269,9 +274,9 @@ def own_function(stack: Sequence[str]) -> str:
 
 
 def _perf(file: Path, postmasters: Sequence[int]) -> _Sampling:
-    what, perf = "the servers' processors", shutil.which("perf")
+    perf = shutil.which("perf")
     if perf is None:
-        return _Sampling(what, file, (), why_not="perf is not installed")
+        return _Sampling(SERVERS, file, (), why_not="perf is not installed")
     # Only root may look into the kernel, mostly; and a virtual machine has no counter of cycles.
     event = "cpu-clock" if os.geteuid() == 0 else "cpu-clock:u"
     processes = [
@@ -286,7 +291,7 @@ def _perf(file: Path, postmasters: Sequence[int]) -> _Sampling:
         "--delay=-1",
     )  # fmt: skip
     read = (perf, "script", f"--input={file}", "--no-inline", "--fields=ip,sym")
-    return _Sampling(what, file, record, reading=read, is_asked=True)
+    return _Sampling(SERVERS, file, record, reading=read, is_asked=True)
 
 
 def _py_spy(file: Path, worker: int) -> _Sampling:
@@ -294,9 +299,9 @@ def _py_spy(file: Path, worker: int) -> _Sampling:
         "py-spy", path=os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
     )
     if py_spy is None:
-        return _Sampling("the workers", file, (), why_not="pip install --group bench")
+        return _Sampling(WORKERS, file, (), why_not="pip install --group bench")
     return _Sampling(
-        "the workers",
+        WORKERS,
         file,
         (
             py_spy, "record", "--nonblocking", f"--rate={HERTZ}", "--format=raw", f"--output={file}",

@@ -30,10 +30,12 @@ NOT_TRIED = "nothing yet"
 TARGET_COLUMNS = ("target", "must", "aim", "measured", "of the aim")
 COLUMNS = ("what", "clients", "messages/s", "ratio", "of", "WAL B", "CPU µs", "worker µs")
 _STYLE = (
-    "body{font:15px/1.5 system-ui,sans-serif;max-width:64rem;margin:2rem auto;padding:0 1rem;color:#1b1f24}"
-    "table{border-collapse:collapse;margin:1rem 0}td,th{padding:.2rem .8rem;text-align:right;"
-    "border-bottom:1px solid #d8dee4}td:first-child,th:first-child{text-align:left}svg{max-width:100%;height:auto}"
-    ".yes{color:#116329}.no{color:#a40e26}dt{font-weight:600}"
+    "body{font:15px/1.5 system-ui,sans-serif;max-width:76rem;margin:2rem auto;padding:0 1rem;color:#1b1f24}"
+    "table{border-collapse:collapse;margin:1rem 0}td,th{padding:.2rem .8rem;text-align:right;white-space:nowrap;"
+    "border-bottom:1px solid #d8dee4}td:first-child,th:first-child{text-align:left;white-space:normal}"
+    "td.words,th.words{text-align:left}svg{max-width:100%;height:auto}h3{margin:1.6rem 0 .2rem;font-size:1em}"
+    ".yes{color:#116329}.no{color:#a40e26}p.no{margin:.2rem 0}"
+    "dl{display:grid;grid-template-columns:13rem 1fr;gap:.2rem 1rem;margin:.4rem 0}dt{font-weight:600}dd{margin:0}"
 )
 
 
@@ -195,7 +197,7 @@ def write_page(file: Path, run: Run) -> bool:
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(
         f"<!doctype html><html lang=en><meta charset=utf-8><title>pybroker beside PostgreSQL</title>"
-        f"<style>{_STYLE}</style><h1>pybroker beside PostgreSQL</h1>{warnings}"
+        f"<style>{_STYLE}</style><h1>pybroker beside PostgreSQL</h1>{warnings}<p>{html.escape(_summary(run))}</p>"
         f"<h2>Targets</h2><table><tr>{''.join(f'<th>{column}' for column in TARGET_COLUMNS)}<th></tr>{targets}</table>{absent}"
         f"{f'<h2>What bounds what was missed</h2>{explanations}' if explanations else ''}"
         f"<h2>Ratios</h2>{ratio_plot(run.lines, run.targets)}{growth_plot(run.lines)}"
@@ -217,6 +219,16 @@ def _facts(run: Run) -> dict[str, str]:
         "PostgreSQL": ", ".join(f"{name} {value}" for name, value in run.machine.settings.items()),
         "run": f"{run.rounds} rounds of {run.seconds} s, bodies of {BODY_BYTES} bytes; median (min..max)",
     }
+
+
+def _summary(run: Run) -> str:
+    judged = [each for each in run.verdicts if each.is_reached is not None]
+    reached = sum(1 for each in judged if each.is_reached)
+    return (
+        f"{reached} of {len(judged)} targets that were measured were reached, of {len(run.targets)}. {run.rounds} rounds of {run.seconds} s on"
+        f" {run.machine.processor}, {run.machine.cores} cores, {run.machine.started[:10]}, revision {run.machine.revision}. Each figure is a median"
+        " with the least and the most of the rounds; a ratio is taken within each round, and is all that may be carried to another machine."
+    )
 
 
 def _cells(line: Line, *, spread: bool = False) -> tuple[str, ...]:
