@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.bench import capacity as calculator
+from tests.bench import figures
 from tests.bench.between import split
 from tests.bench.capacity import HOP, MANY, Load, MissingLineError, Results, capacity, text
 from tests.bench.figures import BEGIN, END
@@ -194,22 +196,15 @@ def test_a_stack_is_told_by_its_innermost_known_function() -> None:
     assert own_function(frames) == "read (link.py)"
 
 
-def run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.run(
-        [sys.executable, "-m", module, *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment,
-    )
-
-
 @pytest.mark.timeout(900)
-def test_a_run_leaves_a_report_and_the_calculator_reads_it(tmp_path: Path) -> None:
+def test_a_run_leaves_a_report_and_the_calculator_reads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     report, page = tmp_path / "result.json", tmp_path / "result.html"
     options = ("--rounds", "1", "--seconds", "1", "--fresh", "--json", str(report), "--page", str(page))
-    measured = run("tests.bench", *options, "--scenario", "fdatasync")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-m", "tests.bench", *options, "--scenario", "fdatasync"]
+    measured = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert measured.returncode == 0, measured.stderr
     found = json.loads(report.read_text())
     assert [line["name"] for line in found["lines"]] == ["fdatasync of a page"]
@@ -217,14 +212,13 @@ def test_a_run_leaves_a_report_and_the_calculator_reads_it(tmp_path: Path) -> No
     assert found["machine"]["settings"]["fsync"] == "on"
     markdown = tmp_path / "performance.md"
     markdown.write_text(f"before\n{BEGIN}\n{END}\nafter\n")
-    written = run("tests.bench.figures", "--results", str(report), "--page", str(markdown))
-    assert written.returncode == 0, written.stderr
+    monkeypatch.setattr(sys, "argv", ["figures", "--results", str(report), "--page", str(markdown)])
+    assert figures.main() == 0
     assert "| fdatasync of a page | 1 |" in markdown.read_text()
     assert "not measured" in markdown.read_text()
-    lacking = run("tests.bench.capacity", "--rate", "1000", "--results", str(report))
-    assert lacking.returncode == 1
-    assert "make bench" in lacking.stderr
+    monkeypatch.setattr(sys, "argv", ["capacity", "--rate", "1000", "--results", str(report), "--crosses"])
+    assert calculator.main() == 1
+    assert "make bench" in capsys.readouterr().err
     report.write_text(json.dumps(WHOLE))
-    told = run("tests.bench.capacity", "--rate", "1000", "--results", str(report), "--crosses")
-    assert told.returncode == 0, told.stderr
-    assert "cores" in told.stdout
+    assert calculator.main() == 0
+    assert "cores" in capsys.readouterr().out

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING
 
 import psutil
 import psycopg
+from psycopg.conninfo import make_conninfo
 
 from pybroker.embedded import EmbeddedServer
+from pybroker.embedded.supervisor import SUPERUSER
 from pybroker.throughput.bed import embedded
 from tests.bench.loads import Compared
 from tests.bench.stage import (
@@ -38,6 +40,7 @@ from tests.bench.stage import (
     started_pgbench,
     warmed_up,
 )
+from tests.bench.waits import Waits
 from tests.brokers import INITIATOR_DEFINITIONS, TARGET_DEFINITIONS, Site
 from tests.conftest import migrated_database
 from tests.shop import Session
@@ -364,8 +367,9 @@ class WhitepaperPath(Compared):
             f"select broker.{what}({handle}, '//MySSB.com/Lab/M_Test', {given})"
         )
         before = path.processed()
-        urls = [server.url for server in bed.servers]
-        with ExitStack() as clients:
+        # An owner may not let the server count functions.
+        urls = [make_conninfo(server.url, user=SUPERUSER) for server in bed.servers]
+        with bench.profiled(urls, urls, path.workers()), ExitStack() as clients:
             processes = [
                 clients.enter_context(
                     started_pgbench(
@@ -380,7 +384,7 @@ class WhitepaperPath(Compared):
             early = [warmed_up(process) for process in processes]
             used = path.used()
             started = time.perf_counter()
-            with bench.watch(urls, urls, path.workers()) as waits:
+            with Waits(urls) as waits:
                 outputs = [
                     begun + finish_pgbench(process, script)
                     for begun, process in zip(early, processes, strict=True)
@@ -456,7 +460,8 @@ def _follow(
         started = time.perf_counter()
         arrived = far.value(COUNT_MESSAGES)
     usage = Usage(list(servers.values()), running)
-    with bench.watch([server.url("postgres") for server in servers.values()], databases, running) as waits:
+    urls = [server.url("postgres") for server in servers.values()]
+    with bench.profiled(urls, databases, running), Waits(urls) as waits:
         waiting = list(near)
         while waiting:
             look()

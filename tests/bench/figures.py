@@ -24,7 +24,7 @@ def figures(result: dict[str, Any]) -> str:
     said = [
         f"{result['rounds']} rounds of {result['seconds']} s at revision {machine['revision']}, {machine['started'][:10]}, on"
         f" {machine['processor']}, {machine['cores']} cores, {machine['memory_gib']:.0f} GiB, {machine['file_system']},"
-        f" PostgreSQL {settings['server_version']}: median (worst..best round). fsync {settings['fsync']}, synchronous_commit"
+        f" PostgreSQL {settings['server_version']}: median (least..most of the rounds). fsync {settings['fsync']}, synchronous_commit"
         f" {settings['synchronous_commit']}, full_page_writes {settings['full_page_writes']}.",
         *(f"**{warning}**" for warning in result["warnings"]),
         "| target | must | aim | measured | of the aim |\n|---|---|---|---|---|\n"
@@ -44,7 +44,7 @@ def figures(result: dict[str, Any]) -> str:
         "| what | clients | ratio | of | WAL B | servers' µs | workers' µs |\n|---|---|---|---|---|---|---|\n"
         + "\n".join(
             f"| {line['name']} | {line['clients']} | {_spread(line['ratios']) if line['ratios'] else ''} | {line['base'] or ''}"
-            f" | {_figure(line['wal_bytes'])} | {_figure(line['cpu_us'])} | {_figure(line['worker_us'])} |"
+            f" | {_cost(line['wal'])} | {_cost(line['cpu'])} | {_cost(line['worker'])} |"
             for line in result["lines"]
         )
     )
@@ -74,8 +74,8 @@ def replaced(page: str, text: str) -> str:
 def _measured(target: dict[str, Any]) -> str:
     if not target["found"]:
         return "not measured"
-    figure = _spread(target["found"])
-    return f"{figure}, **missed**" if target["is_reached"] is False else figure
+    verdict = f"**{target['verdict']}**" if target["is_reached"] is False else target["verdict"]
+    return f"{_spread(target['found'])}: {verdict}"
 
 
 def _spread(values: Sequence[float]) -> str:
@@ -83,8 +83,8 @@ def _spread(values: Sequence[float]) -> str:
     return f"{median(values):{form}} ({min(values):{form}}..{max(values):{form}})"
 
 
-def _figure(value: float | None) -> str:
-    return "" if value is None else f"{value:,.0f}"
+def _cost(values: Sequence[float]) -> str:
+    return f"{median(values):,.0f} ({min(values):,.0f}..{max(values):,.0f})" if values else ""
 
 
 def main() -> int:

@@ -156,6 +156,7 @@ def as_json(run: Run) -> str:
                 "found": list(found.found),
                 "of_aim": found.of_aim,
                 "is_reached": found.is_reached,
+                "verdict": _word(found),
             }
             for found in run.verdicts
         ],
@@ -273,6 +274,9 @@ def _figures(found: Verdict) -> str:
 def _word(found: Verdict) -> str:
     if found.is_reached is None:
         return ""
+    if found.is_split:
+        # Not a verdict that another run would repeat.
+        return "reached, not in each round" if found.is_reached else "missed, not in each round"
     word = "missed" if not found.is_reached else "reached, the aim too" if found.is_hoped_for else "reached"
     return word if found.is_steady else f"{word} ?"
 

@@ -182,6 +182,11 @@ class Verdict:
         return len(self.found) > 1 and max(self.found) <= STEADY * min(self.found)
 
     @property
+    def is_split(self) -> bool:
+        """Whether some rounds reach the target and others do not."""
+        return bool(self.found) and min(self.found) < self.target.must < max(self.found)
+
+    @property
     def of_aim(self) -> float | None:
         """What part of the aim was found; of a cost, the aim as a part of what was found."""
         if self.target.aim is None or not self.found:

@@ -206,6 +206,7 @@ class Bench:
         self.begin(stock, load.body_bytes)
         before = self.value(load.count) if load.count else 0
         with (
+            self.profiled(),
             self._held(load.held_groups),
             started_pgbench(
                 self.server, self.server.url("bench"), load.script, load.clients, load.body_bytes,
@@ -293,22 +294,24 @@ class Bench:
     def metered(self) -> Iterator[Usage]:
         """Yield what the clients' server uses while this lasts."""
         usage = Usage([self.server])
-        with self.watch([self.server.url("postgres")], [self.server.url("bench")]) as waits:
+        with Waits([self.server.url("postgres")]) as waits:
             yield usage
         # A backend's time is counted once the server has seen it end.
         time.sleep(0.1)
         usage.end(waits.shares())
 
     @contextmanager
-    def watch(
-        self, servers: Sequence[str], databases: Sequence[str], workers: Sequence[int] = ()
-    ) -> Iterator[Waits]:
-        """Look at servers while this lasts, by a URL of each; a profiler looks at these databases and worker processes too."""
-        with ExitStack() as stack:
-            waits = stack.enter_context(Waits(servers))
-            if self.profiler is not None:
-                stack.enter_context(self.profiler.watch(servers, databases, workers))
-            yield waits
+    def profiled(
+        self, servers: Sequence[str] = (), databases: Sequence[str] = (), workers: Sequence[int] = ()
+    ) -> Iterator[None]:
+        """Let the profiler look, if there is one, at servers, by a URL of each, at databases and worker processes; at the clients' where none is named."""
+        if self.profiler is None:
+            yield
+            return
+        with self.profiler.watch(
+            servers or [self.server.url("postgres")], databases or [self.server.url("bench")], workers
+        ):
+            yield
 
     def pgbench(
         self,
@@ -321,7 +324,7 @@ class Bench:
         transactions: int = 0,
     ) -> str:
         """Run clients for so many seconds, or so many transactions each; return what pgbench says."""
-        with started_pgbench(
+        with self.profiled(), started_pgbench(
             self.server, self.server.url("bench"), script_text, clients, body_bytes,
             f"--transactions={transactions}" if transactions else f"--time={seconds}",
             *(["--progress=1"] if progress else []),
