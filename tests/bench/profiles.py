@@ -164,15 +164,16 @@ class Profiler:
                 for query, then in zip((_ROWS, _FUNCTIONS, _ENTRIES), before, strict=True)
             )
             backends, *python = [each.stacks(missing) for each in sampling]
+            own = sum((_at_work(stacks) for stacks in python), Counter[tuple[str, ...]]())
         _keep(self._file.with_suffix(".servers.txt"), backends)
-        _keep(self._file.with_suffix(".workers.txt"), sum(python, Counter()))
+        _keep(self._file.with_suffix(".workers.txt"), own)
         self._profile = Profile(
             max((count for name, count in rows.items() if name.startswith("messages ")), default=0)
             or max(rows.values(), default=0),
             dict(functions.most_common()),
             dict(entries.most_common()),
             _shares(backends, part_of),
-            _shares(sum(python, Counter()), own_function),
+            _shares(own, own_function),
             list(dict.fromkeys(missing)),
         )
 
@@ -268,6 +269,8 @@ def part_of(stack: Sequence[str]) -> str:
 def own_function(stack: Sequence[str]) -> str:
     """Return the innermost function of the worker's own in a stack, as `name (file)`."""
     for frame in reversed(stack):
+        if "_run_once (asyncio/" in frame:
+            return "the event loop"
         if found := re.fullmatch(r"(.+) \((?:.*/)?pybroker/(?:.*/)?(\w+\.py):\d+\)", frame):
             return f"{found[1]} ({found[2]})"
     return "other"
@@ -354,6 +357,11 @@ def _unfolded(text: str) -> Counter[tuple[str, ...]]:
         if names:
             found[tuple(reversed(names))] += 1
     return found
+
+
+def _at_work(stacks: Counter[tuple[str, ...]]) -> Counter[tuple[str, ...]]:
+    """Leave out those that wait for a socket: py-spy can't always tell."""
+    return Counter({stack: count for stack, count in stacks.items() if "Selector.select (" not in stack[-1]})
 
 
 def _shares(stacks: Counter[tuple[str, ...]], kind: Any) -> dict[str, float]:
