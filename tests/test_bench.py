@@ -32,6 +32,7 @@ from tests.bench.scenarios import (
     TOP_BATCH,
     TOP_ONE,
     Scale,
+    in_turn,
     scenarios,
     sized,
     targets,
@@ -94,6 +95,11 @@ def test_every_line_that_the_report_compares_is_measured(scale: Scale, tmp_path:
     bases = {line.base for line in lines if line.base is not None}
     compared = {key for target in targets(scale) for key in (target.line, target.of) if key is not None}
     assert bases | compared <= set(keys)
+    order = [line.key for line in in_turn(lines, targets(scale))]
+    assert sorted(order) == sorted(keys)
+    # What is compared is measured in the same minute.
+    assert order.index(("pgmq.send", 16)) == order.index((SEND, 16)) + 1
+    assert order.index((PATH_SEALED, 50)) < order.index((INSERT, 50)) + 8
     if scale is FULL:
         # Four numbers of clients, four sizes, and one, fifty and 7,500 dialogs.
         assert len([key for key in keys if key[0].startswith("broker.send,")]) == 48
@@ -201,7 +207,7 @@ def test_a_run_leaves_a_report_and_the_calculator_reads_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     report, page = tmp_path / "result.json", tmp_path / "result.html"
-    options = ("--rounds", "1", "--seconds", "1", "--fresh", "--json", str(report), "--page", str(page))
+    options = ["--rounds=1", "--seconds=1", "--fresh", "--in-memory", f"--json={report}", f"--page={page}"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-m", "tests.bench", *options, "--scenario", "fdatasync"]
     measured = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)

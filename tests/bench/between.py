@@ -29,6 +29,7 @@ from tests.bench.stage import (
     WARM_UP_SECONDS,
     Bench,
     BenchmarkError,
+    Others,
     Sample,
     Usage,
     body,
@@ -382,7 +383,7 @@ class WhitepaperPath(Compared):
                 )
             ]  # fmt: skip
             early = [warmed_up(process) for process in processes]
-            used = path.used()
+            used, others = path.used(), Others(lambda: path.used()[1])
             started = time.perf_counter()
             with Waits(urls) as waits:
                 outputs = [
@@ -392,10 +393,19 @@ class WhitepaperPath(Compared):
                 sent = self.messages * sum(int(figure(PROCESSED, output)) for output in outputs)
                 path.wait_for(before + sent)
                 seconds = time.perf_counter() - started
+            share = others.share()
         wal, cpu, worker = (now - then for now, then in zip(path.used(), used, strict=True))
         # What was sent while they warmed up is not counted, though it may have been processed afterwards.
         sent -= self.messages * sum(round(early_transactions(output)) for output in outputs)
-        return Sample(sent / seconds, wal / sent, cpu * 1e6 / sent, None, worker * 1e6 / sent, waits.shares())
+        return Sample(
+            sent / seconds,
+            wal / sent,
+            cpu * 1e6 / sent,
+            None,
+            worker * 1e6 / sent,
+            waits.shares(),
+            others=share,
+        )
 
 
 def split(clients: int, servers: int) -> list[int]:

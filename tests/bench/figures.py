@@ -54,6 +54,11 @@ def figures(result: dict[str, Any]) -> str:
         if line["notes"]
     ]
     said += ["\n".join(notes)] if notes else []
+    said += (
+        [f"Peers: {', '.join(f'{name} {version}' for name, version in result['peers'].items())}."]
+        if result["peers"]
+        else []
+    )
     said += [f"{name}: not measured; {why}." for name, why in result["not_measured"].items()]
     return "\n\n".join(said)
 
@@ -74,7 +79,7 @@ def replaced(page: str, text: str) -> str:
 def _measured(target: dict[str, Any]) -> str:
     if not target["found"]:
         return "not measured"
-    verdict = f"**{target['verdict']}**" if target["is_reached"] is False else target["verdict"]
+    verdict = f"**{target['verdict']}**" if target["verdict"].startswith("missed") else target["verdict"]
     return f"{_spread(target['found'])}: {verdict}"
 
 

@@ -18,12 +18,15 @@ from tests.bench.stage import (
     PROCESSED,
     WARM_UP_SECONDS,
     BenchmarkError,
+    Others,
     Sample,
     Stock,
     body,
     drain,
     figure,
     number,
+    postmaster,
+    processor_seconds,
 )
 
 if TYPE_CHECKING:
@@ -105,6 +108,8 @@ class Load(Scenario):
     body_bytes: int = BODY_BYTES
     # Sessions that hold a group each, the oldest in the queue, while the clients run.
     held_groups: int = 0
+    # Whether the measurement begins with a checkpoint: then the first change of each page is written whole.
+    is_after_checkpoint: bool = False
 
     @property
     def base(self) -> tuple[str, int] | None:
@@ -241,9 +246,10 @@ class Sync(Scenario):
             file.write(bytes(PAGE * DIALOGS))
             os.fsync(file.fileno())
             syncs = 0
+            others = Others(lambda: processor_seconds(postmaster(bench.server)))
             started = time.perf_counter()
             while (seconds := time.perf_counter() - started) < bench.seconds:
                 os.pwrite(file.fileno(), page, PAGE * (syncs % DIALOGS))
                 os.fdatasync(file.fileno())
                 syncs += 1
-        return Sample(syncs / seconds)
+        return Sample(syncs / seconds, others=others.share())

@@ -17,6 +17,8 @@ import psutil
 if TYPE_CHECKING:
     from tests.bench.stage import Bench
 
+# A disk that says to have written more pages a second has hardly written them.
+MOST_SYNCS = 20_000
 IN_MEMORY = {"tmpfs", "ramfs"}
 # Other programs using more of the processors than this make the messages/s worth nothing, the ratios less.
 BUSY_PERCENT = 15
@@ -48,13 +50,19 @@ class Machine:
     file_system: str
     settings: dict[str, str] = field(default_factory=dict)
 
-    def warnings(self) -> list[str]:
-        """Return what a reader of the figures must know."""
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether the data is where fsync costs nothing."""
+        return self.file_system in IN_MEMORY
+
+    def warnings(self, syncs: float | None = None) -> list[str]:
+        """Return what a reader of the figures must know; `syncs` is how often a second a page was synced."""
         found = []
-        if self.file_system in IN_MEMORY:
+        if self.is_in_memory:
+            found.append("The data is in memory, where fsync costs nothing: not a result.")
+        if syncs is not None and syncs > MOST_SYNCS:
             found.append(
-                "The data is in memory, where fsync costs nothing: not a result."
-                " Set TMPDIR to a folder on a disk."
+                f"The disk syncs {syncs:,.0f} pages a second: it, or what is before it, keeps them in memory, and may lose them."
             )
         if self.busy_percent > BUSY_PERCENT:
             found.append(
@@ -111,8 +119,13 @@ def _revision() -> str:
     return f"{head}{UNCOMMITTED}" if changes else head
 
 
+def is_in_memory() -> bool:
+    """Whether temporary files are in memory."""
+    return _file_system(Path(tempfile.gettempdir())) in IN_MEMORY
+
+
 def use_a_disk() -> None:
     """Let temporary files be on a disk."""
-    # On many systems /tmp is memory and /var/tmp is not. A TMPDIR that somebody set is obeyed, and warned of.
-    if "TMPDIR" not in os.environ and _file_system(Path(tempfile.gettempdir())) in IN_MEMORY:
+    # On many systems /tmp is memory and /var/tmp is not. A TMPDIR that somebody set is obeyed.
+    if "TMPDIR" not in os.environ and is_in_memory():
         tempfile.tempdir = "/var/tmp"

@@ -7,10 +7,13 @@ A peer that isn't here is named in the report as not measured. pybroker needs no
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import importlib.util
+import re
 import time
 from dataclasses import dataclass
 from datetime import timedelta
+from importlib import metadata
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -42,6 +45,8 @@ class Peer:
 
     name: str
     why_not: str = ""
+    # Its own, or of what file it was made.
+    version: str = ""
     definitions: Callable[[], str] | None = None
     base: str = ""
     loads: tuple[Scenario, ...] = ()
@@ -80,6 +85,7 @@ def _pgmq(folder: Path | None, scale: Scale) -> Peer:
     send = "select pgmq.send('orders', :text::jsonb)"
     return Peer(
         "pgmq",
+        version=_digest(folder / "pgmq.sql"),
         definitions=lambda: script,
         base=PGMQ,
         loads=(
@@ -101,6 +107,14 @@ def _pgmq(folder: Path | None, scale: Scale) -> Peer:
                     Stock(f"pgmq batches of {size}", 100_000, stock.fill, base=PGMQ), of=of,
                 )
                 for size, of in ((BATCH, DELETE_BATCH), (1000, DELETE_MANY))
+            ),
+            *(
+                Load(
+                    "peers", f"pgmq.pop {size}", f"select msg_id, message from pgmq.pop('orders', {size})", rows,
+                    Stock(f"pgmq batches of {size}", 100_000, stock.fill, base=PGMQ), of=of,
+                )
+                for size, of in ((BATCH, DELETE_BATCH), (1000, DELETE_MANY))
+                if re.search(r"function pgmq\.pop\(queue_name text, qty", script, re.IGNORECASE)
             ),
             Load(
                 "peers", "pgmq echo, with an insert",
@@ -155,6 +169,7 @@ $$;
     insert = "select pgq.insert_event('orders', 'order', :text)"
     return Peer(
         "PgQ",
+        version=f"in PL/pgSQL, {_digest(folder / 'pgq_pl_only.sql')}",
         definitions=lambda: script,
         base=PGQ,
         loads=(
@@ -197,6 +212,7 @@ def _procrastinate() -> Peer:
     )
     return Peer(
         "procrastinate",
+        version=metadata.version("procrastinate"),
         definitions=definitions,
         base=PROCRASTINATE,
         loads=(
@@ -233,6 +249,7 @@ def _pgqueuer() -> Peer:
     one_line = " ".join(line.split("--")[0].strip() for line in query.splitlines())
     return Peer(
         "PGQueuer",
+        version=metadata.version("pgqueuer"),
         definitions=definitions,
         base=PGQUEUER,
         loads=(
@@ -301,6 +318,10 @@ class PgqueuerReader(Compared):
             await queries.log_jobs([(job, "successful", None) for job in taken])
             done += len(taken)
         return done, seconds
+
+
+def _digest(script: Path) -> str:
+    return f"sha256 {hashlib.sha256(script.read_bytes()).hexdigest()[:16]}"
 
 
 def databases(found: tuple[Peer, ...]) -> dict[str, Callable[[], str]]:

@@ -78,7 +78,9 @@ def growth_plot(lines: Sequence[Line]) -> str:
     by_key = {line.key: line for line in lines}
     many = f"{SEND}, 7,500 dialogs"
     depths = sorted(
-        int(line.name.split()[2].replace(",", "")) for line in lines if line.name.endswith(" deep")
+        int(line.name.split()[2].replace(",", ""))
+        for line in lines
+        if line.name.startswith("TOP 1, ") and line.name.endswith(" behind")
     )
     panels = [
         ("clients", {name: [(count, (name, count)) for count in (1, 4, 16, 50)] for name in (INSERT, SEND, f"{SEND}, one dialog")}),

@@ -13,7 +13,8 @@ from rich.table import Table
 
 from tests.bench.loads import BODY_BYTES
 from tests.bench.plots import cost_plot, growth_plot, label, ratio_plot
-from tests.bench.results import STEADY, verdicts
+from tests.bench.results import DISTURBED, STEADY, verdicts
+from tests.bench.scenarios import SYNC
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -55,7 +56,13 @@ class Run:
     @property
     def verdicts(self) -> list[Verdict]:
         """What became of each target."""
-        return verdicts(self.lines, self.targets, self.machine.cores)
+        return verdicts(self.lines, self.targets, self.machine.cores, in_memory=self.machine.is_in_memory)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a reader of the figures must know."""
+        syncs = [max(line.rates) for line in self.lines if line.name == SYNC]
+        return self.machine.warnings(*syncs)
 
     @property
     def explanations(self) -> list[Explanation]:
@@ -92,7 +99,7 @@ def introduce(console: Console, run: Run) -> None:
     """Say where it runs."""
     for name, value in _facts(run).items():
         console.print(f"{name:<12}{value}", highlight=False, soft_wrap=True)
-    for warning in run.machine.warnings():
+    for warning in run.warnings:
         console.print(f"[yellow]{warning}", soft_wrap=True)
     console.print()
 
@@ -106,7 +113,7 @@ def show(console: Console, run: Run) -> None:
         )
     for line in run.lines:
         table.add_row(
-            line.name if line.is_steady else f"{line.name} ?",
+            f"{line.name}{'' if line.is_steady else ' ?'}{' !' if line.is_disturbed else ''}",
             *_cells(line),
             style=None if line.ratios else "dim",
         )
@@ -115,12 +122,16 @@ def show(console: Console, run: Run) -> None:
         console.print(
             f"? one round only, or rounds that differ by more than a factor of {STEADY}: not a result"
         )
+    if any(line.is_disturbed for line in run.lines):
+        console.print(
+            f"! other programs used more than {DISTURBED:.0%} of the processors, the second time too: not a result"
+        )
     console.print()
     targets = Table(box=None, pad_edge=False)
     for heading in (*TARGET_COLUMNS, ""):
         targets.add_column(heading, justify="left" if heading == "target" else "right")
     for found in run.verdicts:
-        style = None if found.is_reached is not False else "yellow"
+        style = "dim" if found.doubt else None if found.is_reached is not False else "yellow"
         targets.add_row(*_target_cells(found), _word(found), style=style)
     console.print(targets)
     for each in run.explanations:
@@ -146,7 +157,7 @@ def as_json(run: Run) -> str:
         "seconds": run.seconds,
         "rounds": run.rounds,
         "body_bytes": BODY_BYTES,
-        "warnings": run.machine.warnings(),
+        "warnings": run.warnings,
         "lines": [asdict(line) for line in run.lines],
         "targets": [
             {
@@ -161,6 +172,7 @@ def as_json(run: Run) -> str:
             for found in run.verdicts
         ],
         "explanations": [asdict(each) for each in run.explanations],
+        "peers": {peer.name: peer.version for peer in run.peers if not peer.why_not},
         "not_measured": {peer.name: peer.why_not for peer in run.peers if peer.why_not},
     }
     return json.dumps(result, indent=2) + "\n"
@@ -173,7 +185,7 @@ def write_page(file: Path, run: Run) -> bool:
     facts = "".join(
         f"<dt>{html.escape(name)}</dt><dd>{html.escape(value)}</dd>" for name, value in _facts(run).items()
     )
-    warnings = "".join(f"<p class=no>{html.escape(warning)}</p>" for warning in run.machine.warnings())
+    warnings = "".join(f"<p class=no>{html.escape(warning)}</p>" for warning in run.warnings)
     targets = "".join(
         f"<tr class={_class(found)}>{''.join(f'<td>{html.escape(cell)}' for cell in _target_cells(found))}<td>{_word(found)}</tr>"
         for found in run.verdicts
@@ -218,6 +230,7 @@ def _facts(run: Run) -> dict[str, str]:
         "busy before": f"{run.machine.busy_percent:.0f} % of the processors",
         "data": f"{run.machine.data_directory} on {run.machine.file_system}",
         "PostgreSQL": ", ".join(f"{name} {value}" for name, value in run.machine.settings.items()),
+        "peers": ", ".join(f"{peer.name} {peer.version}" for peer in run.peers if not peer.why_not) or "none",
         "run": f"{run.rounds} rounds of {run.seconds} s, bodies of {BODY_BYTES} bytes; median (min..max)",
     }
 
@@ -272,17 +285,14 @@ def _figures(found: Verdict) -> str:
 
 
 def _word(found: Verdict) -> str:
-    if found.is_reached is None:
-        return ""
-    if found.is_split:
-        # Not a verdict that another run would repeat.
-        return "reached, not in each round" if found.is_reached else "missed, not in each round"
+    if found.doubt or found.is_reached is None:
+        return found.doubt
     word = "missed" if not found.is_reached else "reached, the aim too" if found.is_hoped_for else "reached"
     return word if found.is_steady else f"{word} ?"
 
 
 def _class(found: Verdict) -> str:
-    return {True: "yes", False: "no", None: "none"}[found.is_reached]
+    return "none" if found.doubt else {True: "yes", False: "no", None: "none"}[found.is_reached]
 
 
 def _notes(line: Line) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 # Where the best round's ratio is more than this times the worst's, the median of a few rounds is chance.
 STEADY = 1.5
+# What other programs may use of the processors; a measurement with more is made once more.
+DISTURBED = 0.15
 # How the name of a figure begins of which the greatest counts.
 MOST = "most "
 # Clients need processors too: where servers and workers use this part of them, there are none left.
@@ -98,6 +100,13 @@ class Line:
     notes: dict[str, float] = field(default_factory=dict)
     # The rate in each second, where it may fall.
     curve: Sequence[float] = ()
+    # What part of all processors other programs used, one a round.
+    others: Sequence[float] = ()
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether other programs used more of the processors than a result bears."""
+        return max(self.others, default=0.0) > DISTURBED
 
     @property
     def key(self) -> tuple[str, int]:
@@ -137,6 +146,7 @@ def _line(scenario: Scenario, samples: dict[tuple[str, int], list[Sample]]) -> L
         _middles([sample.waits for sample in own]),
         _notes([sample.notes for sample in own]),
         [median(rates) for rates in zip(*(sample.curve for sample in own), strict=False)],
+        [sample.others for sample in own],
     )
 
 
@@ -161,12 +171,13 @@ def _middle(values: Sequence[float]) -> float | None:
 class Verdict:
     """A target, and what was found; nothing where one of its lines was not measured.
 
-    `bound` says what bounds the line, where the target was missed.
+    `bound` says what bounds the line, where the target was missed. `doubt` says why the figures allow no verdict.
     """
 
     target: Target
     found: Sequence[float]
     bound: str = ""
+    doubt: str = ""
 
     @property
     def is_reached(self) -> bool | None:
@@ -180,11 +191,6 @@ class Verdict:
     def is_steady(self) -> bool:
         """Whether the rounds agree."""
         return len(self.found) > 1 and max(self.found) <= STEADY * min(self.found)
-
-    @property
-    def is_split(self) -> bool:
-        """Whether some rounds reach the target and others do not."""
-        return bool(self.found) and min(self.found) < self.target.must < max(self.found)
 
     @property
     def of_aim(self) -> float | None:
@@ -202,7 +208,9 @@ class Verdict:
         return median(self.found) <= demand
 
 
-def verdicts(lines: Sequence[Line], targets: Sequence[Target], cores: int) -> list[Verdict]:
+def verdicts(
+    lines: Sequence[Line], targets: Sequence[Target], cores: int, *, in_memory: bool = False
+) -> list[Verdict]:
     """Return what became of each target, on a machine of so many cores."""
     by_key = {line.key: line for line in lines}
     found = []
@@ -211,7 +219,7 @@ def verdicts(lines: Sequence[Line], targets: Sequence[Target], cores: int) -> li
         base = by_key.get(target.of) if target.of is not None else None
         figures: Sequence[float] = []
         if line is not None and target.of is None:
-            figures = line.ratios if target.figure == "rate" else line.wal
+            figures = _own_figures(line, target.figure)
         elif line is not None and base is not None:
             pairs = (
                 zip(line.rates, base.rates, strict=True)
@@ -219,11 +227,36 @@ def verdicts(lines: Sequence[Line], targets: Sequence[Target], cores: int) -> li
                 else zip(line.wal, base.wal, strict=True)
             )
             figures = [a / b for a, b in pairs]
-        verdict = Verdict(target, figures)
+        doubt = "in memory" if in_memory else _doubt(target, figures, [each for each in (line, base) if each])
+        verdict = Verdict(target, figures, doubt=doubt)
         if line is not None and verdict.is_reached is False:
-            verdict = Verdict(target, figures, _bound(line, base, cores))
+            verdict = replace(verdict, bound=_bound(line, base, cores))
         found.append(verdict)
     return found
+
+
+def _doubt(target: Target, figures: Sequence[float], lines: Sequence[Line]) -> str:
+    """Say why the figures allow no verdict, if they don't."""
+    # The greatest ever seen says what it says.
+    if not figures or target.figure.startswith(MOST):
+        return ""
+    if target.figure == "rate" and any(line.is_disturbed for line in lines):
+        return "disturbed"
+    if len(figures) == 1:
+        return "one round"
+    if min(figures) < target.must < max(figures):
+        return "between"
+    # What was missed in each round was missed.
+    found = Verdict(target, figures)
+    return "not steady" if found.is_reached and not found.is_steady else ""
+
+
+def _own_figures(line: Line, figure: str) -> Sequence[float]:
+    if figure == "rate":
+        return line.ratios
+    if figure == "wal_bytes":
+        return line.wal
+    return [line.notes[figure]] if figure in line.notes else []
 
 
 def _bound(line: Line, base: Line | None, cores: int) -> str:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tests.bench.between import Hop, ManyDatabases, WhitepaperPath
+from tests.bench.between import MOST_CONNECTIONS, MOST_SESSIONS, Hop, ManyDatabases, WhitepaperPath
 from tests.bench.loads import BODY_BYTES, NOTHING, Copy, Growth, Load, OldSnapshot, Sync
 from tests.bench.stage import BATCH, COUNT_MESSAGES, DIALOGS, Stock
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tests.bench.loads import Scenario
 
+SYNC = "fdatasync of a page"
 COUNT_PLAIN_ROWS = "select count(*) from plain_rows"
 HELD_GROUPS = 8
 SIZES = (1024, 4096, 8192)
@@ -101,6 +104,7 @@ INSERT, INSERT_BATCH = "INSERT 1", f"INSERT {BATCH}"
 INSERT_MANY = "INSERT 1000"
 DELETE_ONE, DELETE_BATCH, DELETE_MANY = "DELETE 1", f"DELETE {BATCH}", "DELETE 1000"
 SEND, SEND_BATCH = "broker.send", f"broker.send_batch {BATCH}"
+AFTER_CHECKPOINT = f"{INSERT}, after a checkpoint"
 ONE_DIALOG = f"{SEND}, one dialog"
 TOP_ONE, TOP_BATCH, TOP_THOUSAND = (f"broker.receive TOP {top}" for top in (1, BATCH, 1000))
 ECHO = "echo in one database, with an insert"
@@ -264,11 +268,24 @@ def _ours(scale: Scale) -> list[Scenario]:
     ]
 
 
+def _after_checkpoint(load: Load, name: str, of: str | None = None) -> Load:
+    return replace(
+        load,
+        part="adverse",
+        name=name,
+        clients=16,
+        is_after_checkpoint=True,
+        of=of,
+    )
+
+
 def _special(scale: Scale) -> list[Scenario]:
     """Return what may cost something, beside the same without."""
     sixteen = replace(_send, clients=16)
     many = Stock("nothing, many dialogs", base=f"bench {scale.dialogs:,} dialogs")
     return [
+        _after_checkpoint(_insert, AFTER_CHECKPOINT),
+        _after_checkpoint(_send, "SEND, after a checkpoint", AFTER_CHECKPOINT),
         replace(sixteen, part="adverse", name="SEND, retention on", stock=Stock("retention", base="bench retention"), of=SEND),
         replace(
             _receive,
@@ -331,8 +348,8 @@ def _behind(held: int) -> Stock:
 
 
 def deep(depth: int) -> str:
-    """Return the name of the line of this depth."""
-    return f"TOP 1, {depth:,} deep"
+    """Return the name of the line with so many messages behind those that are received."""
+    return f"TOP 1, {depth:,} behind"
 
 
 def behind(held: int) -> str:
@@ -397,15 +414,40 @@ def _between(scale: Scale) -> list[Scenario]:
 
 
 def scenarios(scale: Scale) -> list[Scenario]:
-    """Return what is measured; each line comes soon after its base, so that what else the machine does falls on both."""
+    """Return what is measured."""
     return [
-        Sync("limits", "fdatasync of a page"),
+        Sync("limits", SYNC),
         Copy("limits", "COPY 1000", 1000),
         *_ours(scale),
         *_adverse(scale),
         _insert_many_large,
         *_between(scale),
     ]
+
+
+def in_turn(lines: Sequence[Scenario], demanded: Sequence[Target]) -> list[Scenario]:
+    """Return the lines as they are measured: each soon after what it is a ratio of, so that what else the machine does falls on both.
+
+    A peer's line comes right after ours that it is a target of.
+    """
+    by_key = {line.key: line for line in lines}
+    ours = {
+        target.of: target.line
+        for target in demanded
+        if target.of in by_key and by_key[target.of].part == "peers"
+    }
+    found: list[Scenario] = []
+
+    def add(line: Scenario) -> None:
+        found.append(line)
+        after = [each for each in lines if ours.get(each.key, each.base) == line.key]
+        for each in sorted(after, key=lambda each: each.key not in ours):
+            add(each)
+
+    for line in lines:
+        if ours.get(line.key, line.base) not in by_key:
+            add(line)
+    return found
 
 
 # What was tried to reach a target, and what is left to try. Each is printed where its target is missed; an empty one as "nothing yet".
@@ -434,8 +476,8 @@ TRIED_PATH = ""
 class Target:
     """What the design demands, and what it hopes for: this line's rate as a part of the other's, in the same rounds.
 
-    `of` is None for a line that is compared with itself. `figure` is wal_bytes where not the rate is meant; then less is better, and without `of`
-    it is bytes. `tried` says what was tried to reach it, and what is left; it is shown where the target is missed.
+    `of` is None for a line that is compared with itself. `figure` is wal_bytes, or a note's name, where not the rate is meant; then less is better, and
+    without `of` it is bytes, or what the note counts. `tried` says what was tried to reach it, and what is left; it is shown where the target is missed.
     """
 
     text: str
@@ -452,7 +494,8 @@ def _of(here: int, design: int) -> str:
 
 
 def targets(scale: Scale) -> list[Target]:
-    """Return the targets of the design, with the depths and times of this scale."""
+    """Return the targets of the design, with the depths and times of this scale; the texts say which are less than the design's."""
+    initiators = f"{scale.initiators} initiator databases of one worker"
     pop, read = "pgmq.pop", "pgmq.read {} + delete"
     deepest = DEEP if DEEP in scale.depths else scale.depths[-1]
     return [
@@ -468,7 +511,7 @@ def targets(scale: Scale) -> list[Target]:
         Target("echo in one database with an insert, of pgmq", (ECHO, 16), ("pgmq echo, with an insert", 16), 1.0, 1.4, tried=TRIED_ECHO),
         Target(f"{scale.snapshot_seconds} s{_of(scale.snapshot_seconds, FULL.snapshot_seconds)} under another session's old snapshot, end of start", (OLD_SNAPSHOT, 4), None, 0.85, 1.0, tried=TRIED_OLD_SNAPSHOT),
         Target("the same on one hot dialog, end of start", (HOT_DIALOG, 1), None, 0.85, 1.0, tried=TRIED_OLD_SNAPSHOT),
-        Target(f"RECEIVE {deepest:,}{_of(deepest, DEEP)} deep, of {scale.depths[0]:,} deep", (deep(deepest), 1), (deep(scale.depths[0]), 1), 0.9, 1.0),
+        Target(f"RECEIVE with {deepest:,}{_of(deepest, DEEP)} messages behind, of {scale.depths[0]:,} behind", (deep(deepest), 1), (deep(scale.depths[0]), 1), 0.9, 1.0),
         Target(f"RECEIVE behind 8 locked groups of {scale.held:,}{_of(scale.held, FULL.held)}, of none", (behind(scale.held), 1), (TOP_ONE, 1), 0.5, 0.9, tried=TRIED_HELD),
         Target("hop between databases of one worker, of INSERT 1000", ("hop, one worker", 1), (INSERT_MANY, 1), 0.10, 0.2),
         Target("hop between two workers, no TLS, of INSERT 1000", ("hop, no TLS", 1), (INSERT_MANY, 1), 0.10, 0.2),
@@ -477,6 +520,8 @@ def targets(scale: Scale) -> list[Target]:
         Target("whole whitepaper path, one a transaction, of LIMIT at 50 clients", (PATH, 50), (INSERT, 50), 0.35, 0.6, tried=TRIED_PATH),
         Target("whole whitepaper path with ENCRYPTION = ON, of LIMIT at 50 clients", (PATH_SEALED, 50), (INSERT, 50), 0.35, 0.6, tried=TRIED_PATH),
         Target("whole whitepaper path, 100 a transaction, of one a transaction", (f"{PATH}, 100 a transaction", 50), (PATH, 50), 4, 10),
+        Target(f"connections between two workers, {scale.initiators} initiator databases; at most", (initiators, 1), None, 2, None, MOST_CONNECTIONS),
+        Target(f"sessions of a worker for each of {scale.initiators} databases; at most", (initiators, 1), None, 16, None, MOST_SESSIONS),
         Target("WAL of a SEND, of LIMIT's; at most", (SEND, 16), (INSERT, 16), 2.5, 1.6, "wal_bytes"),
         Target("WAL of RECEIVE TOP (100), bytes a message; at most", (TOP_BATCH, 1), None, 120, 60, "wal_bytes"),
     ]  # fmt: skip

@@ -36,7 +36,11 @@ DIALOGS = 1_000
 # A new session compiles functions and makes plans, which a lasting one does not: what it does at first is left out.
 WARM_UP_SECONDS = 1
 DURABLE = ("fsync", "synchronous_commit", "full_page_writes")
-SETTINGS = (*DURABLE, "wal_sync_method", "shared_buffers", "max_wal_size", "server_version")
+# The same on all servers of a run.
+SETTINGS = (
+    *DURABLE, "wal_sync_method", "shared_buffers", "max_wal_size", "server_version", "checkpoint_timeout",
+    "autovacuum", "wal_compression", "data_checksums",
+)  # fmt: skip
 COUNT_MESSAGES = "select count(*) from broker_private.messages"
 
 DEFINITIONS = """
@@ -125,6 +129,8 @@ class Sample:
     waits: dict[str, float] = field(default_factory=dict)
     notes: dict[str, float] = field(default_factory=dict)
     curve: list[float] = field(default_factory=list)
+    # What part of all processors other programs used meanwhile.
+    others: float = 0.0
 
 
 class Bench:
@@ -188,7 +194,7 @@ class Bench:
     def settings(self) -> dict[str, str]:
         """Return the servers' settings, the same on both; those that make a commit durable must be on."""
         shop, warehouse = (
-            settings_of(site.psql.connection, (*SETTINGS, *self.server_settings))
+            settings_of(site.psql.connection, (*SETTINGS, "max_connections", *self.server_settings))
             for site in (self.shop, self.warehouse)
         )
         if shop != warehouse:
@@ -214,6 +220,9 @@ class Bench:
             ) as process,
         ):  # fmt: skip
             output = warmed_up(process)
+            if load.is_after_checkpoint:
+                with self.connect("postgres") as session:
+                    session.execute("checkpoint")
             with self.metered() as used:
                 started = time.perf_counter()
                 output += finish_pgbench(process, load.script)
@@ -356,6 +365,27 @@ class Bench:
             )
 
 
+class Others:
+    """What other programs use of the processors from when it is made: all but this one, its children and servers.
+
+    `seconds` returns what the servers have used.
+    """
+
+    def __init__(self, seconds: Callable[[], float]) -> None:
+        self._seconds = seconds
+        self._start = self._now()
+
+    def share(self) -> float:
+        """Return what part of all processors it was until now."""
+        others, wall = (now - then for now, then in zip(self._now(), self._start, strict=True))
+        return max(0.0, others / (wall * (os.cpu_count() or 1)))
+
+    def _now(self) -> tuple[float, float]:
+        all_ = psutil.cpu_times()
+        busy = sum(getattr(all_, name, 0.0) for name in ("user", "nice", "system", "irq", "softirq", "steal"))
+        return busy - processor_seconds(os.getpid()) - self._seconds(), time.monotonic()
+
+
 class Usage:
     """WAL and processor time of servers, and of workers, from when it is made until `end`."""
 
@@ -363,13 +393,16 @@ class Usage:
         self._servers = servers
         self._workers = workers
         self._start = self._now()
+        self._others = Others(self._servers_seconds)
         self._used = (0.0, 0.0, 0.0)
+        self._others_share = 0.0
         self._waits: dict[str, float] = {}
 
     def end(self, waits: dict[str, float] | None = None) -> None:
         """Remember what has been used; and what was waited for."""
         wal, cpu, worker = (now - then for now, then in zip(self._now(), self._start, strict=True))
         self._used = wal, cpu * 1e6, worker * 1e6
+        self._others_share = self._others.share()
         self._waits = waits or {}
 
     def sample(
@@ -377,7 +410,10 @@ class Usage:
     ) -> Sample:
         """Return the sample for so many messages."""
         wal, cpu, worker = (used / done for used in self._used)
-        return Sample(rate, wal, cpu, own_base, worker if self._workers else None, self._waits, notes or {})
+        return Sample(
+            rate, wal, cpu, own_base, worker if self._workers else None, self._waits, notes or {},
+            others=self._others_share,
+        )  # fmt: skip
 
     def _now(self) -> tuple[float, float, float]:
         wal = 0.0
@@ -386,9 +422,12 @@ class Usage:
                 wal += number(session, "select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')")
         return (
             wal,
-            sum(processor_seconds(postmaster(server)) for server in self._servers),
+            self._servers_seconds(),
             sum(processor_seconds(worker) for worker in self._workers),
         )
+
+    def _servers_seconds(self) -> float:
+        return sum(processor_seconds(postmaster(server)) for server in self._servers)
 
 
 def settings_of(session: psycopg.Connection[Any], names: Sequence[str] = SETTINGS) -> dict[str, str]:
