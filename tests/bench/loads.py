@@ -108,6 +108,8 @@ class Load(Scenario):
     body_bytes: int = BODY_BYTES
     # Sessions that hold a group each, the oldest in the queue, while the clients run.
     held_groups: int = 0
+    # Whose rights the clients have, if not a superuser's.
+    role: str = ""
     # Whether the measurement begins with a checkpoint: then the first change of each page is written whole.
     is_after_checkpoint: bool = False
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tests.bench.between import MOST_CONNECTIONS, MOST_SESSIONS, Hop, ManyDatabases, WhitepaperPath
 from tests.bench.loads import BODY_BYTES, NOTHING, Copy, Growth, Load, OldSnapshot, Sync
-from tests.bench.stage import BATCH, COUNT_MESSAGES, DIALOGS, Stock
+from tests.bench.stage import BATCH, CLERK, COUNT_MESSAGES, DIALOGS, Stock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -293,6 +293,22 @@ def _special(scale: Scale) -> list[Scenario]:
             name="TOP 1, retention on",
             stock=replace(MESSAGES, name="retained", base="bench retention"),
             of=TOP_ONE,
+        ),
+        replace(
+            sixteen,
+            part="adverse",
+            name="SEND, a role with granted rights",
+            stock=Stock("rights", base="bench rights"),
+            of=SEND,
+            role=CLERK,
+        ),
+        replace(
+            _receive,
+            part="adverse",
+            name="TOP 1, a role with granted rights",
+            stock=replace(MESSAGES, name="messages for a role", base="bench rights"),
+            of=TOP_ONE,
+            role=CLERK,
         ),
         replace(
             _receive,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import psutil
 import psycopg
 from psycopg import sql
+from psycopg.conninfo import make_conninfo
 
 from pybroker.migrations import migrate
 from tests.bench.waits import Waits
@@ -58,6 +59,16 @@ RETENTION = """
 select broker.alter_queue('shop', retention => true);
 select broker.alter_queue('warehouse', retention => true);
 """
+# As an application would have it: its sessions are no superuser's, who may do anything.
+CLERK = "bench_clerk"
+RIGHTS = f"""
+create role {CLERK};
+grant select on dialogs to {CLERK};
+select broker.grant('RECEIVE', 'QUEUE', 'shop', '{CLERK}');
+select broker.grant('RECEIVE', 'QUEUE', 'warehouse', '{CLERK}');
+select broker.grant('SEND', 'SERVICE', '//warehouse', '{CLERK}');
+select broker.grant('SEND', 'SERVICE', '//shop', '{CLERK}');
+"""
 # Ten services of the shop's, so that the warehouse's dialogs have ten levels.
 PRIORITIES = """
 select broker.alter_broker(honor_broker_priority => true);
@@ -87,6 +98,7 @@ BROKER_BASES = {
     "bench 20,000 dialogs": BrokerBase(20_000),
     "bench 100,000 dialogs": BrokerBase(100_000),
     "bench retention": BrokerBase(also=RETENTION),
+    "bench rights": BrokerBase(also=RIGHTS),
     "bench priorities": BrokerBase(also=PRIORITIES, initiator="'//shop ' || 1 + n % 10"),
 }
 
@@ -215,15 +227,12 @@ class Bench:
             self.profiled(),
             self._held(load.held_groups),
             started_pgbench(
-                self.server, self.server.url("bench"), load.script, load.clients, load.body_bytes,
+                self.server, self._url_as(load.role), load.script, load.clients, load.body_bytes,
                 f"--time={WARM_UP_SECONDS + self.seconds}", f"--progress={WARM_UP_SECONDS}",
             ) as process,
         ):  # fmt: skip
             output = warmed_up(process)
-            if load.is_after_checkpoint:
-                with self.connect("postgres") as session:
-                    session.execute("checkpoint")
-            with self.metered() as used:
+            with self.metered() as used, self._checkpoint(is_wanted=load.is_after_checkpoint):
                 started = time.perf_counter()
                 output += finish_pgbench(process, load.script)
                 seconds = time.perf_counter() - started
@@ -236,6 +245,10 @@ class Bench:
             raise BenchmarkError(f"{load.name} did nothing:\n{output}")
         rate = done / processed * warm_rate(output)
         return used.sample(rate * seconds, rate), before, after
+
+    def _url_as(self, role: str) -> str:
+        url = self.server.url("bench")
+        return make_conninfo(url, options=f"-c role={role}") if role else url
 
     def begin(self, stock: Stock, body_bytes: int) -> None:
         """Make the database `bench`, with this stock in it."""
@@ -298,6 +311,16 @@ class Bench:
             if len(held) != groups:
                 raise BenchmarkError(f"{len(held)} groups are held, and not {groups}")
             yield
+
+    @contextmanager
+    def _checkpoint(self, *, is_wanted: bool) -> Iterator[None]:
+        """Begin a checkpoint: from its first moment on each page is written whole once; its end is waited for afterwards."""
+        with self.connect("postgres") as session:
+            if is_wanted:
+                session.pgconn.send_query(b"checkpoint")
+            yield
+            while is_wanted and session.pgconn.get_result() is not None:
+                pass
 
     @contextmanager
     def metered(self) -> Iterator[Usage]:
