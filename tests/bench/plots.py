@@ -74,6 +74,7 @@ def cost_plot(lines: Sequence[Line]) -> str:
 def growth_plot(lines: Sequence[Line]) -> str:
     """Draw how rates go with clients, with size and with depth; nothing where fewer than two of a kind were measured."""
     from matplotlib.figure import Figure  # noqa: PLC0415
+    from matplotlib.ticker import FuncFormatter  # noqa: PLC0415
 
     by_key = {line.key: line for line in lines}
     many = f"{SEND}, 7,500 dialogs"
@@ -97,6 +98,7 @@ def growth_plot(lines: Sequence[Line]) -> str:
                 any_drawn = True
                 axes.plot(*zip(*found, strict=True), marker="o", label=name)
         axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
         axes.set_ylim(bottom=0)
         axes.set_xlabel(title)
         axes.set_ylabel("messages/s")
@@ -136,6 +138,7 @@ def _canvas(rows: int) -> Any:
     axes.spines[["top", "right"]].set_visible(False)
     axes.margins(y=0.01)
     axes.tick_params(axis="y", labelsize=8)
+    axes.tick_params(axis="x", top=True, labeltop=True)
     return figure, axes
 
 

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from tests.bench.results import Line, Verdict
     from tests.bench.scenarios import Target
 
+UNSTEADY = f"? one round only, or rounds that differ by more than a factor of {STEADY}: not a result"
+BESIDE = (
+    f"! other programs used more than {DISTURBED:.0%} of the processors, the second time too: not a result"
+)
 NOT_TRIED = "nothing yet"
 TARGET_COLUMNS = ("target", "must", "aim", "measured", "of the aim")
 COLUMNS = ("what", "clients", "messages/s", "ratio", "of", "WAL B", "CPU µs", "worker µs")
@@ -34,7 +38,7 @@ _STYLE = (
     "body{font:15px/1.5 system-ui,sans-serif;max-width:76rem;margin:2rem auto;padding:0 1rem;color:#1b1f24}"
     "table{border-collapse:collapse;margin:1rem 0}td,th{padding:.2rem .8rem;text-align:right;white-space:nowrap;"
     "border-bottom:1px solid #d8dee4}td:first-child,th:first-child{text-align:left;white-space:normal}"
-    "td.words,th.words{text-align:left}svg{max-width:100%;height:auto}h3{margin:1.6rem 0 .2rem;font-size:1em}"
+    "table.lines{font-size:12px;width:100%}.lines td,.lines th{padding:.15rem .4rem}.lines td:nth-child(5){white-space:normal}svg{max-width:100%;height:auto}h3{margin:1.6rem 0 .2rem;font-size:1em}"
     ".yes{color:#116329}.no{color:#a40e26}p.no{margin:.2rem 0}"
     "dl{display:grid;grid-template-columns:13rem 1fr;gap:.2rem 1rem;margin:.4rem 0}dt{font-weight:600}dd{margin:0}"
 )
@@ -113,19 +117,15 @@ def show(console: Console, run: Run) -> None:
         )
     for line in run.lines:
         table.add_row(
-            f"{line.name}{'' if line.is_steady else ' ?'}{' !' if line.is_disturbed else ''}",
+            _title(line),
             *_cells(line),
             style=None if line.ratios else "dim",
         )
     console.print(table)
     if not all(line.is_steady for line in run.lines):
-        console.print(
-            f"? one round only, or rounds that differ by more than a factor of {STEADY}: not a result"
-        )
+        console.print(UNSTEADY)
     if any(line.is_disturbed for line in run.lines):
-        console.print(
-            f"! other programs used more than {DISTURBED:.0%} of the processors, the second time too: not a result"
-        )
+        console.print(BESIDE)
     console.print()
     targets = Table(box=None, pad_edge=False)
     for heading in (*TARGET_COLUMNS, ""):
@@ -198,7 +198,7 @@ def write_page(file: Path, run: Run) -> bool:
     )
     rows = "".join(
         "<tr>"
-        + "".join(f"<td>{html.escape(cell)}</td>" for cell in (line.name, *_cells(line, spread=True)))
+        + "".join(f"<td>{html.escape(cell)}</td>" for cell in (_title(line), *_cells(line, spread=True)))
         + "</tr>"
         for line in run.lines
     )
@@ -215,7 +215,7 @@ def write_page(file: Path, run: Run) -> bool:
         f"{f'<h2>What bounds what was missed</h2>{explanations}' if explanations else ''}"
         f"<h2>Ratios</h2>{ratio_plot(run.lines, run.targets)}{growth_plot(run.lines)}"
         f"<h2>What a message costs</h2>{cost_plot(run.lines)}"
-        f"<h2>All lines</h2><table><tr>{''.join(f'<th>{column}' for column in COLUMNS)}</tr>{rows}</table>"
+        f"<h2>All lines</h2><p>{UNSTEADY}; {BESIDE}</p><table class=lines><tr>{''.join(f'<th>{column}' for column in COLUMNS)}</tr>{rows}</table>"
         f"{f'<dl>{notes}</dl>' if notes else ''}"
         f"<h2>Machine</h2><dl>{facts}</dl></html>\n"
     )
@@ -243,6 +243,10 @@ def _summary(run: Run) -> str:
         f" {run.machine.processor}, {run.machine.cores} cores, {run.machine.started[:10]}, revision {run.machine.revision}. Each figure is a median"
         " with the least and the most of the rounds; a ratio is taken within each round, and is all that may be carried to another machine."
     )
+
+
+def _title(line: Line) -> str:
+    return f"{line.name}{'' if line.is_steady else ' ?'}{' !' if line.is_disturbed else ''}"
 
 
 def _cells(line: Line, *, spread: bool = False) -> tuple[str, ...]:
