@@ -156,7 +156,7 @@ def test_a_missed_target_is_explained_once_for_each_line() -> None:
         line("pgmq.send", 16, 3000, 200),
     )
     machine = Machine("2026-01-01", "abc", "Linux", "one", 1, 1, 0, "/", "ext4")
-    profiles = {slow.key: {"the servers' processors": "commit 100%"}}
+    profiles = {slow.key: {"the servers' processors": "commit 100 %"}}
     said = json.loads(as_json(Run(machine, [], 1, 2, [slow, limit, peer], targets(QUICK), profiles)))
     (explained,) = said["explanations"]
     assert explained["line"] == "broker.send, 16 clients"
@@ -165,7 +165,7 @@ def test_a_missed_target_is_explained_once_for_each_line() -> None:
         "SEND, 16 clients, of pgmq.send",
     ]
     assert explained["reasons"]["bound by"].startswith("the processors; 900 µs")
-    assert explained["reasons"]["the servers' processors"] == "commit 100%"
+    assert explained["reasons"]["the servers' processors"] == "commit 100 %"
     assert explained["reasons"]["tried"]
     assert said["targets"][0]["of_aim"] == pytest.approx(0.25 / 0.65)
 

@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from tests.bench.results import UNSTEADY
+from tests.bench.waits import percent
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -26,11 +29,12 @@ def figures(result: dict[str, Any]) -> str:
         f" {machine['processor']}, {machine['cores']} cores, {machine['memory_gib']:.0f} GiB, {machine['file_system']},"
         f" PostgreSQL {settings['server_version']}: median (least..most of the rounds). fsync {settings['fsync']}, synchronous_commit"
         f" {settings['synchronous_commit']}, full_page_writes {settings['full_page_writes']}.",
+        f"LIMIT is a plain INSERT. {UNSTEADY}.",
         *(f"**{warning}**" for warning in result["warnings"]),
         "| target | must | aim | measured | of the aim |\n|---|---|---|---|---|\n"
         + "\n".join(
             f"| {each['text']} | {each['must']:g} | {'' if each['aim'] is None else format(each['aim'], 'g')}"
-            f" | {_measured(each)} | {'' if each['of_aim'] is None else format(each['of_aim'], '.0%')} |"
+            f" | {_measured(each)} | {'' if each['of_aim'] is None else percent(each['of_aim'])} |"
             for each in result["targets"]
         ),
     ]

@@ -24,8 +24,10 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import psycopg
 
+from tests.bench.waits import percent
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     Session = psycopg.Connection[Any]
 
@@ -109,13 +111,11 @@ class Profile:
             return {"not profiled": "no message passed meanwhile"}
         found = {
             FUNCTIONS: _first(
-                {name: value * 1e3 / messages for name, value in self.functions.items()}, "{:,.1f}", 0.05
+                {name: value * 1e3 / messages for name, value in self.functions.items()}, _figure, 0.05
             ),
-            ENTRIES: _first(
-                {name: value / messages for name, value in self.entries.items()}, "{:,.1f}", 0.05
-            ),
-            SERVERS: _first(self.servers, "{:.0%}", 0.01),
-            WORKERS: _first(self.workers, "{:.0%}", 0.01),
+            ENTRIES: _first({name: value / messages for name, value in self.entries.items()}, _figure, 0.05),
+            SERVERS: _first(self.servers, percent, 0.01),
+            WORKERS: _first(self.workers, percent, 0.01),
             "not profiled": "; ".join(self.missing),
         }
         return {name: text for name, text in found.items() if text}
@@ -364,7 +364,7 @@ def _at_work(stacks: Counter[tuple[str, ...]]) -> Counter[tuple[str, ...]]:
     return Counter({stack: count for stack, count in stacks.items() if "Selector.select (" not in stack[-1]})
 
 
-def _shares(stacks: Counter[tuple[str, ...]], kind: Any) -> dict[str, float]:
+def _shares(stacks: Counter[tuple[str, ...]], kind: Callable[[Sequence[str]], str]) -> dict[str, float]:
     found: Counter[str] = Counter()
     for stack, count in stacks.items():
         found[kind(stack)] += count
@@ -380,6 +380,10 @@ def _keep(file: Path, stacks: Counter[tuple[str, ...]]) -> None:
     file.write_text("".join(f"{';'.join(stack)} {count}\n" for stack, count in stacks.most_common()))
 
 
-def _first(figures: Mapping[str, float], form: str, least: float) -> str:
+def _figure(value: float) -> str:
+    return f"{value:,.1f}"
+
+
+def _first(figures: Mapping[str, float], form: Callable[[float], str], least: float) -> str:
     shown = [(name, value) for name, value in figures.items() if value >= least][:SHOWN]
-    return ", ".join(f"{name} {form.format(value)}" for name, value in shown)
+    return ", ".join(f"{name} {form(value)}" for name, value in shown)

@@ -13,8 +13,9 @@ from rich.table import Table
 
 from tests.bench.loads import BODY_BYTES
 from tests.bench.plots import cost_plot, growth_plot, label, ratio_plot
-from tests.bench.results import DISTURBED, STEADY, verdicts
+from tests.bench.results import DISTURBED, UNSTEADY, verdicts
 from tests.bench.scenarios import SYNC
+from tests.bench.waits import percent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,9 +28,8 @@ if TYPE_CHECKING:
     from tests.bench.results import Line, Verdict
     from tests.bench.scenarios import Target
 
-UNSTEADY = f"? one round only, or rounds that differ by more than a factor of {STEADY}: not a result"
 BESIDE = (
-    f"! other programs used more than {DISTURBED:.0%} of the processors, the second time too: not a result"
+    f"! other programs used more than {percent(DISTURBED)} of the processors, the second time too: not a result"
 )
 NOT_TRIED = "nothing yet"
 TARGET_COLUMNS = ("target", "must", "aim", "measured", "of the aim")
@@ -277,7 +277,7 @@ def _target_cells(found: Verdict) -> tuple[str, ...]:
         f"{found.target.must:g}",
         "" if found.target.aim is None else f"{found.target.aim:g}",
         _figures(found),
-        "" if found.of_aim is None else f"{found.of_aim:.0%}",
+        "" if found.of_aim is None else percent(found.of_aim),
     )
 
 

@@ -9,7 +9,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from tests.bench.stage import Sample
-from tests.bench.waits import RUNNING, in_words
+from tests.bench.waits import RUNNING, in_words, percent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +24,7 @@ STEADY = 1.5
 DISTURBED = 0.15
 # How the name of a figure begins of which the greatest counts.
 MOST = "most "
+UNSTEADY = f"?: one round only, or rounds that differ by more than a factor of {STEADY}; not a result"
 # Clients need processors too: where servers and workers use this part of them, there are none left.
 BUSY = 0.7
 
@@ -272,7 +273,7 @@ def _bound(line: Line, base: Line | None, cores: int) -> str:
             text += f", {line.cpu_us / base.cpu_us:.1f} times as many as {base.name}"
         text += f"; they used {servers:.1f} of {cores} cores"
         said.append(text + (f", the workers {workers:.1f}" if line.worker_us is not None else ""))
-    seen = ", ".join(f"{in_words(name)} {share:.0%}" for name, share in list(line.waits.items())[:3])
+    seen = ", ".join(f"{in_words(name)} {percent(share)}" for name, share in list(line.waits.items())[:3])
     if seen:
         said.append(f"sessions at work: {seen}")
     return "; ".join([_cause(line, busy), *said])

@@ -39,6 +39,11 @@ def in_words(name: str) -> str:
     return f"{name} ({_MEANINGS[name]})" if name in _MEANINGS else name
 
 
+def percent(part: float) -> str:
+    """Return a part of a whole in words."""
+    return f"{100 * part:.0f} %"
+
+
 class Waits:
     """Looks at servers in a thread of its own, in a `with` statement."""
 
