@@ -218,10 +218,9 @@ class _Sampling:
             text=True,
             pass_fds=(asked, answer) if is_asked else (),
         )
-        os.close(asked)
         os.close(answer)
-        # Until the end: it stops when it can't be told any more.
-        self._pipes = ask, answered
+        # Kept until the end: it stops when it can't be told any more, and one that has ended already is told all the same.
+        self._pipes = asked, ask, answered
         if is_asked:
             os.write(ask, b"enable\n")
             select.select([answered], [], [], START_SECONDS)
