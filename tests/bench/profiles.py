@@ -249,8 +249,8 @@ class _Sampling:
                 subprocess.run(self._reading, capture_output=True, text=True, check=False).stdout
             )
         if not found:
-            last = [line.strip() for line in self._said.splitlines() if line.strip()]
-            missing.append(f"{self._what}: {self._why_not or (last[-1] if last else 'nothing was seen')}")
+            lines = [line.strip() for line in self._said.splitlines() if line.strip() not in ("", "Error:")]
+            missing.append(f"{self._what}: {self._why_not or (lines[0] if lines else 'nothing was seen')}")
         return found
 
 
