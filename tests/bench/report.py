@@ -28,9 +28,7 @@ if TYPE_CHECKING:
     from tests.bench.results import Line, Verdict
     from tests.bench.scenarios import Target
 
-BESIDE = (
-    f"! other programs used more than {percent(DISTURBED)} of the processors, the second time too: not a result"
-)
+BESIDE = f"! other programs used more than {percent(DISTURBED)} of the processors, the second time too: not a result"
 NOT_TRIED = "nothing yet"
 TARGET_COLUMNS = ("target", "must", "aim", "measured", "of the aim")
 COLUMNS = ("what", "clients", "messages/s", "ratio", "of", "WAL B", "CPU µs", "worker µs")
