@@ -7,6 +7,7 @@ from itertools import count, islice, repeat
 from statistics import median
 from typing import TYPE_CHECKING
 
+import psycopg
 import pytest
 
 if TYPE_CHECKING:
@@ -71,6 +72,15 @@ def fill(session: Session, messages: int, turns: int = 1) -> None:
     )
 
 
+def number_far_sides(session: Session) -> None:
+    """Give the far sides, which are there once something was sent, the numbers of their dialogs."""
+    session.rows(
+        "create table far_sides as select d.number, f.conversation_handle as far, f.conversation_group_id as far_group"
+        " from dialogs d join broker.conversation_endpoints e on e.conversation_handle = d.handle"
+        " join broker.conversation_endpoints f on f.conversation_id = e.conversation_id and not f.is_initiator"
+    )
+
+
 @pytest.mark.parametrize(
     ("calls", "messages", "turns", "most"),
     # Ten groups are looked for with some five searches each.
@@ -86,11 +96,7 @@ def test_a_call_touches_as_few_pages_in_a_deep_queue_as_in_a_shallow_one(
     # What lies in another queue is none of a call's business either.
     open_dialogs(psql, "//warehouse", "//annex")
     fill(psql, messages, turns)
-    psql.rows(
-        "create table far_sides as select d.number, f.conversation_handle as far, f.conversation_group_id as far_group"
-        " from dialogs d join broker.conversation_endpoints e on e.conversation_handle = d.handle"
-        " join broker.conversation_endpoints f on f.conversation_id = e.conversation_id and not f.is_initiator"
-    )
+    number_far_sides(psql)
     shallow = {name: pages(psql, map(call.format, count(1))) for name, call in calls.items()}
     fill(psql, DEEP)
     deep = {name: pages(psql, map(call.format, count(1))) for name, call in calls.items()}
@@ -179,6 +185,36 @@ def test_a_batch_on_its_way_touches_as_few_pages_when_much_waits_as_when_little_
         "select (select count(*) from broker_private.transmission_messages),"
         " (select count(*) from broker_private.messages where sequence_number is not null)"
     ) == [(sent - done, done)]
+
+
+@pytest.mark.parametrize("dialogs", [1, DIALOGS])
+def test_a_call_touches_few_pages_under_an_old_snapshot_however_much_was_received_since(
+    shop: Shop, dialogs: int
+) -> None:
+    psql = shop.psql
+    open_dialogs(psql, "//warehouse")
+    psql.rows("delete from dialogs where number > %s", dialogs)
+    (old,) = shop.sessions(1)
+    old.connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+    old.rows("select 1")
+    fill(psql, 6_000 // dialogs)
+    for _ in range(6_000 // BATCH):
+        assert psql.value("select count(*) from broker.receive('warehouse', top => 100)") == BATCH
+    fill(psql, 12 * BATCH // dialogs)
+    number_far_sides(psql)
+    looks = {name: call for name, call in ONE_BY_ONE.items() if name != "a new dialog"} | BATCHES
+    look = "select broker_private.first_message(queue_id) from broker_private.queues where name = 'warehouse'"
+    for _ in range(3):
+        # As one RECEIVE in a hundred does.
+        psql.rows(look)
+    touched = {name: pages(psql, map(call.format, repeat(1))) for name, call in looks.items()}
+    # Each of what was received and is still in the index costs a page.
+    assert {name: touched[name] < 800 for name in looks} == dict.fromkeys(looks, True), touched
+    old.connection.rollback()
+    psql.rows(
+        "select broker_private.leave_floors(queue_id) from broker_private.queues where name = 'warehouse'"
+    )
+    assert psql.value("select has_floors from broker_private.queues where name = 'warehouse'") is False
 
 
 @pytest.mark.parametrize("behind", [20, 450, 899])

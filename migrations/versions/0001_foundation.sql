@@ -162,6 +162,8 @@ create table broker_private.queues (
   marks regclass[] not null default '{}',
   -- Whether RECEIVE has to look for quarantined conversations: the poison action is QUARANTINE, or was when one was quarantined.
   holds_quarantine boolean not null default false,
+  -- Whether RECEIVE has to begin at the queue's floors, as deleted messages stay in the indexes: see conversation/floors_of.sql.
+  has_floors boolean not null default false,
   -- Where every RECEIVE leaves a mark, see create_receive_marks.sql; null while nobody wants to know.
   receive_marks regclass,
   create_date timestamp with time zone not null,
@@ -540,6 +542,7 @@ create table broker_private.sequence_counters (
 ) with (fillfactor = 50);
 create index sequence_counters_newest on broker_private.sequence_counters (endpoint_no, kind, epoch desc);
 
+-- Without a cache: raise_floors concludes from its last value what ids can still come.
 create sequence broker_private.queuing_order;
 
 -- Messages that RECEIVE may return. Urgency: 0 DialogTimer, 1 Error, 2 all others. The sequence number is null for
@@ -563,6 +566,21 @@ alter table broker_private.messages alter column body set storage external;
 -- No two entries are alike, so looking for duplicates whenever a page is full is work for nothing.
 create index messages_head on broker_private.messages (queue_id, precedence, id) with (deduplicate_items = off);
 create index messages_group on broker_private.messages (group_no, precedence, endpoint_no, urgency, id) with (deduplicate_items = off);
+
+-- Where a search for messages of a queue may begin, while deleted ones stay in the indexes: see conversation/floors_of.sql. The newest row of a queue counts. All ids up to
+-- decided are in the queue or never will be, and all up to horizon once the senders (virtual transactions) have ended.
+-- Unlogged, as a queue without a row is looked at from its beginning.
+create sequence broker_private.floor_numbers;
+create sequence broker_private.floor_resets;
+create unlogged table broker_private.queue_floors (
+  queue_id integer not null,
+  number bigint not null,
+  floors bigint[] not null,
+  decided bigint not null,
+  horizon bigint not null,
+  senders text[] not null
+);
+create index queue_floors_newest on broker_private.queue_floors (queue_id, number desc);
 
 -- What a queue with RETENTION ON keeps of a conversation until its side here ends. Status: 0 received, 3 a copy of what was sent.
 -- A table of its own, so that RECEIVE never meets them. The queue is that of the endpoint.

@@ -22,7 +22,10 @@ begin
     where q.is_activation_enabled and q.is_receive_enabled
       and (
         m.state <> 'INACTIVE'
-        or exists (select from broker_private.messages x where x.queue_id = q.queue_id)
+        or case
+          when q.has_floors then broker_private.has_arrivals(q.queue_id)
+          else exists (select from broker_private.messages x where x.queue_id = q.queue_id)
+        end
         or exists (select from broker_private.activated_tasks t where t.queue_id = q.queue_id)
       )
     order by q.queue_id

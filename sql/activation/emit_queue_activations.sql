@@ -24,7 +24,7 @@ begin
       or n.event = 'QUEUE_ACTIVATION'
       and q.is_receive_enabled and not broker_private.is_poisoned(q.queue_id)
       and broker_private.broker_problem() is null
-      and exists (select from broker_private.messages m where m.queue_id = n.queue_id)
+      and broker_private.has_arrivals(n.queue_id)
       and (
         n.notified_at is null
         or n.notified_at <= broker_private.clock() - interval '5 s'

@@ -1,6 +1,6 @@
 -- broker_private.free_groups(queue, at_most): how many groups with messages nobody holds, counted up to at_most, among the queue's oldest 1,000
 -- messages. No lock is tried: a RECEIVE at the same moment would skip the group.
--- Plan: messages_head, then groups by key.
+-- Plan: messages_head from the queue's floors, then groups by key.
 create or replace function broker_private.free_groups(queue integer, at_most integer)
 returns integer
 language plpgsql stable
@@ -18,9 +18,14 @@ begin
       select from (
         select distinct h.group_no
         from (
-          select m.group_no from broker_private.messages m
-          where m.queue_id = queue
-          order by m.precedence, m.id
+          select m.group_no
+          from unnest(broker_private.floors_of(queue)) with ordinality as l (floor, level)
+          cross join lateral (
+            select x.group_no from broker_private.messages x
+            where x.queue_id = queue and x.precedence = l.level - 1 and x.id >= l.floor
+            order by x.id
+            limit 1000
+          ) m
           limit 1000
         ) h
       ) d

@@ -12,6 +12,8 @@ begin
       select from broker_private.destinations d
       where exists (select from broker_private.transmission_messages t where t.destination_no = d.destination_no)
     )
+    when exists (select from broker_private.queues q where q.queue_id = queue and q.has_floors)
+      then (select m.id from broker_private.first_message(queue) m) is not null
     else exists (select from broker_private.messages m where m.queue_id = queue)
   end;
 end

@@ -48,7 +48,7 @@ begin
     pause := case this.scaling when 'BACKLOG' then interval '250 ms' else interval '5 s' end;
     mark := coalesce(pg_sequence_last_value(this.receive_marks), 0);
     last_empty := to_timestamp(nullif(mark >> 20, 0) / 1000.0);
-    is_ready := exists (select from broker_private.messages m where m.queue_id = queue);
+    is_ready := broker_private.has_arrivals(queue);
     select count(l.task_id), array_agg(t.task_id) filter (where l.task_id is null) into live, gone
     from broker_private.activated_tasks t
     left join broker_private.live_tasks l on l.task_id = t.task_id

@@ -10,13 +10,23 @@ set jit = off
 as $$
 declare
   gathered integer;
+  from_elsewhere integer;
 begin
   update broker_private.messages m
   set group_no = e.group_no, queue_id = e.queue_id
   from broker_private.moved_conversations v
   join broker_private.endpoints e on e.endpoint_no = v.endpoint_no
-  where v.group_no = group_number and m.group_no = v.old_group_no and m.endpoint_no = v.endpoint_no;
+  where v.group_no = group_number and m.group_no = v.old_group_no and m.endpoint_no = v.endpoint_no and m.queue_id <> e.queue_id;
+  get diagnostics from_elsewhere = row_count;
+  if from_elsewhere > 0 then
+    perform broker_private.reset_floors(g.queue_id) from broker_private.groups g where g.group_no = group_number;
+  end if;
+  update broker_private.messages m
+  set group_no = e.group_no
+  from broker_private.moved_conversations v
+  join broker_private.endpoints e on e.endpoint_no = v.endpoint_no
+  where v.group_no = group_number and m.group_no = v.old_group_no and m.endpoint_no = v.endpoint_no and m.queue_id = e.queue_id;
   get diagnostics gathered = row_count;
-  return gathered;
+  return gathered + from_elsewhere;
 end
 $$;

@@ -31,12 +31,19 @@ create or replace function broker_private.get_conversation_group(
 returns uuid
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set jit = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
 as $$
 declare
   queue integer;
   marks regclass;
   mark bigint;
   holds_quarantine boolean;
+  has_floors boolean;
   group_number bigint;
   passed_over_numbers constant bigint[] := array(
     select g.group_no from broker_private.groups g where g.conversation_group_id = any (passed_over)
@@ -44,7 +51,7 @@ declare
 begin
   perform broker_private.assert_entry(caller);
   perform broker_private.check_receive(caller, queue_name, null, null, null, timeout);
-  select q.queue_id, q.receive_marks, q.holds_quarantine into queue, marks, holds_quarantine
+  select q.queue_id, q.receive_marks, q.holds_quarantine, q.has_floors into queue, marks, holds_quarantine, has_floors
   from broker_private.queues q
   where q.name = queue_name;
   loop
@@ -60,7 +67,12 @@ begin
       exit;
     end if;
     -- What RECEIVE would find there may be gone since, or lie on a conversation that has ended.
-    exit when group_number is null or exists (
+    exit when group_number is null or has_floors and exists (
+      select from broker_private.messages_above_floors(queue, group_number, null, 1) l
+      join broker_private.messages m on m.ctid = l.location
+      join broker_private.endpoints e on e.endpoint_no = m.endpoint_no
+      where e.group_no = group_number and e.local_end is null
+    ) or exists (
       select from broker_private.messages m
       join broker_private.endpoints e on e.endpoint_no = m.endpoint_no
       where m.group_no = group_number and e.group_no = group_number and e.local_end is null

@@ -21,16 +21,20 @@ declare
   picked bigint;
   has_moved boolean;
 begin
-  select c.group_no, g.has_moved into picked, has_moved
-  from (
-    select m.group_no from broker_private.messages m
-    where m.queue_id = queue
-    order by m.precedence, m.id
-    limit 16
-  ) c
-  join broker_private.groups g on g.group_no = c.group_no
-  limit 1
-  for update of g skip locked;
+  if exists (select from broker_private.queues q where q.queue_id = queue and q.has_floors) then
+    select p.group_no, p.has_moved into picked, has_moved from broker_private.pick_above_floors(queue) p;
+  else
+    select c.group_no, g.has_moved into picked, has_moved
+    from (
+      select m.group_no from broker_private.messages m
+      where m.queue_id = queue
+      order by m.precedence, m.id
+      limit 16
+    ) c
+    join broker_private.groups g on g.group_no = c.group_no
+    limit 1
+    for update of g skip locked;
+  end if;
   if picked is not null and not has_moved then
     return picked;
   end if;

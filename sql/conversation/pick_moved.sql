@@ -22,6 +22,7 @@ begin
   perform broker_private.gather_moved(own_group);
   if own_queue <> queue then
     update broker_private.messages m set queue_id = own_queue where m.group_no = own_group and m.queue_id <> own_queue;
+    perform broker_private.reset_floors(own_queue);
     perform broker_private.note_arrival(own_queue);
     return null;
   end if;

@@ -85,6 +85,9 @@ declare
   queue integer;
   retains boolean;
   holds_quarantine boolean;
+  is_plain boolean;
+  uses_floors boolean;
+  takes_oldest boolean;
   receive_marks regclass;
   first_mark regclass;
   is_named boolean := false;
@@ -122,8 +125,10 @@ begin
 
   select
     q.queue_id, q.is_retention_enabled, q.holds_quarantine, q.receive_marks,
+    -- Now and then it uses floors where there are none, and so finds out whether they are needed.
+    not q.has_floors and random() >= 0.01,
     case when q.is_poison_message_handling_enabled and q.poison_action = 'DISABLE_QUEUE' then q.marks[1] end
-  into queue, retains, holds_quarantine, receive_marks, first_mark
+  into queue, retains, holds_quarantine, receive_marks, is_plain, first_mark
   from broker_private.queues q
   where q.name = queue_name and q.is_receive_enabled
     and (
@@ -137,10 +142,12 @@ begin
       return null;
     end if;
     is_named := handle is not null or group_id is not null;
+    uses_floors := not is_plain;
+    is_plain := is_plain and not is_named;
   end if;
 
   loop
-    if not is_named then
+    if is_plain then
       -- As broker_private.pick_group does; here it saves the call.
       select c.group_no, g.has_moved into group_number, has_moved
       from (
@@ -153,9 +160,13 @@ begin
         select x.has_moved from broker_private.groups x where x.group_no = c.group_no for update skip locked
       ) g
       limit 1;
+    elsif not is_named then
+      uses_floors := true;
+      select p.group_no, p.has_moved into group_number, has_moved from broker_private.pick_above_floors(queue) p;
     else
       select l.group_no, l.endpoint_no, l.has_moved into group_number, endpoint, has_moved
       from broker_private.lock_named_group(queue, handle, group_id) l;
+      takes_oldest := endpoint is null and not uses_floors;
     end if;
     if group_number is null or has_moved or holds_quarantine or wanted is distinct from 1 then
       if not is_named and (group_number is null or has_moved) then
@@ -168,13 +179,18 @@ begin
         exit when wanted = 0;
       end if;
       if wanted is distinct from 1 or has_moved then
-        received := broker_private.receive_many(queue, group_number, endpoint, wanted, has_moved, holds_quarantine);
+        received := broker_private.receive_many(
+          queue, group_number, endpoint, wanted, has_moved, holds_quarantine, coalesce(uses_floors, false)
+        );
         exit when received is not null or is_named;
+        -- What was met at the head may lie on a conversation that is gone.
+        is_plain := true;
+        uses_floors := false;
         continue;
       end if;
     end if;
 
-    if endpoint is null then
+    if is_plain or takes_oldest then
       delete from broker_private.messages m
       where m.ctid = (
         select c.ctid from broker_private.messages c
@@ -182,6 +198,14 @@ begin
         order by c.precedence, c.endpoint_no, c.urgency, c.id
         limit 1
       )
+      returning
+        m.id, m.endpoint_no, m.sequence_number, m.enqueue_time, m.message_type_id, m.precedence, m.urgency, m.body, m.shared_body_no
+      into id, of_endpoint, number, enqueued_at, type_id, level_below_ten, message_urgency, content, shared_no;
+    elsif uses_floors then
+      -- A statement of its own: the function may see what was committed later than a DELETE that calls it would see.
+      select l.location into location from broker_private.messages_above_floors(queue, group_number, endpoint, 1) l;
+      delete from broker_private.messages m
+      where m.ctid = location
       returning
         m.id, m.endpoint_no, m.sequence_number, m.enqueue_time, m.message_type_id, m.precedence, m.urgency, m.body, m.shared_body_no
       into id, of_endpoint, number, enqueued_at, type_id, level_below_ten, message_urgency, content, shared_no;
@@ -206,6 +230,10 @@ begin
     if of_handle is null then
       -- It lay on an endpoint that has ended, and is removed now; or there was none.
       exit when is_named and id is null;
+      if not is_named then
+        is_plain := true;
+        uses_floors := false;
+      end if;
       continue;
     end if;
     select y.name, y.validation into type_name, type_validation

@@ -1,10 +1,11 @@
 -- hot path
--- broker_private.receive_many(queue, group, endpoint, wanted, has_moved, holds_quarantine): RECEIVE of any number from a group that this session holds, or from one
+-- broker_private.receive_many(queue, group, endpoint, wanted, has_moved, holds_quarantine, has_floors): RECEIVE of any number from a group that this session holds, or from one
 -- conversation of it; null if there is none. At most 1000 rows or 64 MB, the last one marked if there is more (see broker.receive). Strays are brought home
 -- first, where a move touched the group.
 -- Plan: messages_group for one group; then each endpoint and message type by its key.
 create or replace function broker_private.receive_many(
-  queue integer, group_number bigint, endpoint bigint, wanted bigint, has_moved boolean, holds_quarantine boolean
+  queue integer, group_number bigint, endpoint bigint, wanted bigint, has_moved boolean, holds_quarantine boolean,
+  has_floors boolean
 )
 returns broker.message[]
 language plpgsql
@@ -24,6 +25,12 @@ declare
 begin
   loop
     loop
+      if has_floors and not has_moved then
+        select array_agg(m.location), count(*) = 1000 and wanted is distinct from 1000, sum(m.size)
+        into locations, is_cut, total_size
+        from broker_private.messages_above_floors(queue, group_number, endpoint, least(wanted, 1000)) m;
+        exit when total_size is null or total_size <= 64 * 1024 * 1024;
+      end if;
       select array_agg(m.location), count(*) = 1000 and wanted is distinct from 1000, sum(m.size)
       into locations, is_cut, total_size
       from (

@@ -55,6 +55,7 @@ begin
   from taken t;
   get diagnostics released = row_count;
   perform setval(f.mark, 0) from broker_private.failing_conversations(e.queue_id) f where f.endpoint_no = e.endpoint_no;
+  perform broker_private.reset_floors(e.queue_id);
   perform broker_private.note_arrival(e.queue_id);
   return released;
 end

@@ -10,7 +10,7 @@
 -- one probe for each group that is held. Where a move touched the group it asks where the message belongs (pick_moved), one probe for each
 -- conversation.
 -- Locks: the group's row, skipping groups that are locked.
--- Plan: messages_head, 48 rows, then four for each look; then from its beginning for each probe.
+-- Plan: messages_head, 48 rows, then four for each look; then from the queue's first message for each probe.
 create or replace function broker_private.walk_to_group(queue integer, passed_over bigint[], is_near boolean)
 returns bigint
 language plpgsql
@@ -34,17 +34,17 @@ declare
   distance bigint := 16;
   place bigint;
 begin
-  select m.precedence, m.id into level, head
-  from broker_private.messages m
-  where m.queue_id = queue
-  order by m.precedence, m.id
-  limit 1;
-  if not found then
+  select m.level, m.id into level, head from broker_private.first_message(queue) m;
+  if head is null then
     return null;
   end if;
   -- The caller has tried the first 16, and there are no others.
   if not is_near and not exists (
-    select from broker_private.messages m where m.queue_id = queue order by m.precedence, m.id offset 16 limit 1
+    select from broker_private.messages m
+    where m.queue_id = queue and (m.precedence, m.id) >= (level, head)
+    order by m.precedence, m.id
+    offset 16
+    limit 1
   ) and not exists (select from broker_private.moved_conversations) then
     return null;
   end if;
@@ -57,7 +57,7 @@ begin
     select g.group_no into picked
     from (
       select m.group_no from broker_private.messages m
-      where m.queue_id = queue and m.precedence = level
+      where m.queue_id = queue and m.precedence = level and m.id >= head
       order by m.id
       offset 16
       limit 32
@@ -92,7 +92,8 @@ begin
   loop
     select m.group_no, m.endpoint_no into next_group, next_endpoint
     from broker_private.messages m
-    where m.queue_id = queue and m.group_no <> all (held) and m.endpoint_no <> all (held_endpoints)
+    where m.queue_id = queue and (m.precedence, m.id) >= (level, head)
+      and m.group_no <> all (held) and m.endpoint_no <> all (held_endpoints)
     order by m.precedence, m.id
     limit 1;
     if not found then

@@ -29,6 +29,9 @@ begin
   end if;
   update broker_private.groups g set queue_id = queue, has_moved = true where g.group_no = any (group_nos);
   update broker_private.messages m set queue_id = queue where m.group_no = any (group_nos);
+  if group_nos <> '{}' then
+    perform broker_private.reset_floors(queue);
+  end if;
   update broker_private.retained_messages r set queue_id = queue
   from broker_private.endpoints e
   where e.group_no = any (group_nos) and r.endpoint_no = e.endpoint_no;

@@ -40,6 +40,7 @@ begin
     get diagnostics strays = row_count;
     settled := settled + strays;
     if strays > 0 then
+      perform broker_private.reset_floors(moved.queue_id);
       perform broker_private.note_arrival(moved.queue_id);
     end if;
     delete from broker_private.moved_services v

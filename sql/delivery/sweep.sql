@@ -12,6 +12,13 @@ declare
   horizon constant timestamp with time zone := broker_private.clock() - interval '30 min';
 begin
   perform broker_private.sweep_marks();
+  -- Never the newest of a queue: one that is older may not be right any more.
+  delete from broker_private.queue_floors f
+  where f.ctid = any (array(
+    select x.ctid from broker_private.queue_floors x
+    where exists (select from broker_private.queue_floors n where n.queue_id = x.queue_id and n.number > x.number)
+    for update skip locked
+  ));
   update broker_private.endpoints e
   set closed_at = broker_private.clock()
   where e.endpoint_no in (
@@ -28,10 +35,15 @@ begin
     select h.location
     from broker_private.queues q
     cross join lateral (
-      select x.ctid as location, x.endpoint_no
-      from broker_private.messages x
-      where x.queue_id = q.queue_id
-      order by x.precedence, x.id
+      select m.location, m.endpoint_no
+      from unnest(broker_private.floors_of(q.queue_id)) with ordinality as l (floor, level)
+      cross join lateral (
+        select x.ctid as location, x.endpoint_no
+        from broker_private.messages x
+        where x.queue_id = q.queue_id and x.precedence = l.level - 1 and x.id >= l.floor
+        order by x.id
+        limit 100
+      ) m
       limit 100
     ) h
     where not exists (select from broker_private.endpoints e where e.endpoint_no = h.endpoint_no)

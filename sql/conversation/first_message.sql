@@ -1,0 +1,33 @@
+-- broker_private.first_message(queue): precedence and id of the first message of a queue, held or not; null if it is empty. Raises the queue's floors, if they are so far
+-- behind that the look walks past more than 200 deleted messages.
+-- Plan: messages_head, one search from each floor.
+create or replace function broker_private.first_message(queue integer, out level smallint, out id bigint)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set jit = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+declare
+  walked bigint;
+begin
+  walked := broker_private.walked_in_vain('broker_private.messages_head');
+  select m.precedence, m.id into level, id
+  from unnest(broker_private.floors_of(queue)) with ordinality as l (floor, level)
+  cross join lateral (
+    select x.precedence, x.id from broker_private.messages x
+    where x.queue_id = queue and x.precedence = l.level - 1 and x.id >= l.floor
+    order by x.id
+    limit 1
+  ) m
+  limit 1;
+  walked := broker_private.walked_in_vain('broker_private.messages_head') - walked;
+  -- Where floors can't rise now, as a sender has been at it for long, not each look tries.
+  if walked > 200 and random() * walked < 2000 then
+    perform broker_private.raise_floors(queue, walked);
+  end if;
+end
+$$;

@@ -1,0 +1,105 @@
+-- broker_private.raise_floors(queue, walked): moves the floors of a queue (floors_of) up to its oldest messages, after a search walked past so many deleted ones;
+-- from then on RECEIVE looks at the floors.
+--
+-- A message may be on its way whose id is lower than those of messages that are here: its sender has not committed. Ids come from the sequence queuing_order, without a
+-- cache, and nextval keeps a lock on it until the end of the transaction, so pg_locks shows who is sending. So with the sequence's last value
+-- (read first; and not by a function of sequences, which takes that lock) and those who are sending then: once all of them have ended, every id up to
+-- that value is decided. Senders that are in flight are remembered for the next time. One that was prepared meanwhile has another
+-- name, so any that is prepared counts as one of them.
+-- A message that somebody has received and not committed is seen here, and stays above the floor. Those that this transaction has received
+-- come back only together with the floor that was before.
+-- The search that met the deleted messages has marked in the index what nobody can see any more. Only what this one meets again is worth a floor.
+-- In READ COMMITTED only, as all depends on the order in which statements look.
+-- Locks: the row of floors that is replaced, by trying: who has it raises already, and is waited for only by those who walk much farther. The
+-- queue's row, by trying, where RECEIVE begins to look at floors.
+-- Plan: messages_head, one search from each floor.
+create or replace function broker_private.raise_floors(queue integer, walked bigint)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set jit = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+declare
+  this_number bigint;
+  last_id bigint;
+  senders text[];
+  is_prepared boolean;
+  is_reset boolean;
+  base broker_private.queue_floors%rowtype;
+  base_location tid;
+  raised bigint[];
+  passed bigint;
+begin
+  if current_setting('transaction_isolation') <> 'read committed' or current_setting('transaction_read_only') = 'on' then
+    return;
+  end if;
+  -- The order of these four counts: see above, and reset_floors.
+  this_number := nextval('broker_private.floor_numbers');
+  select s.last_value into last_id from broker_private.queuing_order s;
+  select
+    coalesce(array_agg(l.virtualtransaction) filter (where l.relation = 'broker_private.queuing_order'::regclass), '{}'),
+    coalesce(bool_or(l.pid is null), false),
+    coalesce(bool_or(l.relation = 'broker_private.floor_resets'::regclass), false)
+  into senders, is_prepared, is_reset
+  from pg_locks l
+  where l.locktype = 'relation' and l.database = (select d.oid from pg_database d where d.datname = current_database())
+    and l.relation in ('broker_private.queuing_order'::regclass, 'broker_private.floor_resets'::regclass)
+    and l.mode = 'RowExclusiveLock' and l.pid is distinct from pg_backend_pid();
+  if is_reset then
+    return;
+  end if;
+  select f.* into base from broker_private.queue_floors f where f.queue_id = queue order by f.number desc limit 1;
+  if base.number > this_number then
+    -- To be replaced only by a newer row: what lies between the two may be there, and not be right.
+    return;
+  elsif found then
+    select f.ctid into base_location
+    from broker_private.queue_floors f
+    where f.queue_id = queue and f.number = base.number
+    for update skip locked;
+    if not found and walked < 2000 then
+      return;
+    end if;
+  else
+    base := row(queue, this_number, array_fill(0::bigint, array[10]), 0, 0, '{}');
+  end if;
+
+  if not is_prepared and not base.senders && senders then
+    base.decided := base.horizon;
+    base.horizon := last_id;
+    base.senders := senders;
+  end if;
+  if senders = '{}' then
+    base.decided := last_id;
+  end if;
+  passed := broker_private.walked_in_vain('broker_private.messages_head');
+  raised := array(
+    select least(coalesce(o.id, base.decided + 1), base.decided + 1)
+    from unnest(base.floors) with ordinality as l (floor, level)
+    left join lateral (
+      select m.id from broker_private.messages m
+      where m.queue_id = queue and m.precedence = l.level - 1 and m.id >= l.floor
+      order by m.id
+      limit 1
+    ) o on true
+    order by l.level
+  );
+  passed := broker_private.walked_in_vain('broker_private.messages_head') - passed;
+  if passed <= 200 then
+    return;
+  end if;
+  insert into broker_private.queue_floors (queue_id, number, floors, decided, horizon, senders)
+  values (queue, this_number, raised, base.decided, base.horizon, base.senders);
+  delete from broker_private.queue_floors f where f.ctid = base_location;
+
+  update broker_private.queues q set has_floors = true
+  where q.queue_id = (
+    select x.queue_id from broker_private.queues x where x.queue_id = queue and not x.has_floors for no key update skip locked
+  );
+end
+$$;
