@@ -20,7 +20,7 @@ from tests.bench.machine import Machine
 from tests.bench.peers import peers
 from tests.bench.profiles import FUNCTIONS, SERVERS, Profiler, own_function, part_of
 from tests.bench.report import Run, as_json
-from tests.bench.results import Line
+from tests.bench.results import Line, verdicts
 from tests.bench.scenarios import (
     FULL,
     INSERT,
@@ -168,6 +168,24 @@ def test_a_missed_target_is_explained_once_for_each_line() -> None:
     assert explained["reasons"]["the servers' processors"] == "commit 100 %"
     assert explained["reasons"]["tried"]
     assert said["targets"][0]["of_aim"] == pytest.approx(0.25 / 0.65)
+
+
+def test_rounds_that_allow_no_verdict_get_none() -> None:
+    def found(*rates: float, others: float = 0, in_memory: bool = False) -> tuple[str, bool | None]:
+        limit, tried = (
+            Line("ours", name, 16, found, None, [], None, None, True, others=[others])
+            for name, found in ((INSERT, [1000] * len(rates)), (SEND, rates))
+        )
+        verdict = verdicts([limit, tried], targets(QUICK), 2, in_memory=in_memory)[0]
+        return verdict.doubt, verdict.is_reached
+
+    assert found(600, 620) == ("", True)
+    assert found(100, 300) == ("", False)
+    assert found(400, 600)[0] == "between"
+    assert found(600, 1000)[0] == "not steady"
+    assert found(600)[0] == "one round"
+    assert found(600, 620, others=0.2)[0] == "disturbed"
+    assert found(600, 620, in_memory=True)[0] == "in memory"
 
 
 def test_a_profile_tells_functions_apart(database: Database, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import tempfile
+import time
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -76,6 +77,7 @@ def _measure(
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("", total=rounds * len(chosen), completed=len(measurements))
         for number in range(rounds):
+            started = time.monotonic()
             # Every other round backwards: what a run does to a machine as it goes on falls on all alike.
             for scenario in chosen if number % 2 == 0 else chosen[::-1]:
                 if measurements.has(scenario, number):
@@ -89,6 +91,7 @@ def _measure(
                     console.print(
                         f"round {number + 1}: {name}, {clients(count)}: {sample.rate:,.0f}", soft_wrap=True
                     )
+            console.print(f"round {number + 1} took {(time.monotonic() - started) / 60:.1f} minutes")
 
 
 def _profiled(

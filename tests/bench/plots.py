@@ -107,6 +107,25 @@ def growth_plot(lines: Sequence[Line]) -> str:
     return _svg(figure) if any_drawn else ""
 
 
+def decline_plot(lines: Sequence[Line]) -> str:
+    """Draw the rate in each second of what another session's snapshot may slow down; nothing where that was not measured."""
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    shown = [line for line in lines if line.curve]
+    if not shown:
+        return ""
+    figure = Figure(figsize=(11, 3.4), layout="constrained")
+    axes = figure.subplots()
+    axes.spines[["top", "right"]].set_visible(False)
+    for line in shown:
+        axes.plot(range(1, len(line.curve) + 1), line.curve, label=label(line))
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("second, while another session holds a snapshot")
+    axes.set_ylabel("messages/s")
+    axes.legend(fontsize=8, frameon=False)
+    return _svg(figure)
+
+
 def _explain(axes: Any, parts: Sequence[str], *, demand: bool = False, workers: bool = False) -> None:
     from matplotlib.lines import Line2D  # noqa: PLC0415
     from matplotlib.patches import Patch  # noqa: PLC0415

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from tests.bench.loads import BODY_BYTES
-from tests.bench.plots import cost_plot, growth_plot, label, ratio_plot
+from tests.bench.plots import cost_plot, decline_plot, growth_plot, label, ratio_plot
 from tests.bench.results import DISTURBED, UNSTEADY, verdicts
 from tests.bench.scenarios import SYNC
 from tests.bench.waits import percent
@@ -211,7 +211,7 @@ def write_page(file: Path, run: Run) -> bool:
         f"<style>{_STYLE}</style><h1>pybroker beside PostgreSQL</h1>{warnings}<p>{html.escape(_summary(run))}</p>"
         f"<h2>Targets</h2><table><tr>{''.join(f'<th>{column}' for column in TARGET_COLUMNS)}<th></tr>{targets}</table>{absent}"
         f"{f'<h2>What bounds what was missed</h2>{explanations}' if explanations else ''}"
-        f"<h2>Ratios</h2>{ratio_plot(run.lines, run.targets)}{growth_plot(run.lines)}"
+        f"<h2>Ratios</h2>{ratio_plot(run.lines, run.targets)}{growth_plot(run.lines)}{decline_plot(run.lines)}"
         f"<h2>What a message costs</h2>{cost_plot(run.lines)}"
         f"<h2>All lines</h2><p>{UNSTEADY}; {BESIDE}</p><table class=lines><tr>{''.join(f'<th>{column}' for column in COLUMNS)}</tr>{rows}</table>"
         f"{f'<dl>{notes}</dl>' if notes else ''}"
