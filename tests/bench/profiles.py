@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     Session = psycopg.Connection[Any]
 
 # What a profile tells.
-FUNCTIONS = "SQL functions, µs a message, what they call left out"
+FUNCTIONS = "SQL functions alone, µs a message"
 ENTRIES = "index entries read a message"
 SERVERS = "the servers' processors"
 WORKERS = "the workers"

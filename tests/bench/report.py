@@ -210,7 +210,7 @@ def write_page(file: Path, run: Run) -> bool:
         f"<!doctype html><html lang=en><meta charset=utf-8><title>pybroker beside PostgreSQL</title>"
         f"<style>{_STYLE}</style><h1>pybroker beside PostgreSQL</h1>{warnings}<p>{html.escape(_summary(run))}</p>"
         f"<h2>Targets</h2><table><tr>{''.join(f'<th>{column}' for column in TARGET_COLUMNS)}<th></tr>{targets}</table>{absent}"
-        f"{f'<h2>What bounds what was missed</h2>{explanations}' if explanations else ''}"
+        f"{f'<h2>Where the time goes, of lines that missed a target</h2>{explanations}' if explanations else ''}"
         f"<h2>Ratios</h2>{ratio_plot(run.lines, run.targets)}{growth_plot(run.lines)}{decline_plot(run.lines)}"
         f"<h2>What a message costs</h2>{cost_plot(run.lines)}"
         f"<h2>All lines</h2><p>{UNSTEADY}; {BESIDE}</p><table class=lines><tr>{''.join(f'<th>{column}' for column in COLUMNS)}</tr>{rows}</table>"
@@ -237,7 +237,7 @@ def _summary(run: Run) -> str:
     judged = [each for each in run.verdicts if each.is_reached is not None]
     reached = sum(1 for each in judged if each.is_reached)
     return (
-        f"{reached} of {len(judged)} targets that were measured were reached, of {len(run.targets)}. {run.rounds} rounds of {run.seconds} s on"
+        f"{len(judged)} of {len(run.targets)} targets were measured, {reached} of them reached. Rounds of {run.seconds} s: {run.rounds}, on"
         f" {run.machine.processor}, {run.machine.cores} cores, {run.machine.started[:10]}, revision {run.machine.revision}. Each figure is a median"
         " with the least and the most of the rounds; a ratio is taken within each round, and is all that may be carried to another machine."
     )
