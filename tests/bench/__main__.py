@@ -145,6 +145,9 @@ def _arguments() -> argparse.Namespace:
         help="look, after the rounds, where the time of these lines goes too, and not only of those that missed a target; may be given again",
     )  # fmt: skip
     parser.add_argument(
+        "--no-profiles", action="store_true", help="do not look where the time goes, to be done sooner"
+    )
+    parser.add_argument(
         "--peer-sql", type=Path, metavar="DIR", help="a folder with pgmq.sql, pgq_pl_only.sql"
     )
     parser.add_argument(
@@ -264,7 +267,8 @@ def main() -> int:
                 console.print(f"{len(measurements)} measurements of an interrupted run are kept.\n")
             _measure(watcher, bench, measurements, in_turn(chosen, targets(scale)), rounds)
             run = Run(machine, found, seconds, rounds, measurements.lines(chosen, rounds), targets(scale))
-            run = _profiled(watcher, bench, chosen, run, arguments.profile)
+            if not arguments.no_profiles:
+                run = _profiled(watcher, bench, chosen, run, arguments.profile)
     except KeyboardInterrupt:
         watcher.print("Interrupted; the servers are gone. The same command goes on where it was.")
         return 130

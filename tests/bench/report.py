@@ -210,7 +210,7 @@ def write_page(file: Path, run: Run) -> bool:
         f"<!doctype html><html lang=en><meta charset=utf-8><title>pybroker beside PostgreSQL</title>"
         f"<style>{_STYLE}</style><h1>pybroker beside PostgreSQL</h1>{warnings}<p>{html.escape(_summary(run))}</p>"
         f"<h2>Targets</h2><table><tr>{''.join(f'<th>{column}' for column in TARGET_COLUMNS)}<th></tr>{targets}</table>{absent}"
-        f"{f'<h2>Where the time goes, of lines that missed a target</h2>{explanations}' if explanations else ''}"
+        f"{f'<h2>Where the time goes</h2>{explanations}' if explanations else ''}"
         f"<h2>Ratios</h2>{ratio_plot(run.lines, run.targets)}{growth_plot(run.lines)}{decline_plot(run.lines)}"
         f"<h2>What a message costs</h2>{cost_plot(run.lines)}"
         f"<h2>All lines</h2><p>{UNSTEADY}; {BESIDE}</p><table class=lines><tr>{''.join(f'<th>{column}' for column in COLUMNS)}</tr>{rows}</table>"
