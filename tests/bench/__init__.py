@@ -9,6 +9,7 @@ carried from one machine or day to another.
     between     the kinds that run between databases, with workers
     stage       the servers and databases on which a scenario runs
     waits       what sessions at work were seen waiting for
+    profiles    where a line's time goes, by function, by part of PostgreSQL, by the workers' code
     machine     where it ran, and with which settings
     results     what was measured so far, kept in a file, and what follows from it
     report      the table, the JSON file and the page

@@ -78,7 +78,8 @@ class Run:
             if not missed and not profile:
                 continue
             said = dict.fromkeys(
-                f"{each.target.text}: {_figures(each)}, must {each.target.must:g}" for each in missed
+                f"{each.target.text}: {_figures(each)}, must {each.target.must:g}; {_word(each)}"
+                for each in missed
             )
             reasons = dict(profile)
             if missed:
@@ -90,7 +91,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why a line is as fast as it is: the targets that it missed, and the reasons, by what kind they are of."""
+    """Why a line is as fast as it is: the targets that their median misses, and the reasons, by what kind they are of."""
 
     line: str
     missed: Sequence[str]
@@ -135,7 +136,7 @@ def show(console: Console, run: Run) -> None:
     for each in run.explanations:
         console.print(f"\n{each.line}", soft_wrap=True, highlight=False)
         for text in [
-            *(f"missed: {target}" for target in each.missed),
+            *each.missed,
             *(f"{name}: {reason}" for name, reason in each.reasons.items()),
         ]:
             console.print(f"    {text}", soft_wrap=True, highlight=False)
@@ -235,9 +236,11 @@ def _facts(run: Run) -> dict[str, str]:
 
 def _summary(run: Run) -> str:
     judged = [each for each in run.verdicts if each.is_reached is not None]
-    reached = sum(1 for each in judged if each.is_reached)
+    doubtful = sum(1 for each in judged if each.doubt)
+    reached = sum(1 for each in judged if each.is_reached and not each.doubt)
     return (
-        f"{len(judged)} of {len(run.targets)} targets were measured, {reached} of them reached. Rounds of {run.seconds} s: {run.rounds}, on"
+        f"{len(judged)} of {len(run.targets)} targets were measured: {reached} reached, {len(judged) - doubtful - reached} missed, {doubtful} without a verdict, as the rounds allow"
+        f" none. Rounds of {run.seconds} s: {run.rounds}, on"
         f" {run.machine.processor}, {run.machine.cores} cores, {run.machine.started[:10]}, revision {run.machine.revision}. Each figure is a median"
         " with the least and the most of the rounds; a ratio is taken within each round, and is all that may be carried to another machine."
     )

@@ -198,8 +198,10 @@ class Verdict:
         """What part of the aim was found; of a cost, the aim as a part of what was found."""
         if self.target.aim is None or not self.found:
             return None
-        part = median(self.found) / self.target.aim
-        return part if self.target.figure == "rate" else 1 / part
+        middle = median(self.found)
+        if self.target.figure == "rate":
+            return middle / self.target.aim
+        return self.target.aim / middle if middle else 1.0
 
     def _meets(self, demand: float) -> bool | None:
         if not self.found:
