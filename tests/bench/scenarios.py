@@ -480,7 +480,10 @@ TRIED_SEND_BATCH = ""
 TRIED_TOP_ONE = "One table a statement and names repeated on the endpoint: 629,000 instructions became 488,000 (pgmq.pop 340,000)."
 TRIED_TOP_MANY = ""
 TRIED_ECHO = "What was tried for SEND and TOP (1), of which it consists."
-TRIED_OLD_SNAPSHOT = "Tokens for groups that have messages: three times the WAL, and they need a floor as well. Left: a floor for each queue and level, behind a horizon of senders in flight."
+TRIED_OLD_SNAPSHOT = (
+    "Tokens for groups that have messages: three times the WAL, and they need a floor as well. It has a floor for each queue and level, behind a horizon"
+    " of senders in flight."
+)
 TRIED_HELD = (
     "Prototypes: a plain scan does 1 message a second, a loop of advisory locks 4; a session that remembers what it skipped 0.45 of the rate without held"
     " groups, and each quiet RECEIVE costs up to a quarter more."
