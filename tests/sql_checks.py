@@ -547,6 +547,26 @@ def tables_of(sources: Any) -> Iterator[Any]:
                 yield from tables_of((source.larg, source.rarg))
 
 
+def check_floors(file: SqlFile) -> Iterator[Finding]:
+    """Whoever gives a message an old id or another queue resets the queue's floors, or RECEIVE begins above it."""
+    for routine in parsed(file):
+        nodes = [node for statement in routine.statements for node in descendants(statement.node)]
+        written = [
+            column.name
+            for node in nodes
+            if isinstance(node, ast.InsertStmt | ast.UpdateStmt) and node.relation.relname == "messages"
+            for column in (node.cols if isinstance(node, ast.InsertStmt) else node.targetList) or ()
+            if isinstance(node, ast.UpdateStmt) or column.name == "id"
+        ]
+        resets = any(
+            isinstance(node, ast.FuncCall) and node.funcname[-1].sval == "reset_floors" for node in nodes
+        )
+        if {"id", "queue_id", "precedence"} & set(written) and not resets:
+            yield file.finding(
+                routine.line, f"{routine.name}: a message with an old id, so call broker_private.reset_floors"
+            )
+
+
 FILE_CHECKS: tuple[Callable[[SqlFile], Iterator[Finding]], ...] = (
     check_parses,
     check_search_path,
@@ -554,6 +574,7 @@ FILE_CHECKS: tuple[Callable[[SqlFile], Iterator[Finding]], ...] = (
     check_hot_path,
     check_compilation,
     check_clock,
+    check_floors,
     check_one_thing,
     check_header,
     check_star,

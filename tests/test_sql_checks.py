@@ -159,6 +159,14 @@ FAULTS = {
         routine("BEGIN RETURN 1; END", options=f"{PINNED} SET enable_seqscan = off"),
         "SET jit = off as well",
     ),
+    "a message that is put into another queue": (
+        routine("BEGIN UPDATE broker_private.messages SET queue_id = 1; RETURN 1; END"),
+        "call broker_private.reset_floors",
+    ),
+    "a message with an old id": (
+        routine("BEGIN INSERT INTO broker_private.messages (id) VALUES (1); RETURN 1; END"),
+        "call broker_private.reset_floors",
+    ),
     "EXECUTE on a hot path": (
         routine("BEGIN EXECUTE 'SELECT 1'; RETURN 1; END", hot=True),
         "a dynamic EXECUTE",

@@ -57,7 +57,7 @@ begin
   loop
     group_number := case
       when passed_over = '{}' then broker_private.pick_group(queue)
-      else broker_private.walk_to_group(queue, passed_over_numbers, true)
+      else broker_private.walk_to_group(queue, passed_over_numbers, true, has_floors)
     end;
     if group_number is not null and broker_private.is_poisoned(queue) then
       perform broker_private.refuse_poisoned_queue(queue_name);
@@ -69,9 +69,12 @@ begin
     -- What RECEIVE would find there may be gone since, or lie on a conversation that has ended.
     exit when group_number is null or has_floors and exists (
       select from broker_private.messages_above_floors(queue, group_number, null, 1) l
-      join broker_private.messages m on m.ctid = l.location
-      join broker_private.endpoints e on e.endpoint_no = m.endpoint_no
-      where e.group_no = group_number and e.local_end is null
+      cross join lateral (select x.endpoint_no from broker_private.messages x where x.ctid = l.location limit 1) m
+      cross join lateral (
+        select from broker_private.endpoints x
+        where x.endpoint_no = m.endpoint_no and x.group_no = group_number and x.local_end is null
+        limit 1
+      ) e
     ) or exists (
       select from broker_private.messages m
       join broker_private.endpoints e on e.endpoint_no = m.endpoint_no

@@ -20,8 +20,9 @@ as $$
 declare
   picked bigint;
   has_moved boolean;
+  uses_floors constant boolean := (select q.has_floors or random() < 0.01 from broker_private.queues q where q.queue_id = queue);
 begin
-  if exists (select from broker_private.queues q where q.queue_id = queue and q.has_floors) then
+  if uses_floors then
     select p.group_no, p.has_moved into picked, has_moved from broker_private.pick_above_floors(queue) p;
   else
     select c.group_no, g.has_moved into picked, has_moved
@@ -38,6 +39,6 @@ begin
   if picked is not null and not has_moved then
     return picked;
   end if;
-  return broker_private.walk_to_group(queue, '{}', picked is not null);
+  return broker_private.walk_to_group(queue, '{}', picked is not null, uses_floors);
 end
 $$;

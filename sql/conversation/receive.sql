@@ -170,7 +170,7 @@ begin
     end if;
     if group_number is null or has_moved or holds_quarantine or wanted is distinct from 1 then
       if not is_named and (group_number is null or has_moved) then
-        group_number := broker_private.walk_to_group(queue, '{}', group_number is not null);
+        group_number := broker_private.walk_to_group(queue, '{}', group_number is not null, coalesce(uses_floors, false));
         exit when group_number is null;
         select g.has_moved into has_moved from broker_private.groups g where g.group_no = group_number;
       end if;

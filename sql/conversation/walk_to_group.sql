@@ -1,5 +1,5 @@
 -- hot path
--- broker_private.walk_to_group(queue, passed over, is_near): as pick_group, past the messages of groups that others hold and of those passed over.
+-- broker_private.walk_to_group(queue, passed over, is_near, uses_floors): as pick_group, past the messages of groups that others hold and of those passed over.
 --
 -- Groups that are held may have any number of messages at the head, and walking past them all costs as much as they are many. So after the
 -- next 32 in order, where many readers have a few messages each, it tries a few messages at places eight times farther from the head
@@ -11,7 +11,7 @@
 -- conversation.
 -- Locks: the group's row, skipping groups that are locked.
 -- Plan: messages_head, 48 rows, then four for each look; then from the queue's first message for each probe.
-create or replace function broker_private.walk_to_group(queue integer, passed_over bigint[], is_near boolean)
+create or replace function broker_private.walk_to_group(queue integer, passed_over bigint[], is_near boolean, uses_floors boolean)
 returns bigint
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -34,7 +34,15 @@ declare
   distance bigint := 16;
   place bigint;
 begin
-  select m.level, m.id into level, head from broker_private.first_message(queue) m;
+  if uses_floors then
+    select m.level, m.id into level, head from broker_private.first_message(queue) m;
+  else
+    select m.precedence, m.id into level, head
+    from broker_private.messages m
+    where m.queue_id = queue
+    order by m.precedence, m.id
+    limit 1;
+  end if;
   if head is null then
     return null;
   end if;
