@@ -61,6 +61,13 @@ def raise_above(session: Session, queue: str = "warehouse") -> None:
         )
 
 
+def test_the_first_message_of_a_database_is_received_by_who_waits_for_it(shop: Shop) -> None:
+    (waiter,) = shop.sessions(1)
+    assert [waiter.bodies() for _ in range(3)] == [[], [], []]
+    shop.psql.send(shop.psql.dialog(), "order", b"first")
+    assert waiter.bodies() == [b"first"]
+
+
 def test_a_message_that_is_committed_late_is_received_all_the_same(shop: Shop) -> None:
     psql = shop.psql
     late = psql.dialog()

@@ -40,7 +40,7 @@ begin
   end if;
   -- The order of these four counts: see above, and reset_floors.
   this_number := nextval('broker_private.floor_numbers');
-  select s.last_value into last_id from broker_private.queuing_order s;
+  select s.last_value - case when s.is_called then 0 else 1 end into last_id from broker_private.queuing_order s;
   select
     coalesce(array_agg(l.virtualtransaction) filter (where l.relation = 'broker_private.queuing_order'::regclass), '{}'),
     coalesce(bool_or(l.pid is null), false),
