@@ -160,6 +160,11 @@ create table broker_private.queues (
   watchdog interval not null default '60 s',
   -- Unlogged sequences: what a transaction writes into one outlives its rollback. See conversation/note_receive.sql.
   marks regclass[] not null default '{}',
+  -- The two by which rollbacks are counted, if they turn the queue off: RECEIVE reads them from here.
+  first_mark regclass generated always as (
+    case when is_poison_message_handling_enabled and poison_action = 'DISABLE_QUEUE' then marks[1] end
+  ) stored,
+  second_mark regclass generated always as (marks[2]) stored,
   -- Whether RECEIVE has to look for quarantined conversations: the poison action is QUARANTINE, or was when one was quarantined.
   holds_quarantine boolean not null default false,
   -- Whether RECEIVE has to begin at the queue's floors, as deleted messages stay in the indexes: see conversation/floors_of.sql.
@@ -466,6 +471,8 @@ create table broker_private.endpoints (
   service_name text collate "C" not null,
   contract_name text collate "C" not null,
   conversation_group_id uuid not null,
+  -- The first half of what broker_private.message_id makes: making it costs RECEIVE as much as half a look-up.
+  message_id_prefix text collate "C" generated always as (left(conversation_id::text, 18)) stored,
   unique (conversation_id, is_initiator)
 ) with (fillfactor = 70);
 create index endpoints_group on broker_private.endpoints (group_no);

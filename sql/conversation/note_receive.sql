@@ -1,5 +1,5 @@
--- broker_private.note_receive(queue name, marks): marks the queue as received from by this transaction, and refuses with 9617 if five before it have rolled back.
--- RECEIVE has the plain case itself; this is called for the others.
+-- broker_private.note_receive(queue name, its two marks): marks the queue as received from by this transaction, and refuses with 9617 if five before it have rolled back.
+-- RECEIVE has the case of a single reader itself; of many readers nearly each comes here, so it calls no other function while nothing has failed.
 --
 -- What a transaction wrote is gone when it has rolled back, except the value of a sequence. So each RECEIVE that returns messages writes its
 -- transaction's id into a sequence of the queue, the next one asks the server how that transaction ended, and nothing else need be running for it.
@@ -8,36 +8,44 @@
 -- one value can't contradict each other, and two sessions that read the same mark count it once.
 -- Two marks remember two transactions in progress; of more readers at once some go uncounted, never one too many.
 -- Locks: none. Errors: 9617.
-create or replace function broker_private.note_receive(queue_name text, marks regclass[])
+create or replace function broker_private.note_receive(queue_name text, first_mark regclass, second_mark regclass)
 returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
   this_transaction constant bigint := txid_current();
-  first_mark constant bigint := coalesce(pg_sequence_last_value(marks[1]), 0);
-  second_mark constant bigint := coalesce(pg_sequence_last_value(marks[2]), 0);
-  rollbacks integer;
-  kept bigint := 0;
+  first constant bigint := coalesce(pg_sequence_last_value(first_mark), 0);
+  second constant bigint := coalesce(pg_sequence_last_value(second_mark), 0);
+  first_outcome text;
+  second_outcome text;
+  rollbacks integer := 0;
+  kept bigint;
+  written bigint;
 begin
-  if second_mark >> 4 = this_transaction then
+  if second >> 4 = this_transaction then
     return;
   end if;
-  rollbacks := broker_private.rollbacks_in_a_row(marks);
-  if rollbacks >= 5 then
-    -- It stays at five, whatever a transaction does that had received before.
-    perform setval(marks[2], 0), setval(marks[1], 5);
-    perform broker_private.refuse_poisoned_queue(queue_name);
+  if greatest(first, second) >> 4 < this_transaction then
+    first_outcome := txid_status(first >> 4);
+    second_outcome := txid_status(second >> 4);
+  else
+    first_outcome := broker_private.outcome_of(first >> 4);
+    second_outcome := broker_private.outcome_of(second >> 4);
+  end if;
+  if (first | second) & 7 > 0 or 'aborted' in (first_outcome, second_outcome) then
+    rollbacks := broker_private.rollbacks_in_a_row(array[first_mark, second_mark]);
+    if rollbacks >= 5 then
+      -- It stays at five, whatever a transaction does that had received before.
+      perform setval(second_mark, 0), setval(first_mark, 5);
+      perform broker_private.refuse_poisoned_queue(queue_name);
+    end if;
   end if;
   -- The older one is kept: one that lasts for long must not be forgotten for each that is quick.
-  if broker_private.outcome_of(second_mark >> 4) = 'in progress' then
-    kept := second_mark >> 4;
-  elsif broker_private.outcome_of(first_mark >> 4) = 'in progress' then
-    kept := first_mark >> 4;
+  kept := case 'in progress' when second_outcome then second >> 4 when first_outcome then first >> 4 else 0 end;
+  if kept > 0 or second > 0 then
+    written := setval(second_mark, case when kept > 0 then (kept << 4) + rollbacks else 0 end);
   end if;
-  if kept > 0 or second_mark > 0 then
-    perform setval(marks[2], case when kept > 0 then (kept << 4) + rollbacks else 0 end);
-  end if;
-  perform setval(marks[1], (this_transaction << 4) + case when kept > 0 then 8 else 0 end + rollbacks);
+  written := setval(first_mark, (this_transaction << 4) + case when kept > 0 then 8 else 0 end + rollbacks);
 end
 $$;

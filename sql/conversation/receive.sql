@@ -55,13 +55,16 @@ begin
     end loop;
   end if;
   while received is not null loop
+    if (received[cardinality(received)]).status = 0 then
+      return query select * from unnest(received);
+      return;
+    end if;
     return query
     select
       0::smallint, r.priority, r.queuing_order, r.conversation_group_id, r.conversation_handle, r.message_sequence_number,
       r.service_name, r.service_id, r.service_contract_name, r.service_contract_id, r.message_type_name, r.message_type_id,
       r.validation, r.message_body, r.message_id, r.message_enqueue_time
     from unnest(received) r;
-    exit when (received[cardinality(received)]).status = 0;
     wanted := wanted - cardinality(received);
     if conversation_handle is null then
       conversation_group_id := (received[1]).conversation_group_id;
@@ -90,6 +93,7 @@ declare
   takes_oldest boolean;
   receive_marks regclass;
   first_mark regclass;
+  second_mark regclass;
   is_named boolean := false;
   group_number bigint;
   has_moved boolean;
@@ -106,6 +110,7 @@ declare
   shared_no bigint;
   of_handle uuid;
   conversation uuid;
+  id_prefix text;
   is_to_initiator boolean;
   of_group uuid;
   service_name text;
@@ -119,16 +124,15 @@ declare
   mark bigint;
 begin
   -- Called by whom the session runs as, there is nothing to ask (see broker_private.assert_entry).
-  if caller is distinct from session_user or current_setting('role') not in ('none', caller) then
+  if (caller = session_user and current_setting('role') = 'none') is not true then
     perform broker_private.assert_entry(caller);
   end if;
 
   select
-    q.queue_id, q.is_retention_enabled, q.holds_quarantine, q.receive_marks,
+    q.queue_id, q.is_retention_enabled, q.holds_quarantine, q.receive_marks, q.first_mark, q.second_mark,
     -- Now and then it uses floors where there are none, and so finds out whether they are needed.
-    not q.has_floors and random() >= 0.01,
-    case when q.is_poison_message_handling_enabled and q.poison_action = 'DISABLE_QUEUE' then q.marks[1] end
-  into queue, retains, holds_quarantine, receive_marks, is_plain, first_mark
+    not q.has_floors and random() >= 0.01
+  into queue, retains, holds_quarantine, receive_marks, first_mark, second_mark, is_plain
   from broker_private.queues q
   where q.name = queue_name and q.is_receive_enabled
     and (
@@ -222,9 +226,9 @@ begin
       into id, of_endpoint, number, enqueued_at, type_id, level_below_ten, message_urgency, content, shared_no;
     end if;
     select
-      e.conversation_handle, e.conversation_id, e.is_initiator, e.conversation_group_id, e.service_name, e.service_id, e.contract_name,
-      e.contract_id
-    into of_handle, conversation, is_to_initiator, of_group, service_name, service, contract_name, contract
+      e.conversation_handle, e.conversation_id, e.message_id_prefix, e.is_initiator, e.conversation_group_id, e.service_name, e.service_id,
+      e.contract_name, e.contract_id
+    into of_handle, conversation, id_prefix, is_to_initiator, of_group, service_name, service, contract_name, contract
     from broker_private.endpoints e
     where e.endpoint_no = of_endpoint and e.local_end is null;
     if of_handle is null then
@@ -239,31 +243,29 @@ begin
     select y.name, y.validation into type_name, type_validation
     from broker_private.message_types y
     where y.message_type_id = type_id;
-    if message_urgency = 2 then
-      if number is null then
-        select n.ctid, n.next_number into location, number
-        from broker_private.sequence_counters n
-        where n.endpoint_no = of_endpoint and n.kind = 'R'
-        order by n.epoch desc
-        limit 1;
-        update broker_private.sequence_counters n
-        set next_number = number + 1, epoch = (number + 1) >> 7
-        where n.ctid = location;
-      end if;
-      -- As broker_private.message_id does.
-      identity := (
-        left(conversation::text, 18) || to_hex(number + case when is_to_initiator then 2::bigint << 60 else 6::bigint << 60 end)
-      )::uuid;
-    else
+    if message_urgency < 2 then
       number := coalesce(number, broker_private.number_of_error(of_endpoint));
       identity := broker_private.message_id(conversation, not is_to_initiator, message_urgency, id);
+    elsif number is null then
+      update broker_private.sequence_counters n
+      set next_number = n.next_number + 1, epoch = (n.next_number + 1) >> 7
+      where n.ctid = (
+        select c.ctid from broker_private.sequence_counters c
+        where c.endpoint_no = of_endpoint and c.kind = 'R'
+        order by c.epoch desc
+        limit 1
+      )
+      returning n.next_number - 1 into number;
     end if;
     if shared_no is not null then
       content := broker_private.shared_body(shared_no);
     end if;
     received := array[row(
       0::smallint, 10::smallint - level_below_ten, id, of_group, of_handle, number, service_name, service, contract_name, contract,
-      type_name, type_id, type_validation, content, identity, enqueued_at
+      type_name, type_id, type_validation, content,
+      -- As broker_private.message_id does.
+      coalesce(identity, (id_prefix || to_hex(number + case when is_to_initiator then 2::bigint << 60 else 6::bigint << 60 end))::uuid),
+      enqueued_at
     )::broker.message];
     exit;
   end loop;
@@ -276,7 +278,7 @@ begin
         then setval(first_mark, txid_current() << 4) is null
       else mark >> 4 is distinct from txid_current()
     end) then
-      perform broker_private.note_receive(q.name, q.marks) from broker_private.queues q where q.queue_id = queue;
+      perform broker_private.note_receive(queue_name, first_mark, second_mark);
     end if;
   end if;
   if retains or holds_quarantine or receive_marks is not null then
