@@ -2,6 +2,8 @@
 -- broker_private.receive_many(queue, group, endpoint, wanted, has_moved, holds_quarantine, has_floors): RECEIVE of any number from a group that this session holds, or from one
 -- conversation of it; null if there is none. At most 1000 rows or 64 MB, the last one marked if there is more (see broker.receive). Strays are brought home
 -- first, where a move touched the group.
+-- Mostly all are alike: of one conversation and one type. Then endpoint and type are looked up once, and a message's number follows from its place: only the
+-- holder of its group removes a message from a conversation that is open, so all that was found is still there.
 -- Plan: messages_group for one group; then each endpoint and message type by its key.
 create or replace function broker_private.receive_many(
   queue integer, group_number bigint, endpoint bigint, wanted bigint, has_moved boolean, holds_quarantine boolean,
@@ -22,19 +24,41 @@ declare
   is_cut boolean;
   total_size bigint;
   received broker.message[];
+  is_alike boolean;
+  is_local boolean;
+  of_endpoint bigint;
+  number_before bigint;
+  type_id integer;
+  of_handle uuid;
+  id_prefix text;
+  id_base bigint;
+  of_group uuid;
+  service_name text;
+  service integer;
+  contract_name text;
+  contract integer;
+  type_name text;
+  type_validation text;
 begin
   loop
     loop
+      is_alike := false;
       if has_floors and not has_moved then
         select array_agg(m.location), count(*) = 1000 and wanted is distinct from 1000, sum(m.size)
         into locations, is_cut, total_size
         from broker_private.messages_above_floors(queue, group_number, endpoint, least(wanted, 1000)) m;
         exit when total_size is null or total_size <= 64 * 1024 * 1024;
       end if;
-      select array_agg(m.location), count(*) = 1000 and wanted is distinct from 1000, sum(m.size)
-      into locations, is_cut, total_size
+      select
+        array_agg(m.location), count(*) = 1000 and wanted is distinct from 1000, sum(m.size), min(m.endpoint_no),
+        min(m.endpoint_no) = max(m.endpoint_no) and min(m.message_type_id) = max(m.message_type_id) and min(m.urgency) = 2
+          and count(m.sequence_number) in (0, count(*)) and count(m.shared_size) = 0,
+        min(m.message_type_id), count(m.sequence_number) = 0
+      into locations, is_cut, total_size, of_endpoint, is_alike, type_id, is_local
       from (
-        select m.ctid as location, coalesce(octet_length(m.body), m.shared_size, 0) as size
+        select
+          m.ctid as location, coalesce(octet_length(m.body), m.shared_size, 0) as size, m.endpoint_no, m.message_type_id, m.urgency,
+          m.sequence_number, m.shared_size
         from broker_private.messages m
         where m.group_no = group_number and (endpoint is null or m.endpoint_no = endpoint)
           and (not has_moved or exists (
@@ -73,6 +97,48 @@ begin
       end if;
     end loop;
     exit when locations is null;
+
+    if is_alike then
+      select
+        e.conversation_handle, e.message_id_prefix, case when e.is_initiator then 2::bigint << 60 else 6::bigint << 60 end,
+        e.conversation_group_id, e.service_name, e.service_id, e.contract_name, e.contract_id
+      into of_handle, id_prefix, id_base, of_group, service_name, service, contract_name, contract
+      from broker_private.endpoints e
+      where e.endpoint_no = of_endpoint and e.local_end is null;
+    end if;
+    if of_handle is not null then
+      select y.name, y.validation into type_name, type_validation
+      from broker_private.message_types y
+      where y.message_type_id = type_id;
+      if is_local then
+        update broker_private.sequence_counters n
+        set next_number = n.next_number + cardinality(locations), epoch = (n.next_number + cardinality(locations)) >> 7
+        where n.ctid = (
+          select c.ctid from broker_private.sequence_counters c
+          where c.endpoint_no = of_endpoint and c.kind = 'R'
+          order by c.epoch desc
+          limit 1
+        )
+        returning n.next_number - cardinality(locations) - 1 into number_before;
+      end if;
+      with taken as (
+        delete from broker_private.messages m
+        using unnest(locations) with ordinality as l (location, place)
+        where m.ctid = l.location
+        returning m.id, m.sequence_number, m.enqueue_time, m.precedence, m.body, l.place
+      )
+      select array_agg(
+        row(
+          is_cut::integer, 10 - t.precedence, t.id, of_group, of_handle, coalesce(t.sequence_number, number_before + t.place), service_name,
+          service, contract_name, contract, type_name, type_id, type_validation, t.body,
+          -- As broker_private.message_id does.
+          (id_prefix || to_hex(coalesce(t.sequence_number, number_before + t.place) + id_base))::uuid, t.enqueue_time
+        )::broker.message
+        order by t.place
+      ) into received
+      from taken t;
+      exit;
+    end if;
 
     with taken as materialized (
       delete from broker_private.messages m
