@@ -2,15 +2,15 @@
 -- broker_private.walk_to_group(queue, passed over, is_near, uses_floors): as pick_group, past the messages of groups that others hold and of those passed over.
 --
 -- Groups that are held may have any number of messages at the head, and walking past them all costs as much as they are many. So after the
--- next 32 in order, where many readers have a few messages each, it tries a few messages at places eight times farther from the head
--- each time, at random in between; whoever waits for his turn is met by chance if not by place. And then between there and the
--- end of the queue. So 800,000 messages of held groups are passed in less than ten looks, all at the head's priority; and of groups of one priority
--- the oldest comes first while few are held, else about so.
+-- next 32 in order, where many readers have a few messages each, it tries messages at places eight times farther from the head
+-- each time, at random in between, and then twice nearer to the end each time; whoever waits for his turn is met by chance if not by place. So 800,000
+-- messages of held groups are passed in some ten looks, all at the head's priority and all in one statement, which stops at the first group that it can
+-- lock; and of groups of one priority the oldest comes first while few are held, else about so.
 -- Where that finds nothing, the queue is short, or the caller has found a group near the head that a move touched (is_near), it looks at all:
 -- one probe for each group that is held. Where a move touched the group it asks where the message belongs (pick_moved), one probe for each
 -- conversation.
 -- Locks: the group's row, skipping groups that are locked.
--- Plan: messages_head, 48 rows, then four for each look; then from the queue's first message for each probe.
+-- Plan: messages_head, 48 rows, then two for each look; then from the queue's first message for each probe.
 create or replace function broker_private.walk_to_group(queue integer, passed_over bigint[], is_near boolean, uses_floors boolean)
 returns bigint
 language plpgsql
@@ -31,8 +31,7 @@ declare
   level smallint;
   head bigint;
   tail bigint;
-  distance bigint := 16;
-  place bigint;
+  looks_from_head integer;
 begin
   if uses_floors then
     select m.level, m.id into level, head from broker_private.first_message(queue) m;
@@ -62,40 +61,56 @@ begin
   order by m.id desc
   limit 1;
   if not is_near then
+    -- Each group is tried once, however many messages it has there.
     select g.group_no into picked
     from (
-      select m.group_no from broker_private.messages m
-      where m.queue_id = queue and m.precedence = level and m.id >= head
-      order by m.id
-      offset 16
-      limit 32
-    ) c
-    join broker_private.groups g on g.group_no = c.group_no
-    where not g.has_moved and g.group_no <> all (passed_over)
-    limit 1
-    for update of g skip locked;
+      select c.group_no
+      from (
+        select m.group_no, m.id from broker_private.messages m
+        where m.queue_id = queue and m.precedence = level and m.id >= head
+        order by m.id
+        offset 16
+        limit 32
+      ) c
+      where c.group_no <> all (passed_over)
+      group by c.group_no
+      order by min(c.id)
+    ) n
+    cross join lateral (
+      select x.group_no from broker_private.groups x where x.group_no = n.group_no and not x.has_moved for update skip locked
+    ) g
+    limit 1;
     if found then
       return picked;
     end if;
   end if;
-  while head + 128 < tail and distance < tail - head and not is_near loop
-    place := head + distance + (random() * (least(8 * distance, tail - head) - distance))::bigint;
+  if not is_near and head + 128 < tail then
+    looks_from_head := ceil(ln((tail - head) / 16.0) / ln(8.0));
     select g.group_no into picked
-    from (
+    from generate_series(1, looks_from_head + 20) as l (look)
+    cross join lateral (
+      select
+        case
+          when l.look <= looks_from_head then head + (16 * 8.0 ^ (l.look - 1) * (1 + 7 * random()))::bigint
+          else tail - ((tail - head) * (0.5 + random()) * 0.5 ^ (l.look - looks_from_head))::bigint
+        end as id
+    ) p
+    cross join lateral (
       select m.group_no from broker_private.messages m
-      where m.queue_id = queue and m.precedence = level and m.id >= place
+      where m.queue_id = queue and m.precedence = level and m.id >= p.id
       order by m.id
-      limit 4
+      limit 2
     ) c
-    join broker_private.groups g on g.group_no = c.group_no
-    where not g.has_moved and g.group_no <> all (passed_over)
-    limit 1
-    for update of g skip locked;
+    cross join lateral (
+      select x.group_no from broker_private.groups x
+      where x.group_no = c.group_no and not x.has_moved and x.group_no <> all (passed_over)
+      for update skip locked
+    ) g
+    limit 1;
     if found then
       return picked;
     end if;
-    distance := case when 8 * distance < tail - head then 8 * distance else place - head + 4 end;
-  end loop;
+  end if;
 
   loop
     select m.group_no, m.endpoint_no into next_group, next_endpoint
