@@ -1,7 +1,8 @@
 -- hot path
 -- broker.send_batch(conversation_handle, message_type, bodies): many messages on one dialog, in the order of the array, all or
 -- none. Ours: Service Broker has one SEND for each.
--- As broker.send: the plain cases are here, in three statements whatever the number of bodies; every other is send_slowly's.
+-- As broker.send: the plain cases are here, in three statements whatever the number of bodies; every other is send_slowly's. Here, too, the far place is
+-- read under the group's lock, and that the endpoint is still the same is seen from its row's place and version.
 -- Locks and errors: as broker.send; an error in one body refuses all.
 -- Plan: as broker.send's; what is inserted is read from the array alone, in its order.
 create or replace function broker.send_batch(conversation_handle uuid, message_type text, bodies bytea[])
@@ -25,17 +26,22 @@ set enable_seqscan = off
 set jit = off
 as $$
 declare
+  location tid;
+  version xid;
   endpoint bigint;
-  conversation_group bigint;
   path_taken "char";
+  from_queue integer;
+  type_id integer;
+  locked_group bigint;
   to_group bigint;
   to_endpoint bigint;
   sleepers_queue integer;
   destination integer;
-  type_id integer;
   level_below_ten integer;
 begin
-  perform broker_private.assert_entry(caller);
+  if caller is distinct from session_user or current_setting('role') not in ('none', caller) then
+    perform broker_private.assert_entry(caller);
+  end if;
   if contents is null or array_ndims(contents) > 1 then
     perform broker_private.refuse(
       8433, 'The list of message bodies is not a list of one dimension.', 'Give an array of bytea; for an empty body use ''.'
@@ -45,55 +51,41 @@ begin
   if current_setting('transaction_isolation') = 'read committed' and pg_column_size(contents) <= broker_private.largest_body()
     and array_position(contents, null) is null
   then
-    select e.endpoint_no, e.group_no, e.path into endpoint, conversation_group, path_taken
+    select
+      e.ctid, e.xmin, e.endpoint_no, e.path, e.queue_id,
+      (
+        select c.message_type_id from broker_private.contract_messages c
+        where c.contract_id = e.contract_id and c.message_type_name = type_name and c.validation = 'N'
+          and case when e.is_initiator then c.is_sent_by_initiator else c.is_sent_by_target end
+      ),
+      (select g.group_no from broker_private.groups g where g.group_no = e.group_no for update)
+    into location, version, endpoint, path_taken, from_queue, type_id, locked_group
     from broker_private.endpoints e
-    join broker_private.groups g on g.group_no = e.group_no
-    where e.conversation_handle = handle and e.path in ('L', 'R')
-    for update of g;
+    where e.conversation_handle = handle and e.local_end is null and e.expires_at > broker_private.clock();
   end if;
 
   if path_taken = 'L' then
-    select f.group_no, f.endpoint_no, f.queue_id, c.message_type_id, 10 - f.priority
-    into to_group, to_endpoint, sleepers_queue, type_id, level_below_ten
-    from broker_private.endpoints e
-    join broker_private.contract_messages c on c.contract_id = e.contract_id and c.message_type_name = type_name
-    join broker_private.queues q on q.queue_id = e.queue_id
-    join broker_private.endpoints f on f.endpoint_no = e.far_endpoint_no
-    join broker_private.queues fq on fq.queue_id = f.queue_id
-    left join broker_private.far_events v on v.endpoint_no = e.endpoint_no and v.event in ('E', 'X')
-    where e.endpoint_no = endpoint and e.group_no is not distinct from conversation_group and e.path = 'L' and e.local_end is null
-      and v.endpoint_no is null
-      and not q.is_retention_enabled
-      and case when e.is_initiator then c.is_sent_by_initiator else c.is_sent_by_target end
-      and c.validation = 'N'
-      and fq.is_enqueue_enabled
-      and (
-        q.owner = caller
-        or pg_has_role(caller, 'pg_database_owner', 'USAGE')
-        or broker_private.is_permitted(caller, 'RECEIVE', 'Q', q.queue_id, q.owner)
-      );
+    select f.group_no, f.endpoint_no, f.queue_id, 10 - f.priority into to_group, to_endpoint, sleepers_queue, level_below_ten
+    from broker_private.endpoints f
+    where f.endpoint_no = (
+        select e.far_endpoint_no from broker_private.endpoints e
+        where e.ctid = case when type_id is not null then location end and e.xmin = version
+      )
+      and f.local_end is null
+      and not exists (select from broker_private.unusual_queues u where u.queue_id in (f.queue_id, from_queue))
+      and (pg_has_role(caller, 'pg_database_owner', 'USAGE') or broker_private.may_receive(caller, from_queue));
     if found then
       insert into broker_private.messages (group_no, endpoint_no, queue_id, message_type_id, precedence, urgency, body)
       select to_group, to_endpoint, sleepers_queue, type_id, level_below_ten, 2, nullif(c.content, '')
       from unnest(contents) as c (content);
     end if;
   elsif path_taken = 'R' then
-    select e.destination_no, c.message_type_id, 10 - e.priority, 0
-    into destination, type_id, level_below_ten, sleepers_queue
+    select e.destination_no, 10 - e.priority, 0 into destination, level_below_ten, sleepers_queue
     from broker_private.endpoints e
-    join broker_private.contract_messages c on c.contract_id = e.contract_id and c.message_type_name = type_name
-    join broker_private.queues q on q.queue_id = e.queue_id
-    left join broker_private.far_events v on v.endpoint_no = e.endpoint_no and v.event in ('E', 'X')
-    where e.endpoint_no = endpoint and e.group_no is not distinct from conversation_group and e.path = 'R' and e.local_end is null
-      and v.endpoint_no is null
-      and not q.is_retention_enabled
-      and case when e.is_initiator then c.is_sent_by_initiator else c.is_sent_by_target end
-      and c.validation = 'N'
-      and (
-        q.owner = caller
-        or pg_has_role(caller, 'pg_database_owner', 'USAGE')
-        or broker_private.is_permitted(caller, 'RECEIVE', 'Q', q.queue_id, q.owner)
-      );
+    where e.ctid = case when type_id is not null then location end and e.xmin = version
+      and not exists (select from broker_private.far_events v where v.endpoint_no = endpoint and v.event in ('E', 'X'))
+      and not exists (select from broker_private.unusual_queues u where u.queue_id = from_queue)
+      and (pg_has_role(caller, 'pg_database_owner', 'USAGE') or broker_private.may_receive(caller, from_queue));
     if found then
       insert into broker_private.transmission_messages (endpoint_no, destination_no, message_type_id, precedence, kind, body)
       select endpoint, destination, type_id, level_below_ten, 'M', nullif(c.content, '')
