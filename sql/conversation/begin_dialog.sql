@@ -32,6 +32,7 @@ create or replace function broker_private.begin_dialog(
 returns uuid
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 as $$
 declare
   service broker_private.services%rowtype;
@@ -42,7 +43,9 @@ declare
   expiry timestamp with time zone;
   longest constant interval := make_interval(secs => 2147483647);
 begin
-  perform broker_private.assert_entry(caller);
+  if (caller = session_user and current_setting('role') = 'none') is not true then
+    perform broker_private.assert_entry(caller);
+  end if;
   service := broker_private.find_service(from_service);
   perform broker_private.require_receive(caller, service.queue_id);
   if to_service is null or to_service = '' then
