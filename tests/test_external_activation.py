@@ -303,13 +303,14 @@ def test_the_worker_is_woken_by_the_message(site: Site) -> None:
         "select from pg_locks where locktype = 'advisory' and classid = 1886937714 and mode = 'ExclusiveLock'"
         " and database = (select oid from pg_database where datname = current_database())"
     )
-    until(lambda: len(site.psql.rows(locks)) == 2)
+    # The queue's, the transmission queue's, and that of what waits for validation.
+    until(lambda: len(site.psql.rows(locks)) == 3)
     dialog = site.psql.dialog()
     for number in (1, 2):
         site.psql.send(dialog)
         until(lambda expected=number: site.psql.value("select count(*) from notifications") == expected)
         site.psql.bodies()
-        until(lambda: len(site.psql.rows(locks)) == 2)
+        until(lambda: len(site.psql.rows(locks)) == 3)
     for part in parts:
         part.cancel()
     run(served.close()).result()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 import structlog
+
+from pybroker.workers.arrivals import Arrivals
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -25,7 +26,7 @@ class EventNotifications:
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._clock = clock
-        self.arrived = asyncio.Event()
+        self.arrived = Arrivals()
         """Set by somebody else when a message may have arrived."""
 
     async def run(self) -> None:

@@ -88,6 +88,9 @@ PERIODIC_TASKS = (
     PeriodicTask("sweep", 60.0, sweep),
 )
 
+# For so long a task's first run keeps the next task from its own. All at once they would open a session each.
+_FIRST_RUN_SECONDS = 0.1
+
 
 async def run(database: Database, clock: Clock, tasks: tuple[PeriodicTask, ...] = PERIODIC_TASKS) -> None:
     """Run the tasks, each at its own period, until cancelled; a failed run is logged, and the next one comes.
@@ -97,10 +100,16 @@ async def run(database: Database, clock: Clock, tasks: tuple[PeriodicTask, ...] 
     records = Records(database, clock)
     async with asyncio.TaskGroup() as group:
         for task in tasks:
-            group.create_task(_repeat(task, database, clock, records), name=f"{task.name} {database.name}")
+            has_run = asyncio.Event()
+            group.create_task(
+                _repeat(task, database, clock, records, has_run), name=f"{task.name} {database.name}"
+            )
+            await clock.wait(has_run, _FIRST_RUN_SECONDS)
 
 
-async def _repeat(task: PeriodicTask, database: Database, clock: Clock, records: Records) -> None:
+async def _repeat(
+    task: PeriodicTask, database: Database, clock: Clock, records: Records, has_run: asyncio.Event
+) -> None:
     description = (task.run.__doc__ or task.name).partition("\n")[0]
     while True:
         failure = None
@@ -112,6 +121,7 @@ async def _repeat(task: PeriodicTask, database: Database, clock: Clock, records:
         # A server that is away is no news to the database.
         with suppress(psycopg.Error):
             await records.note(task.name, task.period, description, failure)
+        has_run.set()
         # A task that was handed a connection of the pool when it was cancelled has forgotten it.
         if (this := asyncio.current_task()) is not None and this.cancelling():
             raise asyncio.CancelledError

@@ -20,9 +20,13 @@ class Records:
         self._database = database
         self._clock = clock
         self._noted: dict[str, float] = {}
+        # What ran and was not noted: periods in seconds, and descriptions.
+        self._ran: dict[str, tuple[float, str]] = {}
 
     async def note(self, name: str, period: float, description: str, error: str | None = None) -> None:
         """Note that a task ran now; one that failed is noted always, others once in `SELDOM` seconds.
+
+        What else ran meanwhile is noted with it: many tasks make one transaction.
 
         Args:
             name: the task.
@@ -34,12 +38,26 @@ class Records:
             psycopg.Error: it can't be noted.
         """
         now = self._clock.monotonic()
+        self._ran[name] = period, description
         if error is None and now < self._noted.get(name, float("-inf")) + SELDOM:
             return
+        # All workers lock the rows in one order.
+        ran = sorted(self._ran.items())
+        self._ran.clear()
         async with self._database.connection() as connection:
             await connection.execute(
-                "select broker_private.note_periodic_task(%s, %s, %s, %s)",
-                (name, timedelta(seconds=period), description, error),
+                "select broker_private.note_periodic_task(t.name, t.period, t.description,"
+                " case when t.name = %s then %s end)"
+                " from unnest(%s::text[], %s::interval[], %s::text[]) as t (name, period, description)",
+                (
+                    name,
+                    error,
+                    [task for task, _ in ran],
+                    [timedelta(seconds=seconds) for _, (seconds, _) in ran],
+                    [text for _, (_, text) in ran],
+                ),
             )
-        # After an error the next good run is news.
-        self._noted[name] = now if error is None else float("-inf")
+        self._noted.update((task, now) for task, _ in ran)
+        if error is not None:
+            # After an error the next good run is news.
+            self._noted[name] = float("-inf")

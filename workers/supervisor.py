@@ -17,7 +17,7 @@ from pybroker.workers.database import Database, ServingError
 from pybroker.workers.event_notifications import EventNotifications
 from pybroker.workers.transport import Transport
 from pybroker.workers.validation import Validation
-from pybroker.workers.wake_ups import WakeUps
+from pybroker.workers.wake_ups import INCOMPLETE_MESSAGES, TRANSMISSION_QUEUE, WakeUps
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -120,16 +120,15 @@ class _Parts:
         ]
         for database, activation in zip(self._databases, self._activations, strict=True):
             notifications = EventNotifications(database, self._clock)
+            validation = Validation(database, self._clock)
             wake_ups = WakeUps(database, self._clock)
             wake_ups.add(activation.wake)
             wake_ups.add(notifications.arrived)
-            wake_ups.add(self._transport.arrived(database))
+            wake_ups.add(self._transport.arrived(database), TRANSMISSION_QUEUE.__eq__)
+            wake_ups.add(validation.arrived, INCOMPLETE_MESSAGES.__eq__)
             tasks.append(self._start(f"event notifications {database.name}", notifications.run))
             tasks.append(self._start(f"wake-ups {database.name}", wake_ups.run))
-        tasks += [
-            self._start(f"validation {database.name}", Validation(database, self._clock).run)
-            for database in self._databases
-        ]
+            tasks.append(self._start(f"validation {database.name}", validation.run))
         transport = self._start("transport", partial(self._transport.run, stop_transport))
         try:
             logger.info(

@@ -14,11 +14,12 @@ import structlog
 from pybroker.workers.database import WORKER_NAME
 
 if TYPE_CHECKING:
-    import asyncio
+    from collections.abc import Callable, Iterable
 
     from psycopg import AsyncConnection
     from structlog.typing import FilteringBoundLogger
 
+    from pybroker.workers.arrivals import Arrivals
     from pybroker.workers.clock import Clock
     from pybroker.workers.database import Database
 
@@ -28,8 +29,17 @@ LONGEST_SLEEP = 1.0
 LOOK_SECONDS = 0.25
 # After a notification: while messages come one after the other, not each should have to notify.
 REST_SECONDS = 0.05
+# Numbers of what is slept on besides queues: the transmission queue, and the incomplete messages.
+TRANSMISSION_QUEUE = 0
+INCOMPLETE_MESSAGES = 1
+_CHANNEL = "pybroker_"
 
 logger: FilteringBoundLogger = structlog.get_logger()
+
+
+def is_plain_queue(queue: int) -> bool:
+    """Whether this is the number of a queue that somebody receives from."""
+    return queue not in (TRANSMISSION_QUEUE, INCOMPLETE_MESSAGES)
 
 
 class WakeUps:
@@ -38,11 +48,11 @@ class WakeUps:
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._clock = clock
-        self._events: list[asyncio.Event] = []
+        self._waiters: list[tuple[Arrivals, Callable[[int], bool]]] = []
 
-    def add(self, event: asyncio.Event) -> None:
-        """Have this event set whenever a message may have arrived; its waiter clears it before it looks."""
-        self._events.append(event)
+    def add(self, arrivals: Arrivals, concerns: Callable[[int], bool] = is_plain_queue) -> None:
+        """Have this set whenever a message may have arrived in one of the queues that concern its waiter."""
+        self._waiters.append((arrivals, concerns))
 
     async def run(self) -> None:
         """Wake until cancelled. Returns at once behind a pooler, where others would get the notifications.
@@ -55,18 +65,35 @@ class WakeUps:
             if await _value(session, "select pg_backend_pid()") != session.info.backend_pid:
                 logger.info("wake_ups_unavailable", database=self._database.name, reason="a pooler")
                 return
-            while True:
-                is_asleep = await _value(session, "select broker_private.sleep_on_work()")
-                longest = LONGEST_SLEEP if is_asleep else LOOK_SECONDS
-                is_notified = False
-                async for _ in session.notifies(timeout=longest, stop_after=1):
-                    is_notified = True
-                if is_notified or not is_asleep:
-                    for event in self._events:
-                        event.set()
-                if is_notified:
-                    await session.execute("select pg_advisory_unlock_all()")
-                    await self._clock.sleep(REST_SECONDS)
+            try:
+                await self._watch(session)
+            finally:
+                for arrivals, _ in self._waiters:
+                    arrivals.are_watched = False
+                    arrivals.set()
+
+    async def _watch(self, session: AsyncConnection[Any]) -> None:
+        while True:
+            awake_on = await _value(session, "select broker_private.sleep_on_queues()")
+            # What was committed since the last sleep has notified nobody.
+            self._wake(awake_on)
+            for arrivals, _ in self._waiters:
+                arrivals.are_watched = True
+            notified = [
+                int(notification.channel.removeprefix(_CHANNEL))
+                async for notification in session.notifies(
+                    timeout=LOOK_SECONDS if awake_on else LONGEST_SLEEP, stop_after=1
+                )
+            ]
+            self._wake(notified)
+            if notified:
+                await session.execute("select pg_advisory_unlock_all()")
+                await self._clock.sleep(REST_SECONDS)
+
+    def _wake(self, queues: Iterable[int]) -> None:
+        for arrivals, concerns in self._waiters:
+            if any(map(concerns, queues)):
+                arrivals.set()
 
 
 async def _value(session: AsyncConnection[Any], query: str) -> Any:

@@ -1,4 +1,5 @@
--- broker_private.has_arrivals(queue): whether anything is in the queue, or, for 0, in the transmission queue. Volatile, so that each call looks anew.
+-- broker_private.has_arrivals(queue): whether anything is in the queue, or, for 0, in the transmission queue, and for 1 among the incomplete messages.
+-- Volatile, so that each call looks anew.
 create or replace function broker_private.has_arrivals(queue integer)
 returns boolean
 language plpgsql volatile
@@ -12,6 +13,7 @@ begin
       select from broker_private.destinations d
       where exists (select from broker_private.transmission_messages t where t.destination_no = d.destination_no)
     )
+    when queue = 1 then exists (select from broker_private.incomplete_messages)
     when exists (select from broker_private.queues q where q.queue_id = queue and q.has_floors)
       then (select m.id from broker_private.first_message(queue) m) is not null
     else exists (select from broker_private.messages m where m.queue_id = queue)

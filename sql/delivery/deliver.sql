@@ -231,6 +231,7 @@ begin
     from judged j
     where j.faults_so_far = 0 and j.is_open and j.is_incomplete
     order by j.place
+    returning 1 as queue_id
   ),
   ended as (
     insert into broker_private.far_events (endpoint_no, event)
@@ -283,7 +284,7 @@ begin
     case when bool_or((r.fault).code = 0) then array_agg(coalesce((r.fault).code = 0, false) order by r.dialog) end,
     (
       select array_agg(q.queue_id)
-      from (select distinct s.queue_id from stored s) q
+      from (select s.queue_id from stored s union select h.queue_id from held h) q
       where not pg_try_advisory_xact_lock_shared(1886937714, q.queue_id)
     )
   into next_numbers, fault_codes, fault_texts, fault_is_final, has_gap, sleepers_queues

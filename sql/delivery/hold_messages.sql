@@ -26,5 +26,6 @@ begin
     case when shared_no is not null then octet_length(c.content) end
   from unnest(contents) with ordinality as c (content, place)
   order by c.place;
+  perform broker_private.note_arrival(1);
 end
 $$;

@@ -1,4 +1,4 @@
--- broker_private.wake_sleepers(queue): notifies the sessions that sleep on the queue (0: on the transmission queue), once this transaction commits.
+-- broker_private.wake_sleepers(queue): notifies the sessions that sleep on the queue (0: on the transmission queue, 1: on what waits for validation), once this transaction commits.
 -- A transaction that has notified can't be prepared, so a session that uses PREPARE TRANSACTION turns this off for itself, with
 -- SET pybroker.wake_ups = 'off'; sleepers then find its messages when they look by themselves.
 create or replace function broker_private.wake_sleepers(queue integer)

@@ -9,6 +9,7 @@ import structlog
 from psycopg.rows import class_row
 
 from pybroker.workers.activation.reader import Reader, Task
+from pybroker.workers.arrivals import Arrivals
 from pybroker.workers.clock import Clock
 from pybroker.workers.records import Records
 
@@ -40,7 +41,7 @@ class Activation:
         self._clock = clock or Clock()
         self._readers: dict[asyncio.Task[None], Reader] = {}
         self._records = Records(database, self._clock)
-        self.wake = asyncio.Event()
+        self.wake = Arrivals()
 
     async def run(self) -> None:
         """Start readers until cancelled. Readers go on then; running again goes on with them.

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from pybroker.workers.arrivals import Arrivals
     from pybroker.workers.database import Database
     from pybroker.workers.periodic import PeriodicTask
 
@@ -98,7 +99,7 @@ class Transport:
             probe_after=self._pace.probe_after,
         )
 
-    def arrived(self, database: Database) -> asyncio.Event:
+    def arrived(self, database: Database) -> Arrivals:
         """Return what somebody may set when this database has a message to carry: it is looked at then."""
         return self._routers[database].arrived
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import structlog
 
+from pybroker.workers.arrivals import Arrivals
 from pybroker.workers.clock import Backoff
 from pybroker.workers.transport import statements
 from pybroker.workers.transport.faults import TransportError, line_of, trace_of
@@ -30,8 +31,15 @@ if TYPE_CHECKING:
     from pybroker.workers.transport.siblings import Sibling, Siblings
     from pybroker.workers.transport.statements import Destination
 
+# After something was begun or has ended: what comes next may be for another destination, or for a sender
+# that is gone.
 BUSY_SECONDS = 0.02
+# While senders run; they find by themselves what comes for their destinations.
+RUNNING_SECONDS = 0.05
+# While something waits that nobody can send now.
 IDLE_SECONDS = 0.1
+# While nothing waits, and arrivals wake it.
+WATCHED_SECONDS = 1.0
 _GROWTH = 1.25
 _LOCAL = "LOCAL"
 _SEVERAL = 2
@@ -70,7 +78,10 @@ class Router:
         self._outbound_to = outbound_to
         self._clock = clock
         self._pace = pace or Pace()
-        self.arrived = asyncio.Event()
+        self.arrived = Arrivals()
+        # Since the last look.
+        self._has_begun = False
+        self._has_ended = False
         self._local = LocalDelivery(database, clock)
         self._spread_after: dict[int, float] = {}
         self._senders: dict[int, Sender] = {}
@@ -82,10 +93,12 @@ class Router:
         backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         try:
             while True:
+                self._has_begun = self._has_ended
+                self._has_ended = False
                 try:
-                    is_busy = await self._look()
+                    longest = await self._look()
                     backoff.reset()
-                    pause = BUSY_SECONDS if is_busy else min(pause * _GROWTH, IDLE_SECONDS)
+                    pause = BUSY_SECONDS if self._has_begun else min(pause * _GROWTH, longest)
                 except psycopg.Error as error:
                     pause = backoff.failed()
                     logger.warning(
@@ -95,6 +108,9 @@ class Router:
                         next_attempt_in=pause,
                     )
                 await self._clock.wait(self.arrived, pause)
+                if self._has_ended:
+                    # Not at once: a message that comes now is not to start a sender for itself alone.
+                    await self._clock.sleep(BUSY_SECONDS)
                 self.arrived.clear()
         finally:
             for task in self._running.values():
@@ -116,8 +132,8 @@ class Router:
             return None
         return self._far(destination, destination.address)
 
-    async def _look(self) -> bool:
-        """Start what is not running for every destination that messages wait for."""
+    async def _look(self) -> float:
+        """Start what is not running for each destination that messages wait for; return the longest pause."""
         async with self._database.connection() as connection:
             work = await statements.transmission_work(connection)
         for destination in work:
@@ -127,7 +143,9 @@ class Router:
             if number not in self._running:
                 del self._senders[number]
                 self._spread_after.pop(number, None)
-        return bool(self._running)
+        if self._running:
+            return RUNNING_SECONDS
+        return IDLE_SECONDS if work or not self.arrived.are_watched else WATCHED_SECONDS
 
     async def _dispatch(self, destination: Destination) -> None:
         if destination.address == _LOCAL:
@@ -262,12 +280,15 @@ class Router:
     def _start(self, key: int | str, work: Callable[[], Coroutine[None, None, None]]) -> None:
         if key in self._running:
             return
+        self._has_begun = True
         task = asyncio.create_task(work(), name=f"{self._database.name} {key}")
         self._running[key] = task
         task.add_done_callback(lambda done: self._ended(key, done))
 
     def _ended(self, key: int | str, task: asyncio.Task[None]) -> None:
         del self._running[key]
+        self._has_ended = True
+        self.arrived.set()
         if not task.cancelled() and (error := task.exception()) is not None:
             # One destination's accident, after which it pauses like after any failure.
             logger.error(

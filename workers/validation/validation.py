@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import structlog
 from psycopg.rows import args_row
 
+from pybroker.workers.arrivals import Arrivals
 from pybroker.workers.clock import Backoff
 from pybroker.workers.validation.examination import Examination, ExaminerLostError, Limits
 from pybroker.xml import NOT_WELL_FORMED, Fault
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 BUSY_SECONDS = 0.02
 IDLE_SECONDS = 0.1
+# While arrivals wake it.
+WATCHED_SECONDS = 1.0
 _GROWTH = 1.25
 _SCHEMAS_SECONDS = 1.0
 _MESSAGES = 100
@@ -43,7 +46,11 @@ class _Waiting(NamedTuple):
 
 
 class Validation:
-    """Looks for messages that wait for validation, again and again."""
+    """Looks for messages that wait for validation, again and again.
+
+    Attributes:
+        arrived: set by somebody else when there may be one.
+    """
 
     def __init__(self, database: Database, clock: Clock, limits: Limits | None = None) -> None:
         self._database = database
@@ -51,6 +58,7 @@ class Validation:
         self._examination = Examination(limits)
         self._losses: Counter[tuple[str, int]] = Counter()
         self._schemas_due = 0.0
+        self.arrived = Arrivals()
 
     async def run(self) -> None:
         """Validate until cancelled; a message whose validation is cut off is validated again.
@@ -62,10 +70,13 @@ class Validation:
         backoff = Backoff(0.5, 10.0)
         try:
             while True:
+                self.arrived.clear()
                 try:
                     is_busy = await self.look()
                     backoff.reset()
-                    pause = BUSY_SECONDS if is_busy else min(pause * _GROWTH, IDLE_SECONDS)
+                    longest = WATCHED_SECONDS if self.arrived.are_watched else IDLE_SECONDS
+                    pause = BUSY_SECONDS if is_busy else min(pause * _GROWTH, longest)
+                    await self._clock.wait(self.arrived, pause)
                 except ExaminerLostError as error:
                     pause = backoff.failed()
                     logger.warning(
@@ -74,7 +85,7 @@ class Validation:
                         error=str(error),
                         next_attempt_in=pause,
                     )
-                await self._clock.sleep(pause)
+                    await self._clock.sleep(pause)
         finally:
             await self.close()
 

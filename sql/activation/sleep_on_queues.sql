@@ -1,10 +1,10 @@
--- broker_private.sleep_on_work(): what broker.sleep_on is to a client, for a worker: it sleeps on every empty queue that it starts readers for, or whose
--- notifications it sends, and on the transmission queue (0). Returns whether it sleeps on all of them; else something waits, or another
--- worker sleeps there, or it did not listen until now.
+-- broker_private.sleep_on_queues(): what broker.sleep_on is to a client, for a worker: it sleeps on every empty queue that it starts readers for, or whose
+-- notifications it sends, on the transmission queue (0) and on what waits for validation (1). Returns the queues that it does not sleep on: something
+-- waits there, or another worker sleeps there, or it did not listen until now.
 -- Each call first gives back what the last one took; so the session must be the worker's own, with no advisory lock for anything else.
 -- Locks: the queues' advisory locks, exclusively, for the session, if they are free.
-create or replace function broker_private.sleep_on_work()
-returns boolean
+create or replace function broker_private.sleep_on_queues()
+returns integer[]
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
@@ -12,11 +12,11 @@ set jit = off
 as $$
 declare
   queue integer;
-  sleeps_on_all boolean := true;
+  awake_on integer[] := '{}';
 begin
   perform pg_advisory_unlock_all();
   for queue in
-    select 0
+    select u.queue_id from unnest(array[0, 1]) as u (queue_id)
     union all
     select q.queue_id from broker_private.queues q
     where q.is_receive_enabled
@@ -29,14 +29,14 @@ begin
   loop
     if not exists (select from pg_listening_channels() c where c = 'pybroker_' || queue) then
       execute format('listen %I', 'pybroker_' || queue);
-      sleeps_on_all := false;
+      awake_on := awake_on || queue;
     elsif broker_private.has_arrivals(queue) or not pg_try_advisory_lock(1886937714, queue) then
-      sleeps_on_all := false;
+      awake_on := awake_on || queue;
     elsif broker_private.has_arrivals(queue) then
       perform pg_advisory_unlock(1886937714, queue);
-      sleeps_on_all := false;
+      awake_on := awake_on || queue;
     end if;
   end loop;
-  return sleeps_on_all;
+  return awake_on;
 end
 $$;
