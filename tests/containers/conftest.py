@@ -1,9 +1,11 @@
-"""The images, built once for each process that runs tests of this folder."""
+"""The images: what goes into them is made once for all processes, and each that runs tests of this folder has tags of its own."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import uuid
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,15 +29,37 @@ def engine() -> None:
 
 
 @pytest.fixture(scope="session")
-def context(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The build context, with the wheel of pybroker and no other."""
-    return images.make_context(tmp_path_factory.mktemp("context"))
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory that all processes of this run have."""
+    mine = tmp_path_factory.getbasetemp()
+    return mine.parent if "PYTEST_XDIST_WORKER" in os.environ else mine
 
 
 @pytest.fixture(scope="session")
-def built(engine: None, context: Path) -> Iterator[Images]:
+def context(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The build context, with the wheel of pybroker."""
+    made = shared / "context"
+    with _one_at_a_time(shared):
+        if not made.exists():
+            # Under its name once it is whole.
+            images.make_context(tmp_path_factory.mktemp("context")).rename(made)
+    return made
+
+
+@pytest.fixture(scope="session")
+def built(engine: None, shared: Path, context: Path) -> Iterator[Images]:
     """The images of this version."""
-    images.fetch_wheels(context)
-    made = images.build(context, uuid.uuid4().hex)
+    with _one_at_a_time(shared):
+        if len(list((context / "wheels").iterdir())) == 1:
+            images.fetch_wheels(context)
+        # All but the first find everything in the engine's cache.
+        made = images.build(context, uuid.uuid4().hex)
     yield made
     images.remove(*made.tags)
+
+
+@contextmanager
+def _one_at_a_time(shared: Path) -> Iterator[None]:
+    with (shared / "context.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import platform
 import shutil
 import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -100,13 +98,7 @@ def fetch_wheels(context: Path) -> None:
 
 
 def build(context: Path, tag: str) -> Images:
-    """Build both images, one process at a time, so that the others find them in the engine's cache."""
-    with (Path(tempfile.gettempdir()) / "pybroker-image-build.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        return _build(context, tag)
-
-
-def _build(context: Path, tag: str) -> Images:
+    """Build both images."""
     worker, database = f"pybroker-worker-test:{tag}", f"pybroker-database-test:{tag}"
     _build_worker(context, worker)
     file = context / "docker/database.Dockerfile"
