@@ -35,7 +35,7 @@ def test_rows_176_178_a_cell_of_three_initiators_in_containers_with_quotas_loses
             *(sys.executable, "-m", "pybroker", "throughput", "--on", "containers"),
             *("--postgres-image", POSTGRES_IMAGE, "--versions", version, "--worker-image", built.worker),
             *("--initiators", "3", "--threads", "2", "--ratios", "2", "--payloads", "100"),
-            *("--warm-up", "1", "--seconds", "2", "--json", "--output", str(tmp_path)),
+            *("--warm-up", "0", "--seconds", "1", "--json", "--output", str(tmp_path)),
         ],
         capture_output=True,
         text=True,
