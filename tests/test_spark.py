@@ -1,4 +1,7 @@
-"""The Spark data source: what passes a pipeline passes it once and in order, whichever process dies."""
+"""The Spark data source: what passes a pipeline passes it once and in order, whichever process dies.
+
+And Spark's accounts of `pybroker throughput`, which need a session too: starting one costs more than all that is asked of it here.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,9 @@ pytest.importorskip("pyspark")
 from pybroker.spark import BrokerDataSource, finish_batch, start_session
 from pybroker.spark.options import OptionError, read_options, write_options
 from pybroker.spark.sink import StreamWriter
+from pybroker.throughput.analysis import analyse
+from pybroker.throughput.matrix import Cell
+from tests.faulty_run import faulty_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,9 +40,12 @@ if TYPE_CHECKING:
     from tests.conftest import Database
 
 CONVERSATIONS, MESSAGES = 5, 60
-# Java is not to translate for the long run what a test runs once.
+# Neither Java nor Spark is to translate for the long run what a test runs once.
 QUICK = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
 }
 SINK = {"from_service": "//shop", "to_service": "//ledger", "contract": "ordering", "message_type": "order"}
@@ -317,6 +326,30 @@ def test_the_pipeline_of_the_page(
     psql.close()
     assert sorted(json.loads(body)["amount"] for _, body in received) == [500, 800]
     assert len({handle for handle, _ in received}) == 2
+
+
+def test_a_lost_a_doubled_and_a_swapped_message_are_each_counted_and_the_samples_summed_up(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    run, rows = faulty_run(tmp_path)
+    found = analyse(spark, Cell("whitepaper", 18, 2, 3, 1, 100), run, tmp_path, seconds=1.0)
+    assert (found.lost, found.doubled, found.swapped) == (1 + 5, 1 + 1, 1)
+    assert found.has_failed
+    assert found.rate == pytest.approx(rows / 10)
+    assert found.by_second == [0, 0, rows, *[0] * 7]
+    assert found.latency == pytest.approx([1.5] * 3)
+    assert found.cores == pytest.approx(
+        dict.fromkeys(("initiator1 server", "initiator2 server", "target server"), 0.25)
+    )
+    assert found.wal_per_message == pytest.approx(
+        {"initiator1": 1200 / found.rate, "initiator2": 1200 / found.rate, "target": 600 / found.rate}
+    )
+    assert found.waits == {
+        "initiator1": [("LWLock:WALWrite", 0.5), ("LWLock:BufferContent", 0.25), ("running", 0.25)],
+        "initiator2": [],
+        "target": [("Timeout:PgSleep", 1.0)],
+    }
+    assert found.bound_by == "the quota of the target server"
 
 
 @pytest.mark.parametrize(

@@ -1,24 +1,17 @@
-"""What `pybroker throughput` tells of its cells: the accounts of every message, the samples, and the answers."""
+"""What `pybroker throughput` tells of its cells: the answers; tests/test_spark.py has the accounts of every message."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("pyspark")
 
-from pybroker.spark import start_session
-from pybroker.throughput.analysis import Outcome, analyse
-from pybroker.throughput.cell import Run
-from pybroker.throughput.clients import Sent
+from pybroker.throughput.analysis import Outcome
 from pybroker.throughput.matrix import Cell, Timing
 from pybroker.throughput.report import answers, backlogs, core_words, write_report
 from pybroker.throughput.results import Conditions, Finished, Results
-from pybroker.throughput.sampling import Sample
-from tests.test_spark import QUICK
 from tests.whitepaper import main as write_documentation
 
 if TYPE_CHECKING:
@@ -27,14 +20,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.timeout(900)
 
-TEST, BEGAN, ENDED = 7, 1_000.0, 1_010.0
-# Spark's own, which takes longer for each query than these few rows do.
-NO_COMPILER = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.shuffle.partitions": "1",
-}
 QUOTAS = {
     f"quota of the {one} {who}": f"{cores:g} cores"
     for one, quota in (("initiator1", 0.3), ("initiator2", 0.3), ("target", 0.9))
@@ -52,87 +37,6 @@ def outcome(cell: Cell, rate: float, **others: Any) -> Outcome:
 
 def answer(row: int, outcomes: Sequence[Outcome]) -> str:
     return next(words for number, _, words in answers(outcomes) if number == row)
-
-
-def samples() -> list[Sample]:
-    """Two initiators and a target: outside of the measured seconds everything jumps."""
-    found = []
-    for server, waits in (
-        ("initiator1", ["LWLock:WALWrite", "LWLock:WALWrite", "LWLock:BufferContent", "running"]),
-        ("initiator2", []),
-        ("target", ["Timeout:PgSleep"]),
-    ):
-        for at in (BEGAN - 1, BEGAN, BEGAN + 2, BEGAN + 4, ENDED + 1):
-            is_measured = BEGAN <= at <= ENDED
-            found.append(
-                Sample(
-                    at=at,
-                    server=server,
-                    wal_bytes=int(1_000_000 + 600 * (at - BEGAN)) if is_measured else int(at),
-                    readers=1,
-                    waits=waits if is_measured else ["Lock:advisory"] * 9,
-                    server_cpu=50 + 0.25 * (at - BEGAN) if is_measured else 0.0,
-                    worker_cpu=None,
-                    machine_cpu=30.0 if is_measured else 100.0,
-                )
-            )
-    return found
-
-
-def test_a_lost_a_doubled_and_a_swapped_message_are_each_counted_and_the_samples_summed_up(
-    tmp_path: Path,
-) -> None:
-    # By initiator and thread: all of them, one missing, one doubled, one overtaken; and of the last thread none came.
-    arrived = {(1, 1): [1, 2, 3], (1, 2): [1, 3, 4], (2, 1): [1, 2, 2], (2, 2): [2, 1, 3], (2, 3): []}
-    sent = {(1, 1): 3, (1, 2): 4, (2, 1): 2, (2, 2): 3, (2, 3): 5}
-    rows = [(TEST, *whose, number) for whose, numbers in arrived.items() for number in numbers]
-    # Left by another test.
-    rows.append((TEST - 1, 1, 1, 1))
-    columns = {
-        "drop_no": range(len(rows)),
-        "receive_no": [1] * len(rows),
-        "enqueued": [BEGAN + 1] * len(rows),
-        "bytes": pa.array([100] * len(rows), pa.int32()),
-        "test": [test for test, _, _, _ in rows],
-        "initiator": pa.array([initiator for _, initiator, _, _ in rows], pa.int32()),
-        "thread": pa.array([thread for _, _, thread, _ in rows], pa.int32()),
-        "number": [number for _, _, _, number in rows],
-        "sent": [BEGAN + 0.5] * len(rows),
-    }
-    pq.write_table(pa.table(columns), tmp_path / "messages.parquet")
-    receives = [{"receive_no": 1, "reader": 9, "messages": len(rows), "processed": BEGAN + 2.5}]
-    pq.write_table(pa.Table.from_pylist(receives), tmp_path / "receives.parquet")
-    run = Run(
-        test=TEST,
-        sent=[Sent(*whose, messages, BEGAN, ENDED) for whose, messages in sent.items()],
-        samples=samples(),
-        began=BEGAN,
-        ended=ENDED,
-        drained=ENDED,
-        quotas={"target server": 0.26},
-    )
-    session = start_session("local[1]", settings=QUICK | NO_COMPILER)
-    try:
-        found = analyse(session, Cell("whitepaper", 18, 2, 3, 1, 100), run, tmp_path, seconds=1.0)
-    finally:
-        session.stop()
-    assert (found.lost, found.doubled, found.swapped) == (1 + 5, 1 + 1, 1)
-    assert found.has_failed
-    assert found.rate == pytest.approx(len(rows) / 10)
-    assert found.by_second == [0, 0, len(rows), *[0] * 7]
-    assert found.latency == pytest.approx([1.5] * 3)
-    assert found.cores == pytest.approx(
-        dict.fromkeys(("initiator1 server", "initiator2 server", "target server"), 0.25)
-    )
-    assert found.wal_per_message == pytest.approx(
-        {"initiator1": 1200 / found.rate, "initiator2": 1200 / found.rate, "target": 600 / found.rate}
-    )
-    assert found.waits == {
-        "initiator1": [("LWLock:WALWrite", 0.5), ("LWLock:BufferContent", 0.25), ("running", 0.25)],
-        "initiator2": [],
-        "target": [("Timeout:PgSleep", 1.0)],
-    }
-    assert found.bound_by == "the quota of the target server"
 
 
 def test_row_172_tells_what_a_receive_brought_and_row_178_how_rates_grow() -> None:
