@@ -36,14 +36,21 @@ SLOW_FILES = (
     "test_chaos.py",
     "test_bench.py",
     "test_two_databases.py",
-    "test_model.py",
     "test_demo.py",
     "test_embedded_server.py",
     "test_activation.py",
     "test_client.py",
 )
-# Ten containers under load leave nothing to those whose clients wait a few seconds only, so they come when nobody else is left.
-CONTAINER_FILES = ("test_acceptance.py", "test_throughput_cell.py", "test_compose.py", "test_images.py")
+# Ten containers under load leave nothing to those whose clients wait a few seconds only, so they come when nobody else is left but
+# the model, which has all patience. A process takes a further file as soon as it has but two tests left: behind the cell, which is one
+# test, comes the shortest file.
+LAST_FILES = (
+    "test_acceptance.py",
+    "test_throughput_cell.py",
+    "test_images.py",
+    "test_compose.py",
+    "test_model.py",
+)
 # Without fsync a test can't show what a crashed disk would keep, but none here pulls the plug of a disk.
 SETTINGS = {"fsync": "off", "max_connections": "200", "shared_buffers": "64MB"}
 
@@ -96,7 +103,7 @@ def _use_memory() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the files that take longest first, as a process gets whole files (--dist loadfile), and containers last."""
     first = {name: place - len(SLOW_FILES) for place, name in enumerate(SLOW_FILES)}
-    last = {name: place for place, name in enumerate(CONTAINER_FILES, start=1)}
+    last = {name: place for place, name in enumerate(LAST_FILES, start=1)}
     items.sort(key=lambda item: (first | last).get(item.path.name, 0))
 
 
