@@ -84,7 +84,7 @@ def number_far_sides(session: Session) -> None:
 @pytest.mark.parametrize(
     ("calls", "messages", "turns", "most"),
     # Ten groups are looked for with some five searches each.
-    [(ONE_BY_ONE, 5, 1, 30), (BATCHES, BATCH, 1, 30), (GROUPS, 1, 10, 100)],
+    [(ONE_BY_ONE, 5, 1, 30), (BATCHES, BATCH, 1, 30), (GROUPS, 1, 10, 200)],
     ids=["one by one", "batches", "groups"],
 )
 def test_a_call_touches_as_few_pages_in_a_deep_queue_as_in_a_shallow_one(
