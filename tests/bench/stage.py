@@ -371,10 +371,10 @@ class Bench:
             return int(number(connection, query))
 
     def _copy(self, template: str, database: str) -> None:
-        # Through the WAL: the copy's pages are newer than the checkpoint that dropping the last copy made, so
-        # every measurement begins in the same state.
+        # Through the WAL: the copy's pages are newer than the checkpoint, so every measurement begins in the same state.
         self.drop(database)
         with self.connect("postgres") as connection:
+            connection.execute("checkpoint")
             connection.execute(
                 sql.SQL("create database {} template {} strategy wal_log").format(
                     sql.Identifier(database), sql.Identifier(template)
