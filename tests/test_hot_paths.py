@@ -209,7 +209,7 @@ def test_a_call_touches_few_pages_under_an_old_snapshot_however_much_was_receive
                 pass
         fill(psql, 12 * BATCH // dialogs)
         for _ in range(3):
-            # As one RECEIVE in a hundred does.
+            # As a RECEIVE does now and then.
             psql.rows(look)
         return {name: pages(psql, map(call.format, repeat(1))) for name, call in looks.items()}
 

@@ -131,7 +131,7 @@ begin
   select
     q.queue_id, q.is_retention_enabled, q.holds_quarantine, q.receive_marks, q.first_mark, q.second_mark,
     -- Now and then it uses floors where there are none, and so finds out whether they are needed.
-    not q.has_floors and random() >= 0.01
+    not q.has_floors and random() >= 0.002
   into queue, retains, holds_quarantine, receive_marks, first_mark, second_mark, is_plain
   from broker_private.queues q
   where q.name = queue_name and q.is_receive_enabled
