@@ -627,10 +627,10 @@ def test_a_killed_worker_s_readers_still_count_and_another_worker_takes_over(
     application.queue("orders", HOLDING.format(queue="orders"), max_readers=1)
     application.queue("invoices", ONE_MESSAGE.format(queue="invoices"))
     application.send("orders", "one", "two")
-    killed = start_worker(application.url)
-    try:
-        next_event(killed, "worker_ready")
-        with held_readers(application):
+    with held_readers(application):
+        killed = start_worker(application.url)
+        try:
+            next_event(killed, "worker_ready")
             eventually(lambda: application.tasks("orders") == 1)
             eventually(lambda: application.starts() == 1)
             os.kill(killed.pid, signal.SIGKILL)
@@ -648,9 +648,9 @@ def test_a_killed_worker_s_readers_still_count_and_another_worker_takes_over(
                 application.send("orders", "three")
                 eventually(lambda: "three" in application.seen("orders"))
                 application.run("select pg_advisory_lock(1)")
-    finally:
-        killed.kill()
-        killed.communicate()
+        finally:
+            killed.kill()
+            killed.communicate()
 
 
 def test_a_reader_lost_with_its_server_leaves_no_monitor_stuck(application: Application) -> None:
@@ -699,33 +699,41 @@ def test_two_workers_share_one_queue_and_never_go_above_its_readers(application:
     application.send("orders", *bodies)
     application.stop_time()
     first, second = CountingClock(), CountingClock()
-    with activating(application.url, first), activating(application.url, second):
-        with held_readers(application):
-            for step in range(1, 4):
-                application.advance(step * RAMP)
-                first.let_worker_look()
-                second.let_worker_look()
-            assert application.tasks("orders") == 2
+    # Before the workers begin: the first might be through while the second one starts.
+    with (
+        held_readers(application),
+        activating(application.url, first),
+        activating(application.url, second),
+    ):
+        for step in range(1, 4):
+            application.advance(step * RAMP)
+            first.let_worker_look()
+            second.let_worker_look()
+        assert application.tasks("orders") == 2
+        application.run("select pg_advisory_unlock(1)")
         eventually(lambda: application.seen("orders") == bodies)
+        application.run("select pg_advisory_lock(1)")
     assert application.value("select tasks_started from broker.dm_broker_activation_counters") >= 2
 
 
 def test_sigterm_rolls_no_reader_back(application: Application) -> None:
     application.queue("orders", HOLDING.format(queue="orders"))
     application.send("orders", "first")
-    worker = start_worker(application.url, grace=0)
-    try:
-        next_event(worker, "worker_ready")
-        with held_readers(application):
+    with held_readers(application):
+        worker = start_worker(application.url, grace=0)
+        try:
+            next_event(worker, "worker_ready")
             eventually(lambda: application.starts() == 1)
             worker.terminate()
             assert worker.wait() == 0
             assert application.tasks("orders") == 1
-        eventually(lambda: application.seen("orders") == ["first"])
-        eventually(lambda: application.tasks("orders") == 0)
-    finally:
-        worker.kill()
-        worker.communicate()
+            application.run("select pg_advisory_unlock(1)")
+            eventually(lambda: application.seen("orders") == ["first"])
+            eventually(lambda: application.tasks("orders") == 0)
+            application.run("select pg_advisory_lock(1)")
+        finally:
+            worker.kill()
+            worker.communicate()
 
 
 def test_the_whitepaper_s_activation_procedure(application: Application) -> None:
