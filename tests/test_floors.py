@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
 EAGER = {
-    "pick_above_floors": [("walked > 200", "true"), ("random() < 0.001", "false")],
+    "pick_above_floors": [("walked > 200", "true"), ("random() < 0.005", "false")],
     "messages_above_floors": [("walked > 200", "true")],
     "first_message": [("walked > 200", "true")],
     "raise_floors": [("passed <= 200", "false")],

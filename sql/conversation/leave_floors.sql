@@ -1,7 +1,7 @@
 -- broker_private.leave_floors(queue): lets RECEIVE look from the beginning again, if what was received last from above the floors does not stay in the index any more.
 -- The floors stay: they are right, only not needed.
 -- Locks: the queue's row, by trying.
--- Plan: messages_head, at most 10,000 ids below each floor, twice.
+-- Plan: messages_head, at most 2,000 ids below each floor, twice.
 create or replace function broker_private.leave_floors(queue integer)
 returns void
 language plpgsql
@@ -26,7 +26,7 @@ begin
     from unnest(broker_private.floors_of(queue)) with ordinality as l (floor, level)
     cross join lateral (
       select from broker_private.messages x
-      where x.queue_id = queue and x.precedence = l.level - 1 and x.id >= l.floor - 10000 and x.id < l.floor
+      where x.queue_id = queue and x.precedence = l.level - 1 and x.id >= l.floor - 2000 and x.id < l.floor
       order by x.id
       limit 1
     ) m;

@@ -1,6 +1,6 @@
 -- hot path
 -- broker_private.messages_above_floors(queue, group, endpoint, wanted): where the first messages are that RECEIVE takes from a group that it holds, or from one conversation of
--- it, and how large; in no order. It begins at the queue's floors, and finds what a search of the group from its beginning finds, except
+-- it, how large, and of what kind; in no order. It begins at the queue's floors, and finds what a search of the group from its beginning finds, except
 -- what lies on a conversation that is gone. The group must not have moved: a stray carries the queue where it was sent, whose floors are others.
 -- One search for each conversation and urgency walks past nothing that is dead and below its floor. In a group of more than 16 conversations
 -- there is one for each precedence, which passes the index entries of what is dead, though not the messages.
@@ -8,7 +8,9 @@
 -- Called with the settings of RECEIVE: making them again would cost as much as the search.
 -- Plan: endpoints_group, then messages_group for each.
 create or replace function broker_private.messages_above_floors(queue integer, group_number bigint, endpoint bigint, wanted bigint)
-returns table (location tid, size bigint)
+returns table (
+  id bigint, location tid, size bigint, endpoint_no bigint, message_type_id integer, urgency smallint, sequence_number bigint, shared_size integer
+)
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
@@ -22,7 +24,7 @@ begin
   end if;
   if cardinality(endpoint_nos) < 17 then
     return query
-    select m.location, m.size
+    select m.id, m.location, m.size, m.endpoint_no, m.message_type_id, m.urgency, m.sequence_number, m.shared_size
     from (
       select e.endpoint_no, 10 - e.priority as precedence, f.floors[11 - e.priority] as floor, u.urgency
       from (
@@ -41,7 +43,9 @@ begin
       order by precedence, e.endpoint_no, u.urgency
     ) p
     cross join lateral (
-      select x.ctid as location, coalesce(octet_length(x.body), x.shared_size, 0)::bigint as size
+      select
+        x.id, x.ctid as location, coalesce(octet_length(x.body), x.shared_size, 0)::bigint as size, x.endpoint_no, x.message_type_id, x.urgency,
+        x.sequence_number, x.shared_size
       from broker_private.messages x
       where x.group_no = group_number and x.precedence = p.precedence and x.endpoint_no = p.endpoint_no and x.urgency = p.urgency
         and x.id >= p.floor
@@ -51,10 +55,12 @@ begin
     limit messages_above_floors.wanted;
   else
     return query
-    select m.location, m.size
+    select m.id, m.location, m.size, m.endpoint_no, m.message_type_id, m.urgency, m.sequence_number, m.shared_size
     from unnest(broker_private.floors_of(queue)) with ordinality as l (floor, level)
     cross join lateral (
-      select x.ctid as location, coalesce(octet_length(x.body), x.shared_size, 0)::bigint as size
+      select
+        x.id, x.ctid as location, coalesce(octet_length(x.body), x.shared_size, 0)::bigint as size, x.endpoint_no, x.message_type_id, x.urgency,
+        x.sequence_number, x.shared_size
       from broker_private.messages x
       where x.group_no = group_number and x.precedence = l.level - 1 and x.id >= l.floor
       order by x.endpoint_no, x.urgency, x.id

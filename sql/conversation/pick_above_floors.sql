@@ -36,7 +36,7 @@ begin
     - pg_stat_get_xact_tuples_fetched('broker_private.messages_head'::regclass) - walked;
   if walked > 200 and random() * walked < 2000 then
     perform broker_private.raise_floors(queue, walked);
-  elsif random() < 0.001 then
+  elsif random() < 0.005 then
     perform broker_private.leave_floors(queue);
   end if;
 end

@@ -130,8 +130,9 @@ begin
 
   select
     q.queue_id, q.is_retention_enabled, q.holds_quarantine, q.receive_marks, q.first_mark, q.second_mark,
-    -- Now and then it uses floors where there are none, and so finds out whether they are needed.
-    not q.has_floors and random() >= 0.002
+    -- Now and then it uses floors where there are none, and so finds out whether they are needed; not after it may have deleted messages
+    -- itself, as these would count.
+    not q.has_floors and (random() >= 0.005 or pg_current_xact_id_if_assigned() is not null)
   into queue, retains, holds_quarantine, receive_marks, first_mark, second_mark, is_plain
   from broker_private.queues q
   where q.name = queue_name and q.is_receive_enabled

@@ -42,10 +42,14 @@ declare
 begin
   loop
     loop
-      is_alike := false;
       if has_floors and not has_moved then
-        select array_agg(m.location), count(*) = 1000 and wanted is distinct from 1000, sum(m.size)
-        into locations, is_cut, total_size
+        select
+          -- In the order of a conversation, which counts where all are of one.
+          array_agg(m.location order by m.id), count(*) = 1000 and wanted is distinct from 1000, sum(m.size), min(m.endpoint_no),
+          min(m.endpoint_no) = max(m.endpoint_no) and min(m.message_type_id) = max(m.message_type_id) and min(m.urgency) = 2
+            and count(m.sequence_number) in (0, count(*)) and count(m.shared_size) = 0,
+          min(m.message_type_id), count(m.sequence_number) = 0
+        into locations, is_cut, total_size, of_endpoint, is_alike, type_id, is_local
         from broker_private.messages_above_floors(queue, group_number, endpoint, least(wanted, 1000)) m;
         exit when total_size is null or total_size <= 64 * 1024 * 1024;
       end if;
@@ -209,10 +213,6 @@ begin
     -- Else all lay on endpoints that have ended, and are removed now.
     exit when received is not null;
   end loop;
-  -- As RECEIVE does now and then; a large batch leaves more behind.
-  if not has_floors and random() < 0.02 then
-    perform broker_private.first_message(queue);
-  end if;
   return received;
 end
 $$;
