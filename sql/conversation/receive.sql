@@ -96,6 +96,7 @@ declare
   second_mark regclass;
   is_named boolean := false;
   group_number bigint;
+  missed_group bigint;
   has_moved boolean;
   endpoint bigint;
   received broker.message[];
@@ -188,9 +189,12 @@ begin
           queue, group_number, endpoint, wanted, has_moved, holds_quarantine, coalesce(uses_floors, false)
         );
         exit when received is not null or is_named;
-        -- What was met at the head may lie on a conversation that is gone.
-        is_plain := true;
-        uses_floors := false;
+        -- Another session was quicker; or, if it is met again, it lies on a conversation that is gone.
+        if group_number = missed_group then
+          is_plain := true;
+          uses_floors := false;
+        end if;
+        missed_group := group_number;
         continue;
       end if;
     end if;
@@ -235,10 +239,11 @@ begin
     if of_handle is null then
       -- It lay on an endpoint that has ended, and is removed now; or there was none.
       exit when is_named and id is null;
-      if not is_named then
+      if group_number = missed_group and not is_named then
         is_plain := true;
         uses_floors := false;
       end if;
+      missed_group := group_number;
       continue;
     end if;
     select y.name, y.validation into type_name, type_validation
