@@ -20,7 +20,12 @@ as $$
 declare
   picked bigint;
   has_moved boolean;
-  uses_floors constant boolean := (select q.has_floors or random() < 0.01 from broker_private.queues q where q.queue_id = queue);
+  -- Now and then where there are none, as RECEIVE does; not after this transaction may have deleted messages itself.
+  uses_floors constant boolean := (
+    select q.has_floors or random() < 0.01 and pg_current_xact_id_if_assigned() is null
+    from broker_private.queues q
+    where q.queue_id = queue
+  );
 begin
   if uses_floors then
     select p.group_no, p.has_moved into picked, has_moved from broker_private.pick_above_floors(queue) p;
