@@ -492,7 +492,6 @@ TRIED_HELD = (
     "All looks past what is held in one statement, each near group tried once: a quarter fewer instructions. Prototypes: a plain scan does 1 message a second, a loop of advisory locks 4; a session that remembers"
     " what it skipped 0.45 of the rate without held groups, and each quiet RECEIVE costs up to a quarter more."
 )
-TRIED_DEEP = ""
 TRIED_HOP = "Prototypes: rows copied through the worker do 0.7 of what arrays passed on untouched do, rows one by one 0.6; another event loop is as fast."
 TRIED_PATH = "Workers that look less often in vain: a third less of their processor time. Larger batches would gain nothing, as each has some 250 messages. Most of the rest is SEND's."
 
@@ -536,7 +535,7 @@ def targets(scale: Scale) -> list[Target]:
         Target("echo in one database with an insert, of pgmq", (ECHO, 16), ("pgmq echo, with an insert", 16), 1.0, 1.4, tried=TRIED_ECHO),
         Target(f"{scale.snapshot_seconds} s{_of(scale.snapshot_seconds, FULL.snapshot_seconds)} under another session's old snapshot, end of start", (OLD_SNAPSHOT, 4), None, 0.85, 1.0, tried=TRIED_OLD_SNAPSHOT),
         Target("the same on one hot dialog, end of start", (HOT_DIALOG, 1), None, 0.85, 1.0, tried=TRIED_OLD_SNAPSHOT),
-        Target(f"RECEIVE with {deepest:,}{_of(deepest, DEEP)} messages behind, of {scale.depths[0]:,} behind", (deep(deepest), 1), (deep(scale.depths[0]), 1), 0.9, 1.0, tried=TRIED_DEEP),
+        Target(f"RECEIVE with {deepest:,}{_of(deepest, DEEP)} messages behind, of {scale.depths[0]:,} behind", (deep(deepest), 1), (deep(scale.depths[0]), 1), 0.9, 1.0),
         Target(f"RECEIVE behind 8 locked groups of {scale.held:,}{_of(scale.held, FULL.held)}, of none", (behind(scale.held), 1), (TOP_ONE, 1), 0.5, 0.9, tried=TRIED_HELD),
         Target("hop between databases of one worker, of INSERT 1000", ("hop, one worker", 1), (INSERT_MANY, 1), 0.10, 0.2, tried=TRIED_HOP),
         Target("hop between two workers, no TLS, of INSERT 1000", ("hop, no TLS", 1), (INSERT_MANY, 1), 0.10, 0.2, tried=TRIED_HOP),
