@@ -324,13 +324,16 @@ class Path:
 
     def used(self) -> tuple[float, float, float]:
         """Return WAL bytes, the servers' and the workers' processor seconds so far."""
-        wal = server = worker = 0.0
+        wal = 0.0
         for each in self.bed.servers:
             with each.connect() as session:
                 wal += number(session, "select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')")
-            seconds = each.cpu()
-            server, worker = server + seconds["server"], worker + seconds["worker"]
-        return wal, server, worker
+        found = [each.cpu() for each in self.bed.servers]
+        return wal, sum(seconds["server"] for seconds in found), sum(seconds["worker"] for seconds in found)
+
+    def servers_seconds(self) -> float:
+        """Return the servers' processor seconds so far."""
+        return sum(each.cpu()["server"] for each in self.bed.servers)
 
 
 @contextmanager
@@ -383,7 +386,7 @@ class WhitepaperPath(Compared):
                 )
             ]  # fmt: skip
             early = [warmed_up(process) for process in processes]
-            used, others = path.used(), Others(lambda: path.used()[1])
+            used, others = path.used(), Others(path.servers_seconds)
             started = time.perf_counter()
             with Waits(urls) as waits:
                 outputs = [
