@@ -190,11 +190,14 @@ def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def _complaint(chosen: Sequence[Scenario], *, in_memory: bool) -> str:
+def _complaint(chosen: Sequence[Scenario], profiled: Sequence[str], *, in_memory: bool) -> str:
     """Say why nothing can be measured, or nothing."""
     if is_in_memory() and not in_memory:
         return "Temporary files are in memory here, where fsync costs nothing: set TMPDIR to a folder on a disk, or say --in-memory."
-    return "" if chosen else "No line has such a name."
+    if not chosen:
+        return "No line has such a name."
+    unknown = [words for words in profiled if not _named(chosen, [words])]
+    return f"--profile {unknown[0]}: no line of this run has such a name." if unknown else ""
 
 
 def _identity(
@@ -231,7 +234,7 @@ def main() -> int:
         for scenario in _chosen(scale, found, arguments.scenario)
         if not arguments.settings or not isinstance(scenario, WhitepaperPath)
     ]
-    if complaint := _complaint(chosen, in_memory=arguments.in_memory):
+    if complaint := _complaint(chosen, arguments.profile, in_memory=arguments.in_memory):
         watcher.print(complaint)
         return 2
     try:
