@@ -22,6 +22,7 @@ BATCH = 100
 RUN = BATCH // DIALOGS
 DEEP = 2_000
 FAR_BROKER = uuid.UUID(int=1)
+PIECE = 1_000
 ONE_BY_ONE = {
     "SEND": "select broker.send((select handle from dialogs where number = {}), 'order', '\\x01'::bytea)",
     "send_batch": "select broker.send_batch((select handle from dialogs where number = {}), 'order', '{{a,b}}')",
@@ -37,15 +38,32 @@ ONE_BY_ONE = {
 }
 BATCHES = {"RECEIVE TOP (100)": f"select * from broker.receive('warehouse', top => {BATCH})"}
 GROUPS = {"receive_groups": "select * from broker.receive_groups('warehouse', 10, top => 1)"}
+# What a worker asks many times a minute, whether or not there is anything to do.
+LOOKS = {
+    "step_monitor": (
+        "select broker_private.step_monitor((select queue_id from broker_private.queues where name = 'warehouse'))"
+    ),
+    "sleep_on_queues": "select broker_private.sleep_on_queues()",
+    "transmission_work": "select * from broker_private.transmission_work()",
+    "messages_to_validate": "select * from broker_private.messages_to_validate(100, 1000000, 1000000)",
+    "release_waiting": "select broker_private.release_waiting()",
+    "settle_moved": "select broker_private.settle_moved()",
+}
+VIEWS = {
+    "queue_depths": "select * from broker.queue_depths",
+    "depths": "select * from broker.depths",
+    "dm_broker_queue_monitors": "select * from broker.dm_broker_queue_monitors",
+}
+
+
+def pages_of_one(session: Session, call: str) -> int:
+    found = session.value(f"explain (analyze, buffers, format json) {call}")[0]["Plan"]
+    return int(found["Shared Hit Blocks"] + found["Shared Read Blocks"])
 
 
 def pages(session: Session, calls: Iterable[str]) -> float:
     """Return how many pages a call touches once its plans are made: the median of a few calls, as one may split a page."""
-    touched: list[int] = []
-    for call in islice(calls, CALLS):
-        found = session.value(f"explain (analyze, buffers, format json) {call}")[0]["Plan"]
-        touched.append(found["Shared Hit Blocks"] + found["Shared Read Blocks"])
-    return median(touched[2:])
+    return median([pages_of_one(session, call) for call in islice(calls, CALLS)][2:])
 
 
 def open_dialogs(session: Session, *services: str) -> None:
@@ -282,3 +300,99 @@ def test_a_call_touches_as_few_pages_behind_thousands_of_messages_of_held_groups
         few,
         thousands,
     )
+
+
+def test_a_call_on_queues_that_retain_touches_as_few_pages_when_much_is_kept_as_when_little_is(
+    shop: Shop,
+) -> None:
+    psql = shop.psql
+    psql.rows("select broker.alter_queue(name, retention => true) from broker.service_queues")
+    open_dialogs(psql, "//warehouse")
+    fill(psql, BATCH)
+    calls = {name: ONE_BY_ONE[name] for name in ("SEND", "send_batch", "RECEIVE TOP (1)")} | BATCHES
+    shallow = {name: pages(psql, map(call.format, count(1))) for name, call in calls.items()}
+    for _ in range(4):
+        fill(psql, BATCH)
+        while psql.value("select count(*) from broker.receive('warehouse', top => 1000)"):
+            pass
+    fill(psql, BATCH)
+    deep = {name: pages(psql, map(call.format, count(1))) for name, call in calls.items()}
+    assert {name: deep[name] - shallow[name] < 200 for name in calls} == dict.fromkeys(calls, True), (
+        shallow,
+        deep,
+    )
+    assert psql.value("select sum(retained) from broker.queue_depths") > 4 * 2 * DIALOGS * BATCH
+
+
+def test_receive_of_ten_thousand_messages_touches_ten_times_the_pages_of_a_thousand(shop: Shop) -> None:
+    psql = shop.psql
+    dialog = psql.dialog()
+    psql.rows("select broker.send_batch(%s, 'order', array_fill('\\x01'::bytea, array[13000]))", dialog)
+    call = "select * from broker.receive('warehouse', top => {})"
+    thousand = min(pages_of_one(psql, call.format(1_000)) for _ in range(3))
+    assert pages_of_one(psql, call.format(10_000)) < 15 * thousand
+    assert psql.receive() == []
+
+
+def test_a_look_of_a_worker_or_a_dashboard_touches_as_few_pages_when_much_waits_as_when_little_does(
+    shop: Shop,
+) -> None:
+    psql = shop.psql
+    psql.rows("create procedure reader() language plpgsql as $$begin end$$")
+    for queue in ("shop", "warehouse"):
+        psql.rows(
+            "select broker.alter_queue(%s, activation_procedure => 'reader', max_queue_readers => 0)", queue
+        )
+    psql.rows("select broker.create_route('far', 'tcp://127.0.0.1:1', service_name => '//far')")
+    open_dialogs(psql, "//warehouse", "//far")
+    fill(psql, 5)
+    shallow = {name: pages(psql, repeat(look)) for name, look in LOOKS.items()}
+    # The views count up to ten thousand.
+    fill(psql, 10_200 // DIALOGS)
+    shallow |= {name: pages(psql, repeat(look, 4)) for name, look in VIEWS.items()}
+    fill(psql, 10_000 // DIALOGS)
+    deep = {name: pages(psql, repeat(look, 4)) for name, look in (LOOKS | VIEWS).items()}
+    # A view looks at each of ten thousand by an index, which may be a level higher now.
+    assert {name: deep[name] < 1.5 * shallow[name] + 100 for name in deep} == dict.fromkeys(deep, True), (
+        shallow,
+        deep,
+    )
+
+
+def test_a_piece_of_a_large_body_touches_as_few_pages_at_its_end_as_at_its_beginning(shop: Shop) -> None:
+    psql = shop.psql
+    psql.rows("select broker.create_route('far', 'tcp://127.0.0.1:1', service_name => '//far')")
+    open_dialogs(psql, "//far")
+    many = 200
+    large = f"convert_to(repeat('x', {many * PIECE}), 'UTF8')"
+    psql.rows(f"select broker.send((select handle from dialogs where number = 1), 'order', {large})")
+    ((endpoint, destination),) = psql.rows(
+        "select endpoint_no, destination_no from broker_private.transmission_messages"
+    )
+    take = f"select * from broker_private.take_piece({destination}, {endpoint}, 0, {{}}, {PIECE})"
+    conversation = uuid.uuid4()
+
+    def deliveries_from(piece: int) -> Iterator[str]:
+        for at in count(piece):
+            yield (
+                f"select * from broker_private.deliver_piece('{FAR_BROKER}', '{{{conversation}}}', '{{true}}', '{{//far}}', '{{//warehouse}}',"
+                f" array[null::uuid], '{{ordering}}', array[now() + interval '1 day'], '{{false}}', '{{order}}', '{{1}}', '{{1}}', '{{0}}',"
+                f" 'M', array[convert_to(repeat('x', {PIECE}), 'UTF8')], {at * PIECE}, {many * PIECE}, '{{L}}', array[null::text],"
+                " array[null::bytea], '{0}', array['2026-01-01'::timestamptz])"
+            )
+
+    def touched(piece: int) -> dict[str, float]:
+        return {
+            "take_piece": pages(psql, map(take.format, count(piece * PIECE, PIECE))),
+            "deliver_piece": pages(psql, deliveries_from(piece)),
+        }
+
+    first = touched(0)
+    for delivery in islice(deliveries_from(CALLS), many - 2 * CALLS):
+        psql.rows(delivery)
+    last = touched(many - CALLS)
+    assert {name: last[name] - first[name] < 50 for name in first} == dict.fromkeys(first, True), (
+        first,
+        last,
+    )
+    assert psql.value("select max(octet_length(body)) from broker_private.messages") == many * PIECE
