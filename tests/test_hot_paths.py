@@ -48,6 +48,10 @@ LOOKS = {
     "messages_to_validate": "select * from broker_private.messages_to_validate(100, 1000000, 1000000)",
     "release_waiting": "select broker_private.release_waiting()",
     "settle_moved": "select broker_private.settle_moved()",
+    "settle_poison": "select broker_private.settle_poison()",
+    "fire_timers": "select broker_private.fire_timers()",
+    "activate_queues": "select * from broker_private.activate_queues()",
+    "deliver_local": "select broker_private.deliver_local()",
 }
 VIEWS = {
     "queue_depths": "select * from broker.queue_depths",
@@ -351,6 +355,12 @@ def test_a_look_of_a_worker_or_a_dashboard_touches_as_few_pages_when_much_waits_
     fill(psql, 10_200 // DIALOGS)
     shallow |= {name: pages(psql, repeat(look, 4)) for name, look in VIEWS.items()}
     fill(psql, 10_000 // DIALOGS)
+    psql.rows(
+        "insert into dialogs (handle) select broker.begin_dialog('//shop', s, 'ordering', encryption => false)"
+        " from unnest(array['//warehouse', '//far']) s, generate_series(1, 250)"
+    )
+    psql.rows("select broker.begin_conversation_timer(handle, interval '1 day') from dialogs")
+    fill(psql, 1)
     deep = {name: pages(psql, repeat(look, 4)) for name, look in (LOOKS | VIEWS).items()}
     # A view looks at each of ten thousand by an index, which may be a level higher now.
     assert {name: deep[name] < 1.5 * shallow[name] + 100 for name in deep} == dict.fromkeys(deep, True), (
@@ -362,7 +372,7 @@ def test_a_look_of_a_worker_or_a_dashboard_touches_as_few_pages_when_much_waits_
 def test_a_piece_of_a_large_body_touches_as_few_pages_at_its_end_as_at_its_beginning(shop: Shop) -> None:
     psql = shop.psql
     psql.rows("select broker.create_route('far', 'tcp://127.0.0.1:1', service_name => '//far')")
-    open_dialogs(psql, "//far")
+    open_dialogs(psql, "//far", "//warehouse")
     many = 200
     large = f"convert_to(repeat('x', {many * PIECE}), 'UTF8')"
     psql.rows(f"select broker.send((select handle from dialogs where number = 1), 'order', {large})")
@@ -388,6 +398,8 @@ def test_a_piece_of_a_large_body_touches_as_few_pages_at_its_end_as_at_its_begin
         }
 
     first = touched(0)
+    # What waits behind it is none of a piece's business.
+    fill(psql, DEEP // 2)
     for delivery in islice(deliveries_from(CALLS), many - 2 * CALLS):
         psql.rows(delivery)
     last = touched(many - CALLS)

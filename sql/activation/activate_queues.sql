@@ -24,7 +24,8 @@ begin
         m.state <> 'INACTIVE'
         or case
           when q.has_floors then broker_private.has_arrivals(q.queue_id)
-          else exists (select from broker_private.messages x where x.queue_id = q.queue_id)
+          -- EXISTS may be planned as a hash of the whole table.
+          else (select true from broker_private.messages x where x.queue_id = q.queue_id limit 1)
         end
         or exists (select from broker_private.activated_tasks t where t.queue_id = q.queue_id)
       )

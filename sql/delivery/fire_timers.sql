@@ -1,14 +1,21 @@
 -- broker_private.fire_timers(): puts a DialogTimer message into the queue of each endpoint whose timer is over, and an Error, -8489, into
 -- that of each whose lifetime is over. Returns how many messages that made. A timer of a queue that is off waits until it is on.
 -- Locks: the timers, skipping one that is being set anew; no group.
+-- Plan: conversation_timers_due and endpoints_lifetime, as far as they are due.
 create or replace function broker_private.fire_timers()
 returns integer
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set jit = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
 as $$
 declare
+  -- The clock is volatile: in a condition it would be asked for each row, by a walk over all timers and all open endpoints.
+  moment constant timestamp with time zone := broker_private.clock();
   fired integer;
   queues integer[];
   expired bigint;
@@ -17,9 +24,17 @@ begin
   with due as materialized (
     select t.endpoint_no, e.group_no, e.queue_id, e.priority, e.local_end
     from broker_private.conversation_timers t
-    join broker_private.endpoints e on e.endpoint_no = t.endpoint_no
-    join broker_private.queues q on q.queue_id = e.queue_id
-    where t.fires_at <= broker_private.clock() and (q.is_enqueue_enabled or e.local_end is not null)
+    -- LIMIT 1: a probe of the key for each timer that is due, whatever the planner believes of the tables' sizes.
+    cross join lateral (
+      select x.group_no, x.queue_id, x.priority, x.local_end
+      from broker_private.endpoints x
+      where x.endpoint_no = t.endpoint_no
+      limit 1
+    ) e
+    cross join lateral (
+      select x.is_enqueue_enabled from broker_private.queues x where x.queue_id = e.queue_id limit 1
+    ) q
+    where t.fires_at <= moment and (q.is_enqueue_enabled or e.local_end is not null)
     order by t.fires_at
     limit 1000
     for update of t skip locked
@@ -42,7 +57,7 @@ begin
   for expired in
     select e.endpoint_no
     from broker_private.endpoints e
-    where e.closed_at is null and e.expires_at <= broker_private.clock()
+    where e.closed_at is null and e.expires_at <= moment
       and not exists (
         select from broker_private.far_events f
         where f.endpoint_no = e.endpoint_no and f.event = case when e.local_end is null then 'X' else 'A' end::"char"

@@ -5,8 +5,12 @@ create or replace function broker_private.settle_poison()
 returns table (queue_name text, conversation_handle uuid)
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set jit = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
 as $$
 declare
   queue record;
@@ -34,6 +38,9 @@ begin
       end if;
     end loop;
   end loop;
+  if not exists (select from broker_private.quarantine) then
+    return;
+  end if;
   for conversation in
     select z.endpoint_no
     from broker_private.quarantine z

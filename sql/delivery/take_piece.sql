@@ -15,8 +15,10 @@ create or replace function broker_private.take_piece(
 returns setof record
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set jit = off
+set enable_bitmapscan = off
 as $$
 declare
   next_number bigint;
