@@ -36,6 +36,7 @@ declare
   missing integer;
   made bigint[];
   is_doubtful boolean;
+  is_behind boolean;
   unpinned integer[];
   answered bigint[];
   answer record;
@@ -106,7 +107,7 @@ begin
   end loop;
 
   -- What the sender knows to have arrived is what is expected here, unless an acknowledgement was lost.
-  select bool_or(c.next_number <> d.acknowledged) into is_doubtful
+  select bool_or(c.next_number <> d.acknowledged), bool_or(c.next_number < d.acknowledged) into is_doubtful, is_behind
   from (
     select u.endpoint_no, max(u.acknowledged) as acknowledged
     from unnest(endpoint_nos, deliver.acknowledged) as u (endpoint_no, acknowledged)
@@ -120,6 +121,14 @@ begin
     limit 1
     for update
   ) c;
+  sent_at := coalesce(sent_at, array_fill(null::timestamp with time zone, array[cardinality(sequence_numbers)]));
+  -- What repeats nothing can't tell that the sender's database has gone back.
+  if is_behind is not true and deliver.kinds = repeat('M', cardinality(dialog_index)) and array_remove(fault_codes, null) = '{}' then
+    next_numbers := broker_private.deliver_plain(endpoint_nos, type_names, dialog_index, type_index, sequence_numbers, bodies, sent_at);
+    if next_numbers is not null then
+      return;
+    end if;
+  end if;
   if is_doubtful then
     for answer in
       select t.place, t.own_code, t.far_code
@@ -136,7 +145,6 @@ begin
       fault_is_final[answer.place] := true;
     end loop;
   end if;
-  sent_at := coalesce(sent_at, array_fill(null::timestamp with time zone, array[cardinality(sequence_numbers)]));
 
   if deliver.kinds not like 'P%' and exists (select from broker_private.early_messages h where h.endpoint_no = any (endpoint_nos) and h.is_whole) then
     early := broker_private.take_early(endpoint_nos, deliver.dialog_index, deliver.sequence_numbers, deliver.kinds);
@@ -152,9 +160,10 @@ begin
   with arrived as materialized (
     select
       endpoint_nos[m.dialog] as endpoint_no, m.dialog, m.number, m.place, m.body, m.sent_at,
-      deliver.type_names[m.type_index] as type_name, substr(deliver.kinds, m.place::integer, 1) as kind
-    from unnest(deliver.dialog_index, deliver.type_index, deliver.sequence_numbers, deliver.bodies, deliver.sent_at)
-      with ordinality as m (dialog, type_index, number, body, sent_at, place)
+      deliver.type_names[m.type_index] as type_name, m.kind
+    from unnest(
+      deliver.dialog_index, deliver.type_index, deliver.sequence_numbers, deliver.bodies, deliver.sent_at, string_to_array(deliver.kinds, null)
+    ) with ordinality as m (dialog, type_index, number, body, sent_at, kind, place)
   ),
   sides as materialized (
     select

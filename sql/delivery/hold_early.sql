@@ -20,9 +20,11 @@ begin
   from (
     select
       endpoint_nos[m.dialog] as endpoint_no, hold_early.has_gap[m.dialog] as has_gap, m.number, m.body, m.sent_at,
-      hold_early.type_names[m.type_index] as type_name, substr(hold_early.kinds, m.place::integer, 1) as kind
-    from unnest(hold_early.dialog_index, hold_early.type_index, hold_early.sequence_numbers, hold_early.bodies, hold_early.sent_at)
-      with ordinality as m (dialog, type_index, number, body, sent_at, place)
+      hold_early.type_names[m.type_index] as type_name, m.kind
+    from unnest(
+      hold_early.dialog_index, hold_early.type_index, hold_early.sequence_numbers, hold_early.bodies, hold_early.sent_at,
+      string_to_array(hold_early.kinds, null)
+    ) as m (dialog, type_index, number, body, sent_at, kind)
   ) a
   join broker_private.endpoints e on e.endpoint_no = a.endpoint_no and e.local_end is null
   left join broker_private.contract_messages k on k.contract_id = e.contract_id and k.message_type_name = a.type_name and a.kind = 'M'

@@ -15,8 +15,8 @@ set jit = off
 as $$
 begin
   with brought as (
-    select endpoint_nos[m.dialog] as endpoint_no, m.number, substr(take_early.kinds, m.place::integer, 1) as kind
-    from unnest(take_early.dialog_index, take_early.sequence_numbers) with ordinality as m (dialog, number, place)
+    select endpoint_nos[m.dialog] as endpoint_no, m.number, m.kind
+    from unnest(take_early.dialog_index, take_early.sequence_numbers, string_to_array(take_early.kinds, null)) as m (dialog, number, kind)
   ),
   taken as (
     delete from broker_private.early_messages h

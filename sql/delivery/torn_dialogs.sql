@@ -26,9 +26,9 @@ begin
   cross join lateral (
     select
       coalesce(bool_or(m.number = c.next_number - 1 and m.sent_at <> c.sent_at), false) as is_other,
-      coalesce(bool_or(substr(torn_dialogs.kinds, m.place::integer, 1) = 'X'), false) as has_error
-    from unnest(torn_dialogs.dialog_index, torn_dialogs.sequence_numbers, torn_dialogs.sent_at) with ordinality
-      as m (dialog, number, sent_at, place)
+      coalesce(bool_or(m.kind = 'X'), false) as has_error
+    from unnest(torn_dialogs.dialog_index, torn_dialogs.sequence_numbers, torn_dialogs.sent_at, string_to_array(torn_dialogs.kinds, null))
+      as m (dialog, number, sent_at, kind)
     where m.dialog = d.place
   ) b
   where not b.has_error and (d.acknowledged > c.next_number or b.is_other);
