@@ -153,8 +153,6 @@ class Router:
                 self._start(_LOCAL, self._local.deliver)
             return
         number = destination.destination_no
-        if number in self._running:
-            return
         sender = self._senders.get(number)
         if sender is None:
             sender = self._senders[number] = Sender(
@@ -213,6 +211,9 @@ class Router:
         return self._outbound_to((address, *mirror))
 
     def _send(self, sender: Sender, destination: Destination, carrier: Carrier) -> None:
+        if destination.destination_no in self._running:
+            sender.keep_on(destination, carrier)
+            return
         if not sender.is_due:
             return
         if carrier.is_due:

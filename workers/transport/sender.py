@@ -60,7 +60,7 @@ _LOOK_AGAIN_SECONDS = 0.05
 _MOST_LOOKS = 20
 MAXIMUM_MESSAGES = 1000
 MAXIMUM_BYTES = 2**20
-# How long one destination may send before routes and broker are looked at again.
+# How long one destination may send after routes and broker were looked at.
 TURN_SECONDS = 1.0
 
 logger: FilteringBoundLogger = structlog.get_logger()
@@ -193,6 +193,9 @@ class Sender:
         self._lanes = lanes
         self._backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         self._due = 0.0
+        self._way: tuple[Destination, Carrier] | None = None
+        self._until = 0.0
+        self._has_levels = False
         self._status: str | None = None
         self._has_status = False
         # By endpoint; a dialog that is not due is left out.
@@ -230,10 +233,11 @@ class Sender:
             await self.wait_because(fault)
             return
         is_through = False
-        until = self._clock.monotonic() + TURN_SECONDS
+        self._way = destination, carrier
+        self._until = self._clock.monotonic() + TURN_SECONDS
         try:
             try:
-                is_through = await self._send_all(destination, carrier, until)
+                is_through = await self._send_all(destination, carrier)
             except asyncio.CancelledError:
                 for crossing in self._crossing.values():
                     crossing.cancel()
@@ -254,6 +258,14 @@ class Sender:
             if not is_through:
                 self._due = self._clock.monotonic() + self._backoff.failed()
 
+    def keep_on(self, destination: Destination, carrier: Carrier) -> None:
+        """Let the turn last longer if it goes this way, which is what routes and broker say now.
+
+        Not where the broker honours priorities: there the oldest message is due with the next turn.
+        """
+        if self._way == (destination, carrier) and not self._has_levels:
+            self._until = self._clock.monotonic() + TURN_SECONDS
+
     async def wait_because(self, problem: TransportError | str) -> None:
         """Make the problem the destination's transmission status."""
         text = str(problem)
@@ -272,16 +284,16 @@ class Sender:
         else:
             self._status, self._has_status = text, True
 
-    async def _send_all(self, destination: Destination, carrier: Carrier, until: float) -> bool:
+    async def _send_all(self, destination: Destination, carrier: Carrier) -> bool:
         """Send batch by batch, or several at once while there is much; return False if something is wrong.
 
         Most of the time little waits, and looking into one lane costs a quarter of looking into four. A turn
-        has an end, after which the router looks at routes and broker again, and another turn begins.
+        has an end, unless the router finds that nothing has changed; then another one begins.
         """
         has_sent = False
         async with _Lane(0, 1, 1 if carrier.is_sibling else DEPTH_ALONE) as lane:
-            while self._may_go_on(until):
-                self._start_transfers(destination, carrier, until, lane)
+            while self._may_go_on():
+                self._start_transfers(destination, carrier, lane)
                 batch = await self._post_batch(destination, carrier, lane)
                 if batch is None and lane.is_empty:
                     if self._large or self._crossing:
@@ -301,14 +313,14 @@ class Sender:
                         return False
                 elif is_full and not goes_on:
                     # Here, where all of them are in one lane, the level of each counts against all others.
-                    self._start_transfers(destination, carrier, until, lane)
-                    await self._send_in_lanes(destination, carrier, until)
+                    self._start_transfers(destination, carrier, lane)
+                    await self._send_in_lanes(destination, carrier)
         return True
 
-    def _may_go_on(self, until: float) -> bool:
-        return self._database.greeting.is_broker_enabled and self._clock.monotonic() < until
+    def _may_go_on(self) -> bool:
+        return self._database.greeting.is_broker_enabled and self._clock.monotonic() < self._until
 
-    async def _send_in_lanes(self, destination: Destination, carrier: Carrier, until: float) -> None:
+    async def _send_in_lanes(self, destination: Destination, carrier: Carrier) -> None:
         """Send in all lanes until one of them has room left.
 
         A lane that runs dry ends the others after their next batch: one lane may be enough from then
@@ -320,10 +332,10 @@ class Sender:
             nonlocal is_deep
             try:
                 async with _Lane(number, self._lanes, 1 if carrier.is_sibling else DEPTH) as lane:
-                    while is_deep and self._may_go_on(until):
+                    while is_deep and self._may_go_on():
                         batch = await self._post_batch(destination, carrier, lane)
                         has_moved = await lane.room()
-                        self._start_transfers(destination, carrier, until, lane)
+                        self._start_transfers(destination, carrier, lane)
                         is_deep = is_deep and has_moved and batch is not None and batch.is_full
             finally:
                 is_deep = False
@@ -345,6 +357,7 @@ class Sender:
         found = await self._take(carrier, lane, by_age=by_age)
         if found is None:
             return None
+        self._has_levels = found.batch.level is not None
         turn = await carrier.ask(found.batch.level)
         try:
             # What honours no priorities has nothing that could go before this.
@@ -456,7 +469,7 @@ class Sender:
             self._backoff.reset()
         return settled.has_moved
 
-    def _start_transfers(self, destination: Destination, carrier: Carrier, until: float, lane: _Lane) -> None:
+    def _start_transfers(self, destination: Destination, carrier: Carrier, lane: _Lane) -> None:
         """Begin to send large messages of dialogs of a lane without a batch in flight, while few cross.
 
         A piece is of the oldest message that is not acknowledged, so nothing before it may be on its way.
@@ -472,7 +485,7 @@ class Sender:
             self._large.pop(endpoint, None)
         while len(self._crossing) < _TRANSFERS and (next_one := self._next_large(lane)) is not None:
             del self._large[next_one]
-            sending = self._send_large(destination, carrier, until, next_one)
+            sending = self._send_large(destination, carrier, next_one)
             self._crossing[next_one] = asyncio.create_task(sending, name=f"large {next_one}")
 
     def _next_large(self, lane: _Lane) -> int | None:
@@ -512,11 +525,9 @@ class Sender:
             if not transfer.cancelled() and (error := transfer.exception()) is not None:
                 raise error
 
-    async def _send_large(
-        self, destination: Destination, carrier: Carrier, until: float, endpoint: int
-    ) -> None:
+    async def _send_large(self, destination: Destination, carrier: Carrier, endpoint: int) -> None:
         """Send the oldest message of a dialog in pieces, from where the far broker has it on."""
-        while self._may_go_on(until):
+        while self._may_go_on():
             if not await self._send_piece(destination, carrier, endpoint):
                 return
 
