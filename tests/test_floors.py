@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from uuid import UUID
 
 EAGER = {
-    "pick_above_floors": [("walked > 200", "true"), ("random() < 0.005", "false")],
+    "pick_above_floors": [("random() < 0.1", "true"), ("walked > 200", "true")],
     "messages_above_floors": [("walked > 200", "true")],
     "first_message": [("walked > 200", "true")],
-    "raise_floors": [("passed <= 200", "false")],
+    "raise_floors": [("saved_dead <= 200", "false"), ("is_deep := ", "is_deep := random() < 0.5 or ")],
 }
 NEWEST_FLOOR = (
     "select max(u.floor) from broker_private.queues q, unnest(broker_private.floors_of(q.queue_id)) as u (floor)"

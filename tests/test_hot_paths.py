@@ -243,10 +243,44 @@ def test_a_call_touches_few_pages_under_an_old_snapshot_however_much_was_receive
         deep,
     )
     old.connection.rollback()
+    psql.rows("vacuum broker_private.messages")
     psql.rows(
         "select broker_private.leave_floors(queue_id) from broker_private.queues where name = 'warehouse'"
     )
     assert psql.value("select has_floors from broker_private.queues where name = 'warehouse'") is False
+
+
+@pytest.mark.parametrize("dialogs", [1, DIALOGS])
+def test_a_call_touches_few_pages_however_much_was_received_since_the_last_vacuum(
+    shop: Shop, dialogs: int
+) -> None:
+    psql = shop.psql
+    psql.rows("alter table broker_private.messages set (autovacuum_enabled = off)")
+    for setting in ("enable_seqscan", "enable_bitmapscan", "jit"):
+        psql.rows(f"set {setting} = off")
+    open_dialogs(psql, "//warehouse")
+    psql.rows("delete from dialogs where number > %s", dialogs)
+    fill(psql, BATCH // dialogs)
+    number_far_sides(psql)
+    looks = {name: call for name, call in ONE_BY_ONE.items() if name != "a new dialog"} | BATCHES
+    # As a RECEIVE looks now and then.
+    look = "select broker_private.pick_above_floors(queue_id, true) from broker_private.queues where name = 'warehouse'"
+
+    def touched_after(received: int) -> dict[str, float]:
+        fill(psql, received // dialogs)
+        while psql.value("select count(*) from broker.receive('warehouse', top => 1000)"):
+            pass
+        fill(psql, 12 * BATCH // dialogs)
+        psql.rows(look)
+        return {name: pages(psql, map(call.format, repeat(1))) for name, call in looks.items()}
+
+    shallow = touched_after(0)
+    deep = touched_after(40_000)
+    # A hundred and fifty pages of messages_head are of what was received, and two hundred of messages_group.
+    assert {name: deep[name] - shallow[name] < 80 for name in looks} == dict.fromkeys(looks, True), (
+        shallow,
+        deep,
+    )
 
 
 @pytest.mark.parametrize("behind", [20, 450, 899])

@@ -583,6 +583,10 @@ create unlogged table broker_private.queue_floors (
   queue_id integer not null,
   number bigint not null,
   floors bigint[] not null,
+  -- The precedence of the first message, if a search for any before it is short; else null.
+  level smallint,
+  -- Whether a search for a group's messages was long too.
+  is_deep boolean not null,
   decided bigint not null,
   horizon bigint not null,
   senders text[] not null

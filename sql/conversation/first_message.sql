@@ -1,5 +1,5 @@
 -- broker_private.first_message(queue): precedence and id of the first message of a queue, held or not; null if it is empty. Raises the queue's floors, if they are so far
--- behind that the look walks past more than 200 deleted messages.
+-- behind that the look walks past more than 200 deleted messages or too many pages of them.
 -- Plan: messages_head, one search from each floor.
 create or replace function broker_private.first_message(queue integer, out level smallint, out id bigint)
 language plpgsql
@@ -13,8 +13,10 @@ set enable_mergejoin = off
 as $$
 declare
   walked bigint;
+  pages bigint;
 begin
   walked := broker_private.walked_in_vain('broker_private.messages_head');
+  pages := pg_stat_get_xact_blocks_fetched('broker_private.messages_head'::regclass);
   select m.precedence, m.id into level, id
   from unnest(broker_private.floors_of(queue)) with ordinality as l (floor, level)
   cross join lateral (
@@ -25,9 +27,10 @@ begin
   ) m
   limit 1;
   walked := broker_private.walked_in_vain('broker_private.messages_head') - walked;
+  pages := pg_stat_get_xact_blocks_fetched('broker_private.messages_head'::regclass) - pages;
   -- Where floors can't rise now, as a sender has been at it for long, not each look tries.
-  if walked > 200 and random() * walked < 2000 then
-    perform broker_private.raise_floors(queue, walked);
+  if walked > 200 and random() * walked < 2000 or pages > 60 and random() < 0.1 then
+    perform broker_private.raise_floors(queue, walked, null);
   end if;
 end
 $$;

@@ -1,7 +1,8 @@
--- broker_private.leave_floors(queue): lets RECEIVE look from the beginning again, if what was received last from above the floors does not stay in the index any more.
+-- broker_private.leave_floors(queue): lets RECEIVE look from the beginning again, if what was received last from above the floors, and its pages, do not stay in the index
+-- any more.
 -- The floors stay: they are right, only not needed.
 -- Locks: the queue's row, by trying.
--- Plan: messages_head, at most 2,000 ids below each floor, twice.
+-- Plan: messages_head, at most 10,000 ids below each floor, twice.
 create or replace function broker_private.leave_floors(queue integer)
 returns void
 language plpgsql
@@ -15,26 +16,32 @@ set enable_mergejoin = off
 as $$
 declare
   walked bigint;
+  pages bigint;
 begin
   if current_setting('transaction_isolation') <> 'read committed' then
     return;
   end if;
-  -- As in raise_floors the second look counts.
-  for look in 1..2 loop
-    walked := broker_private.walked_in_vain('broker_private.messages_head');
-    perform
-    from unnest(broker_private.floors_of(queue)) with ordinality as l (floor, level)
-    cross join lateral (
-      select from broker_private.messages x
-      where x.queue_id = queue and x.precedence = l.level - 1 and x.id >= l.floor - 2000 and x.id < l.floor
-      order by x.id
-      limit 1
-    ) m;
-    walked := broker_private.walked_in_vain('broker_private.messages_head') - walked;
+  for of_level in 0..9 loop
+    -- As in raise_floors the second look counts.
+    for look in 1..2 loop
+      walked := broker_private.walked_in_vain('broker_private.messages_head');
+      pages := pg_stat_get_xact_blocks_fetched('broker_private.messages_head'::regclass);
+      perform
+      from (select f.floors[of_level + 1] as floor from broker_private.queue_floors f where f.queue_id = queue order by f.number desc limit 1) l
+      cross join lateral (
+        select from broker_private.messages x
+        where x.queue_id = queue and x.precedence = of_level and x.id >= l.floor - 10000 and x.id < l.floor
+        order by x.id
+        limit 1
+      ) m;
+      walked := broker_private.walked_in_vain('broker_private.messages_head') - walked;
+      pages := pg_stat_get_xact_blocks_fetched('broker_private.messages_head'::regclass) - pages;
+    end loop;
+    -- To come to a page costs three or four.
+    if walked >= 50 or pages > 6 then
+      return;
+    end if;
   end loop;
-  if walked >= 50 then
-    return;
-  end if;
   update broker_private.queues q set has_floors = false
   where q.queue_id = (
     select x.queue_id from broker_private.queues x where x.queue_id = queue and x.has_floors for no key update skip locked

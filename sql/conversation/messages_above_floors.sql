@@ -18,6 +18,7 @@ declare
   endpoint_nos bigint[] := array[endpoint];
   walked bigint := pg_stat_get_xact_tuples_returned('broker_private.messages_group'::regclass)
     - pg_stat_get_xact_tuples_fetched('broker_private.messages_group'::regclass);
+  pages bigint := pg_stat_get_xact_blocks_fetched('broker_private.messages_group'::regclass);
 begin
   if endpoint is null then
     endpoint_nos := array(select e.endpoint_no from broker_private.endpoints e where e.group_no = group_number limit 17);
@@ -71,8 +72,10 @@ begin
   -- Where pick_above_floors sees nothing of it: RECEIVE names the group.
   walked := pg_stat_get_xact_tuples_returned('broker_private.messages_group'::regclass)
     - pg_stat_get_xact_tuples_fetched('broker_private.messages_group'::regclass) - walked;
-  if walked > 200 and random() * walked < 2000 then
-    perform broker_private.raise_floors(queue, walked);
+  pages := pg_stat_get_xact_blocks_fetched('broker_private.messages_group'::regclass) - pages;
+  -- Each conversation is three searches of some four pages.
+  if walked > 200 and random() * walked < 2000 or pages > 60 + 12 * cardinality(endpoint_nos) + wanted / 20 and random() < 0.1 then
+    perform broker_private.raise_floors(queue, walked, group_number);
   end if;
 end
 $$;

@@ -1,43 +1,77 @@
 -- hot path
--- broker_private.pick_above_floors(queue): as the first look of pick_group, of a queue that has floors: it begins there. Returns the group that it locked and whether a move touched
--- it. Raises the floors, if it walked past more than 200 deleted messages, and now and then asks whether they are still needed.
--- Called with the settings of RECEIVE: making them again would cost as much as the search.
+-- broker_private.pick_above_floors(queue, is_sample): as the first look of pick_group, of a queue that has floors: it begins there. Returns the group that it locked, whether a move touched
+-- it, and whether a search for its messages should begin at floors too. A sample, and one in ten others, measures: if it walked past more than 200 deleted messages, or too many
+-- pages of them, it raises the floors, and now and then it asks whether they are still needed.
+-- Nearly always all messages are at one level: then one look for any that are more urgent, and one search from that level's floor. To search at each of ten levels costs twice as much.
+-- Called with the settings of RECEIVE: making them again would cost as much as the search. Called in an expression: in a statement it would cost twice as much.
 -- Locks: the group's row, skipping groups that are locked.
 -- Plan: messages_head, one search from each floor, at most 16 rows, then groups by key.
-create or replace function broker_private.pick_above_floors(queue integer, out group_no bigint, out has_moved boolean)
+create or replace function broker_private.pick_above_floors(queue integer, is_sample boolean, out group_no bigint, out has_moved boolean, out is_deep boolean)
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  walked bigint := pg_stat_get_xact_tuples_returned('broker_private.messages_head'::regclass)
-    - pg_stat_get_xact_tuples_fetched('broker_private.messages_head'::regclass);
+  measures constant boolean := is_sample or random() < 0.1;
+  walked bigint;
+  pages bigint;
+  floors_by_level bigint[];
+  floor bigint;
+  only_level smallint;
+  is_urgent boolean;
 begin
-  select c.group_no, g.has_moved into group_no, has_moved
-  from (
-    select m.group_no
-    from unnest(coalesce(
-      -- As broker_private.floors_of does.
-      (select f.floors from broker_private.queue_floors f where f.queue_id = queue order by f.number desc limit 1),
-      '{0,0,0,0,0,0,0,0,0,0}'
-    )) with ordinality as l (floor, level)
-    cross join lateral (
-      select x.group_no from broker_private.messages x
-      where x.queue_id = queue and x.precedence = l.level - 1 and x.id >= l.floor
-      order by x.id
-      limit 16
-    ) m
-    limit 16
-  ) c
-  cross join lateral (
-    select x.has_moved from broker_private.groups x where x.group_no = c.group_no for update skip locked
-  ) g
+  if measures then
+    walked := broker_private.walked_in_vain('broker_private.messages_head');
+    pages := pg_stat_get_xact_blocks_fetched('broker_private.messages_head'::regclass);
+  end if;
+  -- As broker_private.floors_of does.
+  select
+    f.floors, f.floors[f.level + 1], f.level, f.is_deep,
+    exists (select from broker_private.messages m where m.queue_id = queue and m.precedence < f.level)
+  into floors_by_level, floor, only_level, is_deep, is_urgent
+  from broker_private.queue_floors f
+  where f.queue_id = queue
+  order by f.number desc
   limit 1;
-  walked := pg_stat_get_xact_tuples_returned('broker_private.messages_head'::regclass)
-    - pg_stat_get_xact_tuples_fetched('broker_private.messages_head'::regclass) - walked;
-  if walked > 200 and random() * walked < 2000 then
-    perform broker_private.raise_floors(queue, walked);
-  elsif random() < 0.005 then
-    perform broker_private.leave_floors(queue);
+  if not is_urgent and floor is not null then
+    select c.group_no, g.has_moved into group_no, has_moved
+    from (
+      select m.group_no from broker_private.messages m
+      where m.queue_id = queue and m.precedence = only_level and m.id >= floor
+      order by m.id
+      limit 16
+    ) c
+    cross join lateral (
+      select x.has_moved from broker_private.groups x where x.group_no = c.group_no for update skip locked
+    ) g
+    limit 1;
+  end if;
+  if group_no is null then
+    only_level := null;
+    select c.group_no, g.has_moved into group_no, has_moved
+    from (
+      select m.group_no
+      from unnest(coalesce(floors_by_level, '{0,0,0,0,0,0,0,0,0,0}')) with ordinality as l (floor, level)
+      cross join lateral (
+        select x.group_no from broker_private.messages x
+        where x.queue_id = queue and x.precedence = l.level - 1 and x.id >= l.floor
+        order by x.id
+        limit 16
+      ) m
+      limit 16
+    ) c
+    cross join lateral (
+      select x.has_moved from broker_private.groups x where x.group_no = c.group_no for update skip locked
+    ) g
+    limit 1;
+  end if;
+  if measures then
+    walked := broker_private.walked_in_vain('broker_private.messages_head') - walked;
+    pages := pg_stat_get_xact_blocks_fetched('broker_private.messages_head'::regclass) - pages;
+    if walked > 200 or pages > (case when only_level is null then 60 else 24 end) then
+      perform broker_private.raise_floors(queue, walked, group_no);
+    elsif random() < 0.01 then
+      perform broker_private.leave_floors(queue);
+    end if;
   end if;
 end
 $$;

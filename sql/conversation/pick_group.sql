@@ -20,6 +20,7 @@ as $$
 declare
   picked bigint;
   has_moved boolean;
+  chosen record;
   -- Now and then where there are none, as RECEIVE does; not after this transaction may have deleted messages itself.
   uses_floors constant boolean := (
     select q.has_floors or random() < 0.01 and pg_current_xact_id_if_assigned() is null
@@ -28,7 +29,9 @@ declare
   );
 begin
   if uses_floors then
-    select p.group_no, p.has_moved into picked, has_moved from broker_private.pick_above_floors(queue) p;
+    chosen := broker_private.pick_above_floors(queue, true);
+    picked := chosen.group_no;
+    has_moved := chosen.has_moved;
   else
     select c.group_no, g.has_moved into picked, has_moved
     from (

@@ -1,5 +1,5 @@
--- broker_private.raise_floors(queue, walked): moves the floors of a queue (floors_of) up to its oldest messages, after a search walked past so many deleted ones;
--- from then on RECEIVE looks at the floors.
+-- broker_private.raise_floors(queue, walked, group): moves the floors of a queue (floors_of) up to its oldest messages, after a search walked past so many deleted ones, or many
+-- pages of them; from then on RECEIVE looks at the floors.
 --
 -- A message may be on its way whose id is lower than those of messages that are here: its sender has not committed. Ids come from the sequence queuing_order, without a
 -- cache, and nextval keeps a lock on it until the end of the transaction, so pg_locks shows who is sending. So with the sequence's last value
@@ -8,12 +8,13 @@
 -- name, so any that is prepared counts as one of them.
 -- A message that somebody has received and not committed is seen here, and stays above the floor. Those that this transaction has received
 -- come back only together with the floor that was before.
--- The search that met the deleted messages has marked in the index what nobody can see any more. Only what this one meets again is worth a floor.
+-- The search that met the deleted messages has marked in the index what nobody can see any more. That costs no search anything any more, but its pages do, until a vacuum
+-- takes them out: only pages, and what this one meets again, are worth a floor.
 -- In READ COMMITTED only, as all depends on the order in which statements look.
 -- Locks: the row of floors that is replaced, by trying: who has it raises already, and is waited for only by those who walk much farther. The
 -- queue's row, by trying, where RECEIVE begins to look at floors.
--- Plan: messages_head, one search from each floor.
-create or replace function broker_private.raise_floors(queue integer, walked bigint)
+-- Plan: messages_head, one search from each floor; messages_group for one group.
+create or replace function broker_private.raise_floors(queue integer, walked bigint, group_number bigint)
 returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -33,7 +34,14 @@ declare
   base broker_private.queue_floors%rowtype;
   base_location tid;
   raised bigint[];
-  passed bigint;
+  first_level smallint;
+  is_deep boolean;
+  dead_before bigint;
+  dead bigint;
+  saved_dead bigint;
+  pages_before bigint;
+  pages bigint;
+  saved_pages bigint;
 begin
   if current_setting('transaction_isolation') <> 'read committed' or current_setting('transaction_read_only') = 'on' then
     return;
@@ -66,7 +74,7 @@ begin
       return;
     end if;
   else
-    base := row(queue, this_number, array_fill(0::bigint, array[10]), 0, 0, '{}');
+    base := row(queue, this_number, array_fill(0::bigint, array[10]), null, false, 0, 0, '{}');
   end if;
 
   if not is_prepared and not base.senders && senders then
@@ -77,24 +85,45 @@ begin
   if senders = '{}' then
     base.decided := last_id;
   end if;
-  passed := broker_private.walked_in_vain('broker_private.messages_head');
-  raised := array(
-    select least(coalesce(o.id, base.decided + 1), base.decided + 1)
-    from unnest(base.floors) with ordinality as l (floor, level)
+  raised := base.floors;
+  -- The first look goes from the floors to the messages, the second one from there: so it is known how much that saves.
+  for look in 1..2 loop
+    dead_before := broker_private.walked_in_vain('broker_private.messages_head');
+    pages_before := pg_stat_get_xact_blocks_fetched('broker_private.messages_head'::regclass);
+    select array_agg(least(coalesce(o.id, base.decided + 1), base.decided + 1) order by l.level), min(l.level) filter (where o.id is not null) - 1
+    into raised, first_level
+    from unnest(raised) with ordinality as l (floor, level)
     left join lateral (
       select m.id from broker_private.messages m
       where m.queue_id = queue and m.precedence = l.level - 1 and m.id >= l.floor
       order by m.id
       limit 1
-    ) o on true
-    order by l.level
-  );
-  passed := broker_private.walked_in_vain('broker_private.messages_head') - passed;
-  if passed <= 200 then
+    ) o on true;
+    dead := broker_private.walked_in_vain('broker_private.messages_head') - dead_before;
+    pages := pg_stat_get_xact_blocks_fetched('broker_private.messages_head'::regclass) - pages_before;
+    saved_dead := coalesce(saved_dead, 2 * dead) - dead;
+    saved_pages := coalesce(saved_pages, 2 * pages) - pages;
+  end loop;
+  first_level := coalesce(first_level, base.level);
+  dead_before := broker_private.walked_in_vain('broker_private.messages_head');
+  pages_before := pg_stat_get_xact_blocks_fetched('broker_private.messages_head'::regclass);
+  perform from broker_private.messages m where m.queue_id = queue and m.precedence < first_level limit 1;
+  if broker_private.walked_in_vain('broker_private.messages_head') - dead_before > 50
+    or pg_stat_get_xact_blocks_fetched('broker_private.messages_head'::regclass) - pages_before > 8
+  then
+    first_level := null;
+  end if;
+  dead_before := broker_private.walked_in_vain('broker_private.messages_group');
+  pages_before := pg_stat_get_xact_blocks_fetched('broker_private.messages_group'::regclass);
+  perform from broker_private.messages m where m.group_no = group_number order by m.precedence, m.endpoint_no, m.urgency, m.id limit 1;
+  is_deep := broker_private.walked_in_vain('broker_private.messages_group') - dead_before > 200
+    or pg_stat_get_xact_blocks_fetched('broker_private.messages_group'::regclass) - pages_before > 24
+    or base.is_deep and exists (select from broker_private.queues q where q.queue_id = queue and q.has_floors);
+  if saved_dead <= 200 and saved_pages < 10 and first_level is not distinct from base.level and is_deep = base.is_deep then
     return;
   end if;
-  insert into broker_private.queue_floors (queue_id, number, floors, decided, horizon, senders)
-  values (queue, this_number, raised, base.decided, base.horizon, base.senders);
+  insert into broker_private.queue_floors (queue_id, number, floors, level, is_deep, decided, horizon, senders)
+  values (queue, this_number, raised, first_level, is_deep, base.decided, base.horizon, base.senders);
   delete from broker_private.queue_floors f where f.ctid = base_location;
 
   update broker_private.queues q set has_floors = true

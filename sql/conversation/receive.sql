@@ -88,6 +88,7 @@ declare
   queue integer;
   retains boolean;
   holds_quarantine boolean;
+  has_floors boolean;
   is_plain boolean;
   uses_floors boolean;
   takes_oldest boolean;
@@ -98,6 +99,7 @@ declare
   group_number bigint;
   missed_group bigint;
   has_moved boolean;
+  picked record;
   endpoint bigint;
   received broker.message[];
   id bigint;
@@ -131,10 +133,13 @@ begin
 
   select
     q.queue_id, q.is_retention_enabled, q.holds_quarantine, q.receive_marks, q.first_mark, q.second_mark,
-    -- Now and then it uses floors where there are none, and so finds out whether they are needed; not after it may have deleted messages
-    -- itself, as these would count.
-    not q.has_floors and (random() >= 0.005 or pg_current_xact_id_if_assigned() is not null)
-  into queue, retains, holds_quarantine, receive_marks, first_mark, second_mark, is_plain
+    q.has_floors,
+    -- Now and then, more often where it takes many, it uses floors where there are none, and so finds out whether they are needed; not after
+    -- it may have deleted messages itself, as these would count.
+    not q.has_floors and (
+      random() >= case when wanted = 1 then 0.005 else 0.05 end or pg_current_xact_id_if_assigned() is not null
+    )
+  into queue, retains, holds_quarantine, receive_marks, first_mark, second_mark, has_floors, is_plain
   from broker_private.queues q
   where q.name = queue_name and q.is_receive_enabled
     and (
@@ -168,7 +173,10 @@ begin
       limit 1;
     elsif not is_named then
       uses_floors := true;
-      select p.group_no, p.has_moved into group_number, has_moved from broker_private.pick_above_floors(queue) p;
+      picked := broker_private.pick_above_floors(queue, not has_floors);
+      group_number := picked.group_no;
+      has_moved := picked.has_moved;
+      takes_oldest := picked.is_deep is not true;
     else
       select l.group_no, l.endpoint_no, l.has_moved into group_number, endpoint, has_moved
       from broker_private.lock_named_group(queue, handle, group_id) l;
@@ -186,7 +194,7 @@ begin
       end if;
       if wanted is distinct from 1 or has_moved then
         received := broker_private.receive_many(
-          queue, group_number, endpoint, wanted, has_moved, holds_quarantine, coalesce(uses_floors, false)
+          queue, group_number, endpoint, wanted, has_moved, holds_quarantine, coalesce(uses_floors and not takes_oldest, false)
         );
         exit when received is not null or is_named;
         -- Another session was quicker; or, if it is met again, it lies on a conversation that is gone.

@@ -12,7 +12,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   perform nextval('broker_private.floor_resets');
-  insert into broker_private.queue_floors (queue_id, number, floors, decided, horizon, senders)
-  values (queue, nextval('broker_private.floor_numbers'), array_fill(0::bigint, array[10]), 0, 0, '{}');
+  insert into broker_private.queue_floors (queue_id, number, floors, is_deep, decided, horizon, senders)
+  values (queue, nextval('broker_private.floor_numbers'), array_fill(0::bigint, array[10]), false, 0, 0, '{}');
 end
 $$;
