@@ -175,9 +175,10 @@ create table broker_private.queues (
   modify_date timestamp with time zone not null
 );
 
--- The queues that are off or retain, kept by a trigger of queues.
-create table broker_private.unusual_queues (
-  queue_id integer primary key
+-- What keeps a SEND from doing nothing but insert a row: the queues that are off or retain, kept by a trigger of queues, and the message types that
+-- dialogs may have among their plain types and that are plain no more, kept by ALTER MESSAGE TYPE. Both have their numbers from one sequence.
+create table broker_private.unusual_objects (
+  object_id integer primary key
 );
 
 -- What is remembered of a queue that has, or had, an activation procedure. Written by a look of a worker only where something changed.
@@ -443,28 +444,32 @@ create table broker_private.groups (
 
 -- Changed only by the side that owns it, under the lock of its group.
 create table broker_private.endpoints (
+  -- What SEND reads comes first, and what has one width: to a column behind a text or a null PostgreSQL walks each time.
   endpoint_no bigint primary key generated always as identity,
   conversation_handle uuid not null unique,
-  conversation_id uuid not null,
-  is_initiator boolean not null,
   group_no bigint not null,
-  service_id integer not null,
+  expires_at timestamp with time zone not null,
   queue_id integer not null,
-  contract_id integer not null,
-  far_service text collate "C" not null,
-  far_broker_instance uuid,
-  destination_no integer not null,
+  priority smallint not null,
   -- U nothing sent yet, L straight into the far queue, I local and behind an incomplete message, B local but by way of the transmission
   -- queue, R remote
   path "char" not null,
+  is_initiator boolean not null,
+  destination_no integer not null,
+  contract_id integer not null,
+  service_id integer not null,
+  is_encrypted boolean not null,
   far_endpoint_no bigint,
-  priority smallint not null,
   -- null while open; E ended, X ended with an error, C cleaned up
   local_end "char",
+  -- The types that this side may send and that had no validation when the dialog began here: number by name. So SEND need not look a type up. Which types a
+  -- contract has never changes; ALTER MESSAGE TYPE notes a type that gets a validation in unusual_objects. Null if there are none, or many.
+  plain_types jsonb,
+  conversation_id uuid not null,
+  far_service text collate "C" not null,
+  far_broker_instance uuid,
   -- when this side was closed at once, as no acknowledgement was owed
   closed_at timestamp with time zone,
-  expires_at timestamp with time zone not null,
-  is_encrypted boolean not null,
   owner name not null,
   -- Repeated here, so that RECEIVE learns from one row what it returns of a conversation: names of services and contracts never change, and the group's
   -- identifier changes only with group_no.

@@ -72,7 +72,7 @@ begin
         where e.ctid = case when type_id is not null then location end and e.xmin = version
       )
       and f.local_end is null
-      and not exists (select from broker_private.unusual_queues u where u.queue_id in (f.queue_id, from_queue))
+      and not exists (select from broker_private.unusual_objects u where u.object_id in (f.queue_id, from_queue))
       and (pg_has_role(caller, 'pg_database_owner', 'USAGE') or broker_private.may_receive(caller, from_queue));
     if found then
       insert into broker_private.messages (group_no, endpoint_no, queue_id, message_type_id, precedence, urgency, body)
@@ -84,7 +84,7 @@ begin
     from broker_private.endpoints e
     where e.ctid = case when type_id is not null then location end and e.xmin = version
       and not exists (select from broker_private.far_events v where v.endpoint_no = endpoint and v.event in ('E', 'X'))
-      and not exists (select from broker_private.unusual_queues u where u.queue_id = from_queue)
+      and not exists (select from broker_private.unusual_objects u where u.object_id = from_queue)
       and (pg_has_role(caller, 'pg_database_owner', 'USAGE') or broker_private.may_receive(caller, from_queue));
     if found then
       insert into broker_private.transmission_messages (endpoint_no, destination_no, message_type_id, precedence, kind, body)

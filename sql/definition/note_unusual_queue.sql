@@ -1,4 +1,4 @@
--- broker_private.note_unusual_queue(): trigger of queues. Keeps unusual_queues: those that SEND has to do more for than insert a row, as they are off or
+-- broker_private.note_unusual_queue(): trigger of queues. Keeps in unusual_objects the queues that SEND has to do more for than insert a row, as they are off or
 -- retain. So SEND looks at no queue's row, but for one in a table that is nearly always empty.
 create or replace function broker_private.note_unusual_queue()
 returns trigger
@@ -7,10 +7,10 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   if tg_op <> 'INSERT' then
-    delete from broker_private.unusual_queues u where u.queue_id = old.queue_id;
+    delete from broker_private.unusual_objects u where u.object_id = old.queue_id;
   end if;
   if tg_op <> 'DELETE' and (new.is_retention_enabled or not new.is_enqueue_enabled) then
-    insert into broker_private.unusual_queues (queue_id) values (new.queue_id);
+    insert into broker_private.unusual_objects (object_id) values (new.queue_id);
   end if;
   return null;
 end

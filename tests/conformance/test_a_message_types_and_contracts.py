@@ -72,6 +72,35 @@ def test_row_007_altering_a_type_leaves_queued_messages_as_they_are(shop: Shop) 
     assert psql.refused("select broker.alter_message_type('nothing', 'NONE')") == "S8428"
 
 
+def test_row_007_open_dialogs_follow_each_validation_of_a_type(shop: Shop) -> None:
+    psql = shop.psql
+    long_names = [f"{letter * 100}" for letter in "abc"]
+    for name in long_names:
+        psql.rows("select broker.create_message_type(%s)", name)
+    psql.rows("select broker.create_contract('long', sent_by_any => %s)", long_names)
+    psql.rows("select broker.create_service('//long', 'warehouse', '{long}')")
+    dialogs = {
+        psql.dialog(): "order",
+        psql.value("select broker.begin_dialog('//shop', '//long', 'long')"): "a" * 100,
+    }
+    sent = 0
+    for validation in ("NONE", "EMPTY", "NONE", "WELL_FORMED_XML", "EMPTY", "NONE"):
+        for name in set(dialogs.values()):
+            psql.rows("select broker.alter_message_type(%s, %s)", name, validation)
+        # Begun while the type was validated, or while it was not.
+        dialogs[psql.dialog()] = "order"
+        for dialog, name in dialogs.items():
+            if validation == "NONE":
+                psql.send(dialog, name, b"body")
+                sent += 1
+            elif validation == "EMPTY":
+                assert psql.refused("select broker.send(%s, %s, 'body')", dialog, name) == "S8430"
+    received = 0
+    while bodies := psql.bodies():
+        received += len(bodies)
+    assert received == sent
+
+
 def test_row_008_a_type_that_a_contract_uses_is_not_dropped(shop: Shop) -> None:
     psql = shop.psql
     assert psql.refused("select broker.drop_message_type('order')") == "S3716"
