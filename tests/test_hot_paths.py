@@ -195,7 +195,7 @@ def test_a_batch_on_its_way_touches_as_few_pages_when_much_waits_as_when_little_
     shallow = touched()
     fill(psql, DEEP)
     deep = touched()
-    # A batch is looked for at each level, twice; each message of a delivery goes into two indexes, which are a level higher.
+    # A batch is looked for at each level; each message of a delivery goes into two indexes, which are a level higher.
     most = {**dict.fromkeys(shallow, 100), "deliver": 2 * BATCH}
     assert {name: deep[name] - shallow[name] < most[name] for name in most} == dict.fromkeys(most, True), (
         shallow,

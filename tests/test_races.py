@@ -224,6 +224,47 @@ def test_a_batch_that_comes_twice_is_stored_once_and_a_refused_first_message_lea
     assert psql.rows("select count(*) from broker.conversation_endpoints") == before
 
 
+def test_what_comes_in_disorder_or_with_one_dialog_named_twice_is_stored_once_and_in_order(
+    shop: Shop,
+) -> None:
+    psql = shop.psql
+    first, second = psql.value("select array[gen_random_uuid(), gen_random_uuid()]")
+
+    def deliver(dialogs: list[object], lines: str) -> list[int | None]:
+        """Deliver lines of dialog, type, number and kind; return what is expected next."""
+        numbers: list[int | None] = psql.value(
+            "select (select d.next_numbers from broker_private.deliver("
+            " '00000000-0000-0000-0000-000000000001', h.ids, array_fill(true, h.n), array_fill('//far'::text, h.n),"
+            " array_fill('//warehouse'::text, h.n), array_fill(null::uuid, h.n), array_fill('ordering'::text, h.n),"
+            " array_fill(now() + interval '1 day', h.n), array_fill(true, h.n), '{order,invoice,nudge,ack}', l.dialogs, l.types,"
+            " l.numbers, l.kinds, l.bodies, array_fill('L'::text, h.n), array_fill(null::text, h.n),"
+            " array_fill(null::bytea, h.n)) d)"
+            " from (select %s::uuid[] as ids, array[%s] as n) h,"
+            " (select array_agg(f[1]::integer) as dialogs, array_agg(f[2]::integer) as types, array_agg(f[3]::bigint) as numbers,"
+            "  string_agg(f[4], '') as kinds, array_agg(convert_to(case f[2] when '1' then f[3] when '2' then '<a/>' else '' end, 'UTF8')) as bodies"
+            "  from (select regexp_split_to_array(line, '') as f from regexp_split_to_table(%s, ' ') line) x) l",
+            dialogs,
+            len(dialogs),
+            lines,
+        )
+        return numbers
+
+    assert deliver([first, second], "110M 210M 111M 211M 112M") == [3, 2]
+    # 2 comes again, and 3 is twice in the batch.
+    assert deliver([first, second], "112M 113M 113M 212M") == [4, 3]
+    # What comes too early waits for what precedes it.
+    assert deliver([first, second], "115M 114M 213M") == [6, 4]
+    # One dialog as two.
+    assert deliver([first, first], "116M 216M") == [7, 7]
+    # A body that is looked at, and a type that only the target sends.
+    assert deliver([first], "117M 138M") == [9]
+    assert deliver([second], "114M 145M") == [5]
+    # A type that is not named.
+    assert deliver([second], "155M") == [5]
+    received = sorted([number for _, number, _ in psql.receive()] for _ in range(2))
+    assert received == [[*range(5)], [*range(9)]]
+
+
 def test_a_refusal_is_not_the_end_of_the_transaction_for_who_catches_it(shop: Shop) -> None:
     psql = shop.psql
     psql.send(psql.dialog(), "order", b"0")

@@ -209,14 +209,16 @@ begin
   judged as materialized (
     select
       y.*, y.fault is null and y.kind <> 'X' and bool_or(y.is_waiting or y.needs_check) over listed as is_incomplete,
-      count(y.fault) over listed as faults_so_far
+      count(y.fault) over listed as faults_so_far,
+      -- The place at which all before it on its dialog are there too: also what came in disorder is stored in the order of its numbers.
+      max(y.place) over listed as turn
     from (
       select
         x.*, coalesce(x.other_fault, case when not x.is_valid then case x.validation when 'X' then 9615 else 8430 end end) as fault,
         coalesce(x.is_judged and (x.is_valid is null or x.schema_collection_id is not null), false) as needs_check
       from expected x
     ) y
-    window listed as (partition by y.endpoint_no order by y.number, y.place)
+    window listed as (partition by y.endpoint_no order by y.number, y.place rows unbounded preceding)
   ),
   stored as (
     insert into broker_private.messages (
@@ -227,7 +229,7 @@ begin
       case j.kind when 'X' then 1 else 2 end, j.body
     from judged j
     where j.faults_so_far = 0 and j.is_open and not j.is_incomplete
-    order by j.place
+    order by j.turn, j.number
     returning queue_id
   ),
   held as (
@@ -239,7 +241,7 @@ begin
       j.schema_collection_id, j.body
     from judged j
     where j.faults_so_far = 0 and j.is_open and j.is_incomplete
-    order by j.place
+    order by j.turn, j.number
     returning 1 as queue_id
   ),
   ended as (

@@ -3,7 +3,8 @@
 -- levels come first, else, and by age, the oldest.
 --
 -- All messages of a dialog have one level, so either order keeps theirs, also when honor_broker_priority changes while they wait.
--- Plan: inlined into take; for each of the ten levels the head of transmission_messages_destination, then a sort of what that gave.
+-- Plan: inlined into take; for each of the ten levels the head of transmission_messages_destination, then a sort of what that gave. The arrays are sub-selects
+-- as those of PL/pgSQL's variables are copied whenever they are looked into, which is for each row that is in flight.
 create or replace function broker_private.next_to_leave(
   destination integer, lane integer, lanes integer, max_messages integer, left_out bigint[], by_age boolean,
   in_flight_endpoints bigint[], in_flight_rows bigint[]
@@ -24,10 +25,10 @@ begin atomic
       select w.id, w.endpoint_no, w.message_type_id, w.kind, w.body, w.shared_body_no, w.shared_size, w.enqueue_time
       from broker_private.transmission_messages w
       where w.destination_no = destination and w.precedence = l.precedence
-        and w.endpoint_no % lanes = lane and w.endpoint_no <> all (left_out)
+        and w.endpoint_no % lanes = lane and w.endpoint_no <> all ((select left_out)::bigint[])
         and (
-          w.endpoint_no <> all (in_flight_endpoints)
-          or w.id > in_flight_rows[pg_catalog.array_position(in_flight_endpoints, w.endpoint_no)]
+          w.endpoint_no <> all ((select in_flight_endpoints)::bigint[])
+          or w.id > (select in_flight_rows)[pg_catalog.array_position((select in_flight_endpoints), w.endpoint_no)]
         )
       order by w.id
       limit max_messages
