@@ -8,7 +8,7 @@
 --
 -- Each statement reads one table, with as few columns and operators as it can and no sub-select: what PostgreSQL does to set up a join, a column of a
 -- node or an operator costs more than the row, and a statement with a sub-select is walked as a whole at each call. No condition is of parameters
--- alone, as that is a plan node of its own. Who is no owner of the database pays for a look at what he was granted, himself; and where something is in
+-- alone, as that is a plan node of its own. Who is no owner of the database pays for a look at what he was granted; and where something is in
 -- unusual_objects, each SEND pays for a look whether it concerns this one.
 --
 -- The type's number is on the endpoint (plain_types), for which two things must hold: a contract never gets or loses a type, and a type that gets a
@@ -126,7 +126,8 @@ begin
   end if;
   if pg_has_role(caller, 'pg_database_owner', 'USAGE') is not true then
     perform from broker_private.permissions p
-    where p.class = 'Q' and p.securable_id = from_queue and p.permission = 'RECEIVE' and p.grantee = caller;
+    where p.class = 'Q' and p.securable_id = from_queue and p.permission = 'RECEIVE'
+      and (p.grantee in (caller, 'public') or pg_has_role(caller, to_regrole(quote_ident(p.grantee)), 'USAGE'));
     if not found and not broker_private.may_receive(caller, from_queue) then
       path_taken := null;
     end if;

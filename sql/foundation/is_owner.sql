@@ -1,18 +1,16 @@
 -- broker_private.is_owner(role, owner): whether the role may act as the owner: it is the owner, a member of it, the owner
 -- of the database, or a superuser. Both may be principals that are no database roles; such a one acts only as itself.
+-- One expression without a sub-select, so that it is evaluated where it is called.
 create or replace function broker_private.is_owner(role_name name, owner_name name)
 returns boolean
 language sql stable
 begin atomic
-  select
+  select coalesce(
     role_name = owner_name
-    or exists (
-      select from pg_catalog.pg_roles m
-      left join pg_catalog.pg_roles r on r.rolname = owner_name
-      where m.rolname = role_name
-        and (
-          pg_catalog.pg_has_role(m.oid, 'pg_database_owner', 'USAGE')
-          or pg_catalog.pg_has_role(m.oid, r.oid, 'USAGE')
-        )
-    );
+    or pg_catalog.pg_has_role(pg_catalog.to_regrole(pg_catalog.quote_ident(role_name)), 'pg_database_owner', 'USAGE')
+    or pg_catalog.pg_has_role(
+      pg_catalog.to_regrole(pg_catalog.quote_ident(role_name)), pg_catalog.to_regrole(pg_catalog.quote_ident(owner_name)), 'USAGE'
+    ),
+    false
+  );
 end;
