@@ -503,7 +503,7 @@ def test_row_123_without_a_master_key_a_dialog_waits_with_28050(sides: tuple[Sid
         0: "28050: At the far side:"
     }
     answer = sealed.proven(opened.answer(1, warehouse.broker, None))
-    _, _, waiting = batches.outcome(again, answer)
+    _, _, waiting = batches.outcome(again, batches.ends_of(again), answer)
     assert batches.keyless(waiting) == [1]
     for path, kept in zip(paths, away, strict=True):
         kept.rename(path)

@@ -23,7 +23,8 @@ UUID = 2950
 _EMPTY = struct.Struct(">iiI")
 _HEADER = struct.Struct(">iiIii")
 _LENGTH = struct.Struct(">i")
-_PAIR = {BIGINT: struct.Struct(">iq"), INTEGER: struct.Struct(">ii")}
+# Of an integer with its length before it: the codes of struct, and the bytes of the integer alone.
+_PAIR = {BIGINT: ("iq", 8), INTEGER: ("ii", 4)}
 
 
 class ArrayError(ValueError):
@@ -93,18 +94,16 @@ def to_integers(array: bytes, element_type: int) -> list[int]:
         ArrayError: The bytes are no such array, or an element is null.
     """
     count = element_count(array, element_type)
-    pair = _PAIR[element_type]
+    codes, width = _PAIR[element_type]
     if not count:
         return []
-    if len(array) != _HEADER.size + count * pair.size:
+    if len(array) != _HEADER.size + count * (_LENGTH.size + width):
         raise ArrayError("an integer is null or of another size")
-    width = pair.size - _LENGTH.size
-    integers = []
-    for length, value in pair.iter_unpack(memoryview(array)[_HEADER.size :]):
-        if length != width:
-            raise ArrayError("an integer is null or of another size")
-        integers.append(value)
-    return integers
+    # In one go, as every column of a batch's messages comes by here.
+    fields = struct.unpack_from(">" + codes * count, array, _HEADER.size)
+    if fields[::2].count(width) != count:
+        raise ArrayError("an integer is null or of another size")
+    return list(fields[1::2])
 
 
 def to_nullable_integers(array: bytes, element_type: int) -> list[int | None]:
@@ -113,7 +112,7 @@ def to_nullable_integers(array: bytes, element_type: int) -> list[int | None]:
     Raises:
         ArrayError: The bytes are no such array.
     """
-    width = _PAIR[element_type].size - _LENGTH.size
+    _, width = _PAIR[element_type]
     integers: list[int | None] = []
     for element in to_elements(array, element_type):
         if element is not None and len(element) != width:
@@ -161,7 +160,7 @@ def from_elements(elements: Sequence[bytes | None], element_type: int) -> bytes:
 
 def from_integers(integers: Iterable[int | None], element_type: int) -> bytes:
     """Return the integer[] or bigint[] of these integers."""
-    width = _PAIR[element_type].size - _LENGTH.size
+    _, width = _PAIR[element_type]
     return from_elements(
         [None if integer is None else integer.to_bytes(width, "big", signed=True) for integer in integers],
         element_type,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pybroker.workers.transport import arrays, faults, wire
 from pybroker.workers.transport.faults import TransportError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterable
+    from collections.abc import Awaitable, Iterable, Mapping
     from uuid import UUID
 
     from pybroker.workers.transport.sealing import Sealed
@@ -76,12 +76,27 @@ def corrupted(error: arrays.ArrayError) -> TransportError:
     return TransportError(faults.CORRUPTED, f"A corrupted answer was received: {error}.")
 
 
+class End(NamedTuple):
+    """Where a batch ends on a dialog: the number after its last message there, and that message's row."""
+
+    next_number: int
+    row: int
+
+
+def ends_of(taken: Taken) -> dict[int, End]:
+    """Return where a batch ends on each of its dialogs, by endpoint."""
+    endpoint_nos = arrays.to_integers(taken.endpoint_nos, arrays.BIGINT)
+    last = dict(zip(arrays.to_integers(taken.dialog_index, arrays.INTEGER), _places(taken), strict=True))
+    return {endpoint_nos[dialog - 1]: End(number + 1, row) for dialog, (number, row) in last.items()}
+
+
 def outcome(
-    taken: Taken, ack: wire.Ack
+    taken: Taken, ends: Mapping[int, End], ack: wire.Ack
 ) -> tuple[list[tuple[int, int, int]], list[tuple[int, int, str]], list[tuple[int, int, str]]]:
     """Return, by endpoint: the next number and row id acknowledged, the final faults, the passing ones.
 
-    A fault has the far broker's number, which is negative, and its text.
+    `ends` is what `ends_of` says of what was taken. A fault has the far broker's number, which is negative,
+    and its text.
 
     The number acknowledged goes no further than the batch: what else the far broker has stored is
     acknowledged with its own rows, as each number stands for one row.
@@ -90,17 +105,20 @@ def outcome(
     next_numbers = arrays.to_nullable_integers(ack.next_numbers, arrays.BIGINT)
     if len(next_numbers) != len(endpoint_nos):
         raise arrays.ArrayError(f"{len(next_numbers)} dialogs where {len(endpoint_nos)} were sent")
-    last: dict[int, tuple[int, int]] = {}
-    for dialog, number, row_id in zip(
-        arrays.to_integers(taken.dialog_index, arrays.INTEGER),
-        arrays.to_integers(taken.sequence_numbers, arrays.BIGINT),
-        arrays.to_integers(taken.row_ids, arrays.BIGINT),
-        strict=True,
-    ):
-        expected = next_numbers[dialog - 1]
-        if expected is not None and number < expected:
-            last[dialog] = (number + 1, row_id)
-    acknowledged = [(endpoint_nos[dialog - 1], number, row_id) for dialog, (number, row_id) in last.items()]
+    expected = {
+        endpoint: number
+        for endpoint, number in zip(endpoint_nos, next_numbers, strict=True)
+        if number is not None
+    }
+    acknowledged = {endpoint: ends[endpoint] for endpoint in ends if endpoint in expected}
+    if any(expected[endpoint] < end.next_number for endpoint, end in acknowledged.items()):
+        acknowledged.clear()
+        for dialog, (number, row) in zip(
+            arrays.to_integers(taken.dialog_index, arrays.INTEGER), _places(taken), strict=True
+        ):
+            endpoint = endpoint_nos[dialog - 1]
+            if endpoint in expected and number < expected[endpoint]:
+                acknowledged[endpoint] = End(number + 1, row)
     failed, waiting = list[tuple[int, int, str]](), list[tuple[int, int, str]]()
     for endpoint_no, code, text, is_final in zip(
         endpoint_nos,
@@ -115,7 +133,7 @@ def outcome(
             raise arrays.ArrayError(f"{code} is no error number")
         reason = text.replace("\0", "") if text else f"{abs(code)}: The far broker did not take the message."
         (failed if is_final else waiting).append((endpoint_no, code, reason))
-    return acknowledged, failed, waiting
+    return [(endpoint, *end) for endpoint, end in acknowledged.items()], failed, waiting
 
 
 def keyless(waiting: Iterable[tuple[int, int, str]]) -> list[int]:
@@ -123,22 +141,26 @@ def keyless(waiting: Iterable[tuple[int, int, str]]) -> list[int]:
     return [endpoint_no for endpoint_no, code, _ in waiting if abs(code) == faults.NO_MASTER_KEY]
 
 
-def ahead(taken: Taken, ack: wire.Ack) -> list[tuple[int, int]]:
+def ahead(taken: Taken, ends: Mapping[int, End], ack: wire.Ack) -> list[tuple[int, int]]:
     """Return endpoint and next number of the dialogs of which the far broker has more than the batch.
 
     An earlier attempt may have brought it; or this database has gone back to an earlier state.
     """
-    behind: dict[int, int] = {}
-    for dialog, number in zip(
-        arrays.to_integers(taken.dialog_index, arrays.INTEGER),
-        arrays.to_integers(taken.sequence_numbers, arrays.BIGINT),
-        strict=True,
-    ):
-        behind[dialog] = number + 1
-    endpoint_nos = arrays.to_integers(taken.endpoint_nos, arrays.BIGINT)
-    next_numbers = arrays.to_nullable_integers(ack.next_numbers, arrays.BIGINT)
     return [
-        (endpoint_nos[dialog - 1], expected)
-        for dialog, number in behind.items()
-        if (expected := next_numbers[dialog - 1]) is not None and expected > number
+        (endpoint, expected)
+        for endpoint, expected in zip(
+            arrays.to_integers(taken.endpoint_nos, arrays.BIGINT),
+            arrays.to_nullable_integers(ack.next_numbers, arrays.BIGINT),
+            strict=True,
+        )
+        if expected is not None and expected > ends[endpoint].next_number
     ]
+
+
+def _places(taken: Taken) -> Iterable[tuple[int, int]]:
+    """Return number and row of each message."""
+    return zip(
+        arrays.to_integers(taken.sequence_numbers, arrays.BIGINT),
+        arrays.to_integers(taken.row_ids, arrays.BIGINT),
+        strict=True,
+    )

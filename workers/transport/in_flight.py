@@ -10,12 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pybroker.workers.transport import arrays
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from pybroker.workers.transport.statements import Taken
+    from pybroker.workers.transport.batches import End
 
 
 @dataclass
@@ -38,38 +36,27 @@ class InFlight:
     def __len__(self) -> int:
         return len(self._dialogs)
 
-    def add(self, taken: Taken) -> dict[int, int]:
-        """Note that a batch goes; return the number after its last one for each of its endpoints."""
-        endpoint_nos = arrays.to_integers(taken.endpoint_nos, arrays.BIGINT)
-        ends: dict[int, int] = {}
-        for index, number, row in zip(
-            arrays.to_integers(taken.dialog_index, arrays.INTEGER),
-            arrays.to_integers(taken.sequence_numbers, arrays.BIGINT),
-            arrays.to_integers(taken.row_ids, arrays.BIGINT),
-            strict=True,
-        ):
-            endpoint = endpoint_nos[index - 1]
-            ends[endpoint] = number + 1
+    def add(self, ends: Mapping[int, End]) -> None:
+        """Note that a batch goes, which ends so on each of its endpoints."""
+        for endpoint, end in ends.items():
             dialog = self._dialogs.get(endpoint)
             if dialog is None:
-                self._dialogs[endpoint] = _Dialog(row, number + 1)
+                dialog = self._dialogs[endpoint] = _Dialog(end.row, end.next_number)
             else:
-                dialog.last_row, dialog.next_number = row, number + 1
-        for endpoint in ends:
-            self._dialogs[endpoint].batches += 1
-        return ends
+                dialog.last_row, dialog.next_number = end.row, end.next_number
+            dialog.batches += 1
 
-    def settle(self, ends: Mapping[int, int], acknowledged: Mapping[int, int]) -> None:
+    def settle(self, ends: Mapping[int, End], acknowledged: Mapping[int, int]) -> None:
         """Note that a batch was answered, or never will be.
 
         Args:
-            ends: what `add` returned for it.
+            ends: what `add` was given for it.
             acknowledged: by endpoint, the number after the last one that the far broker has stored.
         """
         for endpoint, end in ends.items():
             dialog = self._dialogs[endpoint]
             dialog.batches -= 1
-            dialog.is_broken = dialog.is_broken or acknowledged.get(endpoint) != end
+            dialog.is_broken = dialog.is_broken or acknowledged.get(endpoint) != end.next_number
             if not dialog.batches:
                 del self._dialogs[endpoint]
 

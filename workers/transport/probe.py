@@ -184,8 +184,9 @@ class Probe:
 
         ack = await batches.proven(carrier.exchange(batch), sealed)
         try:
-            ahead = batches.ahead(question, ack)
-            _, failed, _ = batches.outcome(question, ack)
+            ends = batches.ends_of(question)
+            _, failed, _ = batches.outcome(question, ends, ack)
+            ahead = batches.ahead(question, ends, ack)
         except arrays.ArrayError as error:
             raise batches.corrupted(error) from error
         if not ahead and not failed:

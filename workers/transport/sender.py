@@ -159,6 +159,7 @@ class _Sent(NamedTuple):
     """A batch on its way."""
 
     batch: Taken
+    ends: dict[int, batches.End]
     sealed: Sealed | None
     answer: asyncio.Task[wire.Ack]
 
@@ -373,11 +374,8 @@ class Sender:
             turn.end()
             raise
         taken = ready.batch
-        fresh = [
-            endpoint
-            for endpoint in arrays.to_integers(taken.endpoint_nos, arrays.BIGINT)
-            if endpoint not in lane.in_flight
-        ]
+        ends = batches.ends_of(taken)
+        fresh = [endpoint for endpoint in ends if endpoint not in lane.in_flight]
 
         def batch(number: int) -> wire.Batch:
             # Now, not before: what never got to the line has its turn as soon as there is one again. What
@@ -389,8 +387,8 @@ class Sender:
             )
 
         answer = await carrier.post(turn, batch)
-        ends = lane.in_flight.add(taken)
-        lane.add(self._settle_in_order(_Sent(taken, sealed, answer), lane.newest, lane.in_flight, ends))
+        lane.in_flight.add(ends)
+        lane.add(self._settle_in_order(_Sent(taken, ends, sealed, answer), lane.newest, lane.in_flight))
         is_full = len(taken.kinds) * 2 >= MAXIMUM_MESSAGES or len(taken.bodies) * 2 >= MAXIMUM_BYTES
         return _Posted(is_full, len(ends))
 
@@ -448,7 +446,6 @@ class Sender:
         sent: _Sent,
         before_it: asyncio.Task[bool] | None,
         in_flight: InFlight,
-        ends: dict[int, int],
     ) -> bool:
         """Wait for the answer to a batch, and for all before it; note what became of it."""
         acknowledged: dict[int, int] = {}
@@ -459,10 +456,10 @@ class Sender:
                 # Also of one that was lost: what follows it waits for this, and so for all before it.
                 if before_it is not None:
                     await asyncio.wait((before_it,))
-            settled = await self._settle(sent.batch, ack)
+            settled = await self._settle(sent.batch, sent.ends, ack)
             acknowledged = settled.next_numbers
         finally:
-            in_flight.settle(ends, acknowledged)
+            in_flight.settle(sent.ends, acknowledged)
         # Of what follows on these dialogs nothing was answered yet: their schedules begin now.
         self._resends.sent(in_flight.of(acknowledged))
         if settled.has_moved:
@@ -556,7 +553,7 @@ class Sender:
 
         ack = await batches.proven(carrier.exchange(fragment, piece.taken.level), sealed)
         self._stored.pop(endpoint, None)
-        if (await self._settle(piece.taken, ack)).has_moved:
+        if (await self._settle(piece.taken, batches.ends_of(piece.taken), ack)).has_moved:
             self._backoff.reset()
             return False
         stored = min(ack.stored_bytes, piece.total_bytes)
@@ -568,11 +565,11 @@ class Sender:
         self._backoff.reset()
         return True
 
-    async def _settle(self, taken: Taken, ack: wire.Ack) -> _Settled:
+    async def _settle(self, taken: Taken, ends: dict[int, batches.End], ack: wire.Ack) -> _Settled:
         """Note what became of a batch, in one transaction."""
         try:
-            acknowledged, failed, waiting = batches.outcome(taken, ack)
-            ahead = batches.ahead(taken, ack)
+            acknowledged, failed, waiting = batches.outcome(taken, ends, ack)
+            ahead = batches.ahead(taken, ends, ack)
         except arrays.ArrayError as error:
             raise batches.corrupted(error) from error
         async with self._database.connection() as connection:
