@@ -550,8 +550,11 @@ create table broker_private.sequence_counters (
   -- of kind I: the far broker is known to have the acknowledgement of the dialog's first message, so it never sends that again
   is_confirmed boolean not null default false,
   -- of kind I: when the far side sent the last message that was taken, by its own clock; it tells that message from another of the same number
-  sent_at timestamp with time zone
-) with (fillfactor = 50);
+  sent_at timestamp with time zone,
+  -- of kind R, until its first update: makes the row wide, so that its page has more room afterwards than the fill factor keeps free.
+  -- With no more than that each look at an updated page prunes it, which costs as much as the update
+  padding text
+) with (fillfactor = 70);
 create index sequence_counters_newest on broker_private.sequence_counters (endpoint_no, kind, epoch desc);
 
 -- Without a cache: raise_floors concludes from its last value what ids can still come.

@@ -32,8 +32,8 @@ begin
     )
   )
   returning endpoint_no into number;
-  insert into broker_private.sequence_counters (endpoint_no, kind, epoch, next_number)
-  values (number, 'A', 0, 0), (number, 'I', 0, 0), (number, 'R', 0, 0);
+  insert into broker_private.sequence_counters (endpoint_no, kind, epoch, next_number, padding)
+  values (number, 'A', 0, 0, null), (number, 'I', 0, 0, null), (number, 'R', 0, 0, repeat(' ', 120));
   return number;
 end
 $$;

@@ -37,17 +37,19 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   received broker.message[];
-  wanted bigint := top;
+  wanted bigint;
   deadline timestamp with time zone;
-  pause double precision := 0.002;
+  pause double precision;
 begin
-  received := broker_private.receive(current_user, queue, wanted, conversation_handle, conversation_group_id, timeout);
+  received := broker_private.receive(current_user, queue, top, conversation_handle, conversation_group_id, timeout);
   if cardinality(received) = 1 and (received[1]).status = 0 then
     return next received[1];
     return;
   end if;
+  wanted := top;
   if received is null and wanted is distinct from 0 and timeout is distinct from interval '0' then
     deadline := broker_private.clock() + timeout;
+    pause := 0.002;
     while received is null and (deadline is null or broker_private.clock() < deadline) loop
       perform pg_sleep(pause);
       pause := least(pause * 1.5, 0.02);
@@ -260,9 +262,15 @@ begin
     if message_urgency < 2 then
       number := coalesce(number, broker_private.number_of_error(of_endpoint));
       identity := broker_private.message_id(conversation, not is_to_initiator, message_urgency, id);
+    elsif number is null and (is_plain or takes_oldest) then
+      -- A search from the group's beginning is short, so few versions of the counter are left: each came with a message.
+      update broker_private.sequence_counters n
+      set next_number = n.next_number + 1, epoch = (n.next_number + 1) >> 7, padding = null
+      where n.endpoint_no = of_endpoint and n.kind = 'R'
+      returning n.next_number - 1 into number;
     elsif number is null then
       update broker_private.sequence_counters n
-      set next_number = n.next_number + 1, epoch = (n.next_number + 1) >> 7
+      set next_number = n.next_number + 1, epoch = (n.next_number + 1) >> 7, padding = null
       where n.ctid = (
         select c.ctid from broker_private.sequence_counters c
         where c.endpoint_no = of_endpoint and c.kind = 'R'
