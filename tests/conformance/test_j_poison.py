@@ -139,6 +139,20 @@ def test_row_154_a_long_reader_that_commits_is_not_forgotten(shop: Shop) -> None
     assert switches(shop) == OFF
 
 
+def test_row_154_two_readers_that_stay_do_not_hide_for_ever_how_a_third_one_ends(shop: Shop) -> None:
+    psql = shop.psql
+    for _ in range(3):
+        psql.send(psql.dialog())
+    *staying, quick = shop.sessions(3)
+    for reader in staying:
+        assert reader.receive()
+    for _ in range(100):
+        if switches(shop) == OFF:
+            return
+        roll_back(quick)
+    pytest.fail("the queue is on after a hundred rollbacks")
+
+
 def test_row_155_edge_068_without_poison_handling_a_message_may_fail_for_ever(shop: Shop) -> None:
     psql = shop.psql
     psql.rows("select broker.alter_queue('warehouse', poison_message_handling => false)")
