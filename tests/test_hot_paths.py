@@ -70,6 +70,11 @@ def pages(session: Session, calls: Iterable[str]) -> float:
     return median([pages_of_one(session, call) for call in islice(calls, CALLS)][2:])
 
 
+def fewest_pages(session: Session, calls: Mapping[str, str]) -> dict[str, int]:
+    """Return how many pages calls touch that touch the same each time: a plan that has to be made anew touches hundreds more."""
+    return {name: min(pages_of_one(session, call) for _ in range(4)) for name, call in calls.items()}
+
+
 def open_dialogs(session: Session, *services: str) -> None:
     """Open dialogs with each service, numbered from 1."""
     session.rows(
@@ -390,10 +395,10 @@ def test_a_look_of_a_worker_or_a_dashboard_touches_as_few_pages_when_much_waits_
         "select broker.send(broker.begin_dialog('//shop', '//closed', 'ordering'), 'order', '\\x01'::bytea)"
     )
     fill(psql, 5)
-    shallow = {name: pages(psql, repeat(look)) for name, look in LOOKS.items()}
+    shallow = fewest_pages(psql, LOOKS)
     # The views count up to ten thousand.
     fill(psql, 10_200 // DIALOGS)
-    shallow |= {name: pages(psql, repeat(look, 4)) for name, look in VIEWS.items()}
+    shallow |= fewest_pages(psql, VIEWS)
     fill(psql, 10_000 // DIALOGS)
     psql.rows(
         "insert into dialogs (handle) select broker.begin_dialog('//shop', s, 'ordering', encryption => false)"
@@ -401,7 +406,7 @@ def test_a_look_of_a_worker_or_a_dashboard_touches_as_few_pages_when_much_waits_
     )
     psql.rows("select broker.begin_conversation_timer(handle, interval '1 day') from dialogs")
     fill(psql, 1)
-    deep = {name: pages(psql, repeat(look, 4)) for name, look in (LOOKS | VIEWS).items()}
+    deep = fewest_pages(psql, LOOKS | VIEWS)
     # A view looks at each of ten thousand by an index, which may be a level higher now.
     assert {name: deep[name] < 1.5 * shallow[name] + 100 for name in deep} == dict.fromkeys(deep, True), (
         shallow,
