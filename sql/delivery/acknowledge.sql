@@ -27,10 +27,10 @@ begin
   with acknowledged as materialized (
     select a.endpoint_no, a.next_number, a.row_id
     from unnest(acknowledge.endpoint_nos, acknowledge.next_numbers, acknowledge.row_ids) as a (endpoint_no, next_number, row_id)
-    where not exists (
-      select from broker_private.far_events f
-      where f.endpoint_no = a.endpoint_no and f.event = 'B' and f.far_broker_instance <> acknowledge.far_broker
-    )
+    -- NOT EXISTS may be planned as a hash of the whole table.
+    where coalesce((
+      select f.far_broker_instance from broker_private.far_events f where f.endpoint_no = a.endpoint_no and f.event = 'B'
+    ), acknowledge.far_broker) = acknowledge.far_broker
   ),
   counters as materialized (
     select a.endpoint_no, a.next_number, a.row_id, c.location, c.next_number as old_number

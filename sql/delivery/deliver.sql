@@ -169,10 +169,10 @@ begin
     select
       d.endpoint_no, e.group_no, e.queue_id, e.is_initiator, e.contract_id, 10 - e.priority as precedence, c.location, c.next_number,
       q.is_enqueue_enabled,
-      e.local_end is null and not exists (
-        select from broker_private.far_events f where f.endpoint_no = e.endpoint_no and f.event in ('E', 'X', 'F')
-      ) as is_open,
-      exists (select from broker_private.incomplete_messages i where i.endpoint_no = e.endpoint_no) as is_waiting
+      -- EXISTS may be planned as a hash of the whole table.
+      e.local_end is null
+        and (select true from broker_private.far_events f where f.endpoint_no = e.endpoint_no and f.event in ('E', 'X', 'F') limit 1) is null as is_open,
+      (select true from broker_private.incomplete_messages i where i.endpoint_no = e.endpoint_no limit 1) is not null as is_waiting
     from (select distinct u.endpoint_no from unnest(endpoint_nos) as u (endpoint_no)) d
     join broker_private.endpoints e on e.endpoint_no = d.endpoint_no
     join broker_private.queues q on q.queue_id = e.queue_id

@@ -5,7 +5,7 @@
 --
 -- A message passes through no join and no window here: what it needs of its dialog and of its type is an element of an array.
 -- Locks: called by deliver, which holds the dialogs' counters since an earlier statement, so what was committed before those were free is visible here.
--- Plan: endpoints, counters, contract messages by key, once for each dialog; part of deliver's plan.
+-- Plan: endpoints, counters, contract messages by key, once for each dialog. A plain join or EXISTS may be planned as a hash of the whole table.
 create or replace function broker_private.deliver_plain(
   endpoint_nos bigint[], type_names text[], dialog_index integer[], type_index integer[], sequence_numbers bigint[], bodies bytea[],
   sent_at timestamp with time zone[]
@@ -35,17 +35,19 @@ begin
     count(distinct e.endpoint_no) = count(*) and sum(cardinality(l.numbers)) = cardinality(deliver_plain.bodies) and bool_and(coalesce(
       l.named_types = cardinality(l.numbers)
         and l.numbers = array(select generate_series(c.next_number, c.next_number + cardinality(l.numbers) - 1))
-        and e.local_end is null and q.is_enqueue_enabled
-        and not exists (select from broker_private.far_events f where f.endpoint_no = e.endpoint_no and f.event in ('E', 'X', 'F'))
-        and not exists (select from broker_private.early_messages h where h.endpoint_no = e.endpoint_no and h.is_whole)
-        and not exists (select from broker_private.incomplete_messages i where i.endpoint_no = e.endpoint_no)
+        and e.local_end is null and e.is_enqueue_enabled
+        and (select true from broker_private.far_events f where f.endpoint_no = e.endpoint_no and f.event in ('E', 'X', 'F') limit 1) is null
+        and (select true from broker_private.early_messages h where h.endpoint_no = e.endpoint_no and h.is_whole limit 1) is null
+        and (select true from broker_private.incomplete_messages i where i.endpoint_no = e.endpoint_no limit 1) is null
         and not exists (
           select
           from unnest(case when l.first_type = l.last_type then array[l.first_type] else array(select distinct unnest(l.types)) end) as x (type_index)
-          left join broker_private.contract_messages k
-            on k.contract_id = e.contract_id and k.message_type_name = deliver_plain.type_names[x.type_index]
-          where k.message_type_id is distinct from type_ids[x.type_index] or k.message_type_id is null or k.validation <> 'N'
-            or not case when e.is_initiator then k.is_sent_by_target else k.is_sent_by_initiator end
+          where (type_ids[x.type_index] = (
+            select k.message_type_id
+            from broker_private.contract_messages k
+            where k.contract_id = e.contract_id and k.message_type_name = deliver_plain.type_names[x.type_index] and k.validation = 'N'
+              and case when e.is_initiator then k.is_sent_by_target else k.is_sent_by_initiator end
+          )) is not true
         ),
       false
     )),
@@ -63,8 +65,13 @@ begin
       with ordinality as m (dialog, type_index, number, place)
     group by m.dialog
   ) l on l.dialog = d.place
-  left join broker_private.endpoints e on e.endpoint_no = d.endpoint_no
-  left join broker_private.queues q on q.queue_id = e.queue_id
+  left join lateral (
+    select x.endpoint_no, x.group_no, x.queue_id, x.priority, x.is_initiator, x.contract_id, x.local_end, q.is_enqueue_enabled
+    from broker_private.endpoints x
+    join broker_private.queues q on q.queue_id = x.queue_id
+    where x.endpoint_no = d.endpoint_no
+    limit 1
+  ) e on true
   left join lateral (
     select n.ctid as location, n.next_number from broker_private.sequence_counters n
     where n.endpoint_no = e.endpoint_no and n.kind = 'I'

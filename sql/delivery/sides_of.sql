@@ -1,7 +1,7 @@
 -- broker_private.sides_of(from broker, dialogs..., security...): the sides here of a batch's dialogs, in its order; what has none yet has an endpoint_no of null.
 -- refusal: the number of what speaks against an arrival on it: 8495 its messages come from another broker than the one it is with, 9795 they are for
 -- another broker instance, 9736 they come with another security than the dialog has. is_unpinned: the dialog has none yet (pin_dialog).
--- Plan: endpoints by conversation and side, the rest by endpoint; part of deliver's plan.
+-- Plan: endpoints by conversation and side, the rest by endpoint; part of deliver's plan. A plain join may be planned as a hash of the whole table.
 create or replace function broker_private.sides_of(
   from_broker uuid, conversation_ids uuid[], from_initiator boolean[], to_brokers uuid[], security_kinds text[], far_users text[], session_keys bytea[]
 )
@@ -29,8 +29,17 @@ begin atomic
     sides_of.conversation_ids, sides_of.from_initiator, sides_of.to_brokers, sides_of.security_kinds, sides_of.far_users,
     sides_of.session_keys
   ) with ordinality as d (conversation_id, from_initiator, to_broker, kind, far_user, session_key, place)
-  left join broker_private.endpoints e
-    on e.conversation_id = d.conversation_id and e.is_initiator <> d.from_initiator and e.local_end is distinct from 'C'
-  left join broker_private.far_events f on f.endpoint_no = e.endpoint_no and f.event = 'B' and e.is_initiator
-  left join broker_private.dialog_security s on s.endpoint_no = e.endpoint_no;
+  left join lateral (
+    select x.endpoint_no, x.is_initiator, x.far_service from broker_private.endpoints x
+    where x.conversation_id = d.conversation_id and x.is_initiator = not d.from_initiator and x.local_end is distinct from 'C'
+    limit 1
+  ) e on true
+  left join lateral (
+    select x.endpoint_no, x.far_broker_instance from broker_private.far_events x
+    where x.endpoint_no = e.endpoint_no and x.event = 'B' and e.is_initiator
+    limit 1
+  ) f on true
+  left join lateral (
+    select x.endpoint_no, x.kind, x.far_user, x.session_key from broker_private.dialog_security x where x.endpoint_no = e.endpoint_no limit 1
+  ) s on true;
 end;

@@ -493,7 +493,10 @@ TRIED_HELD = (
     "All looks past what is held in one statement, each near group tried once: a quarter fewer instructions. Prototypes: a plain scan does 1 message a second, a loop of advisory locks 4; a session that remembers"
     " what it skipped 0.45 of the rate without held groups, and each quiet RECEIVE costs up to a quarter more."
 )
-TRIED_HOP = "Prototypes: rows copied through the worker do 0.7 of what arrays passed on untouched do, rows one by one 0.6; another event loop is as fast."
+TRIED_HOP = (
+    "Prototypes: rows copied through the worker do 0.7 of what arrays passed on untouched do, rows one by one 0.6; another event loop is as fast."
+    " Storing a batch without the sort that keeps its order: 3 % of deliver. A result of take that PL/pgSQL does not copy: 6 % of take at 4 KiB, nothing at 100 bytes."
+)
 TRIED_PATH = "Workers that look less often in vain: a third less of their processor time. Larger batches would gain nothing, as each has some 250 messages. Most of the rest is SEND's."
 
 
