@@ -67,7 +67,8 @@ begin
   if measures then
     walked := broker_private.walked_in_vain('broker_private.messages_head') - walked;
     pages := pg_stat_get_xact_blocks_fetched('broker_private.messages_head'::regclass) - pages;
-    if walked > 200 or pages > (case when only_level is null then 60 else 24 end) then
+    -- What floors cost is what a hundred pages do.
+    if walked > 200 or pages > (case when is_sample then 120 when only_level is null then 60 else 24 end) then
       perform broker_private.raise_floors(queue, walked, group_no);
     elsif random() < 0.01 then
       perform broker_private.leave_floors(queue);

@@ -483,7 +483,11 @@ TRIED_TOP_ONE = (
     " DELETE in one statement, the counter read and updated in one, one candidate in place of 16, conditions put together. Endpoint and type in one join: 2 % more. The rest is seven"
     " statements of 25,000 to 60,000 each, nearly all of it setting up."
 )
-TRIED_TOP_MANY = "Endpoint and type looked up once where all messages are alike: TOP (100) takes 0.56 of the instructions, TOP (1000) 0.52."
+TRIED_TOP_MANY = (
+    "Endpoint and type looked up once where all messages are alike: TOP (100) takes 0.56 of the instructions, TOP (1000) 0.52. Floors past the index pages of what was received:"
+    " 1.67 times the rate of TOP (100) over 190,000 messages without a vacuum, 1.06 of TOP (1000). Not sorted what comes in order: 5 % fewer instructions. TOP (1000) takes 26,000 a message,"
+    " pgmq's read and delete 71,000; a tenth of ours makes message ids."
+)
 TRIED_ECHO = "What was tried for SEND and TOP (1), of which it consists."
 TRIED_OLD_SNAPSHOT = (
     "Tokens for groups that have messages: three times the WAL, and they need a floor as well. It has a floor for each queue and level, behind a horizon"
