@@ -14,13 +14,14 @@ as $$
 declare
   walked bigint;
   pages bigint;
+  group_number bigint;
 begin
   walked := broker_private.walked_in_vain('broker_private.messages_head');
   pages := pg_stat_get_xact_blocks_fetched('broker_private.messages_head'::regclass);
-  select m.precedence, m.id into level, id
+  select m.precedence, m.id, m.group_no into level, id, group_number
   from unnest(broker_private.floors_of(queue)) with ordinality as l (floor, level)
   cross join lateral (
-    select x.precedence, x.id from broker_private.messages x
+    select x.precedence, x.id, x.group_no from broker_private.messages x
     where x.queue_id = queue and x.precedence = l.level - 1 and x.id >= l.floor
     order by x.id
     limit 1
@@ -30,7 +31,7 @@ begin
   pages := pg_stat_get_xact_blocks_fetched('broker_private.messages_head'::regclass) - pages;
   -- Where floors can't rise now, as a sender has been at it for long, not each look tries.
   if walked > 200 and random() * walked < 2000 or pages > 60 and random() < 0.1 then
-    perform broker_private.raise_floors(queue, walked, null);
+    perform broker_private.raise_floors(queue, walked, group_number);
   end if;
 end
 $$;
