@@ -23,8 +23,8 @@ UUID = 2950
 _EMPTY = struct.Struct(">iiI")
 _HEADER = struct.Struct(">iiIii")
 _LENGTH = struct.Struct(">i")
-# Of an integer with its length before it: the codes of struct, and the bytes of the integer alone.
-_PAIR = {BIGINT: ("iq", 8), INTEGER: ("ii", 4)}
+# Of an integer with its length before it, and the bytes of the integer alone.
+_PAIR = {BIGINT: (struct.Struct(">iq"), 8), INTEGER: (struct.Struct(">ii"), 4)}
 
 
 class ArrayError(ValueError):
@@ -69,20 +69,28 @@ def to_elements(array: bytes, element_type: int) -> list[bytes | None]:
     """
     count = element_count(array, element_type)
     elements: list[bytes | None] = []
-    position = _HEADER.size if count else _EMPTY.size
+    position, end = (_HEADER.size if count else _EMPTY.size), len(array)
+    if count:
+        # Most columns of a batch have elements of one length: those are read in one go.
+        (length,) = _LENGTH.unpack_from(array, position)
+        if length >= 0 and end == position + count * (_LENGTH.size + length):
+            # Not one format for all: struct keeps those, and who sends the column says how long it is.
+            pairs = list(struct.Struct(f">i{length}s").iter_unpack(memoryview(array)[position:]))
+            if all(size == length for size, _ in pairs):
+                return [element for _, element in pairs]
     for _ in range(count):
-        if position + _LENGTH.size > len(array):
+        if position + _LENGTH.size > end:
             raise ArrayError("ends inside of an element")
         (length,) = _LENGTH.unpack_from(array, position)
         position += _LENGTH.size
         if length == -1:
             elements.append(None)
             continue
-        if length < 0 or position + length > len(array):
+        if length < 0 or position + length > end:
             raise ArrayError("ends inside of an element")
         elements.append(array[position : position + length])
         position += length
-    if position != len(array):
+    if position != end:
         raise ArrayError("bytes follow the last element")
     return elements
 
@@ -94,16 +102,16 @@ def to_integers(array: bytes, element_type: int) -> list[int]:
         ArrayError: The bytes are no such array, or an element is null.
     """
     count = element_count(array, element_type)
-    codes, width = _PAIR[element_type]
+    pair, width = _PAIR[element_type]
     if not count:
         return []
     if len(array) != _HEADER.size + count * (_LENGTH.size + width):
         raise ArrayError("an integer is null or of another size")
-    # In one go, as every column of a batch's messages comes by here.
-    fields = struct.unpack_from(">" + codes * count, array, _HEADER.size)
-    if fields[::2].count(width) != count:
+    # Every column of a batch's messages comes by here.
+    pairs = list(pair.iter_unpack(memoryview(array)[_HEADER.size :]))
+    if any(size != width for size, _ in pairs):
         raise ArrayError("an integer is null or of another size")
-    return list(fields[1::2])
+    return [integer for _, integer in pairs]
 
 
 def to_nullable_integers(array: bytes, element_type: int) -> list[int | None]:

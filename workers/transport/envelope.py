@@ -299,11 +299,10 @@ def header_digest(
         from_broker: the sending broker instance.
         columns: the dialog's element of each of the batch's arrays of dialogs, in their order.
     """
-    digest = hashlib.sha256(_HEADER)
-    digest.update(_LENGTH.pack(len(envelope)) + envelope + (block or _NO_BLOCK) + from_broker)
+    parts = [_HEADER, _LENGTH.pack(len(envelope)), envelope, block or _NO_BLOCK, from_broker]
     for column in columns:
-        digest.update(_LENGTH.pack(-1) if column is None else _LENGTH.pack(len(column)) + column)
-    return digest.digest()
+        parts += (_LENGTH.pack(-1),) if column is None else (_LENGTH.pack(len(column)), column)
+    return hashlib.sha256(b"".join(parts)).digest()
 
 
 def associated_data(
