@@ -289,6 +289,26 @@ def test_a_call_touches_few_pages_however_much_was_received_since_the_last_vacuu
     )
 
 
+def test_floors_that_rose_in_an_empty_queue_spare_a_hot_group_its_long_search_too(shop: Shop) -> None:
+    psql = shop.psql
+    psql.rows("alter table broker_private.messages set (autovacuum_enabled = off)")
+    open_dialogs(psql, "//warehouse")
+    psql.rows("delete from dialogs where number > 1")
+    fill(psql, 40_000)
+    # In one transaction, so that no RECEIVE but the first measures anything.
+    psql.rows(
+        "do $$ begin perform txid_current();"
+        " for turn in 1..40 loop perform broker.receive('warehouse', top => 1000); end loop; end $$"
+    )
+    look = "select broker_private.pick_above_floors(queue_id, true) from broker_private.queues where name = 'warehouse'"
+    psql.rows(look)
+    assert psql.value("select has_floors from broker_private.queues where name = 'warehouse'") is True
+    fill(psql, BATCH)
+    # As one RECEIVE in a hundred looks then.
+    psql.rows(look)
+    assert pages(psql, repeat(ONE_BY_ONE["RECEIVE TOP (1)"])) < 200
+
+
 @pytest.mark.parametrize("behind", [20, 450, 899])
 def test_a_free_group_is_met_behind_hundreds_of_messages_of_held_groups_wherever_it_lies(
     shop: Shop, behind: int
