@@ -97,8 +97,9 @@ def activating(url: str, clock: Clock | None = None, grace: float = 0.0) -> Iter
             is_cancelled = running.cancel()
             loop.run(activation.finish(grace) if grace else activation.cancel())
             loop.run(database.close())
-        if not is_cancelled:
-            running.result()
+            # Also where the test has failed: this may be why.
+            if not is_cancelled:
+                running.result()
     finally:
         loop.close()
 

@@ -87,6 +87,9 @@ def play(
         with Traffic(sites, dialogs, seed) as traffic:
             harm = _Harm(sites, line, traffic, chance, report.faults)
             patience = Patience(sites, traffic)
+            # Who did not begin a dialog sends on it once he has received of it: not for long, if readers are stopped before.
+            traffic.allow(1)
+            patience.wait_for("received", dialogs)
             for number in range(rounds):
                 allowed = -(-each * (number + 1) // rounds)
                 harm.round(allowed)
