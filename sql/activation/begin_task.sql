@@ -1,5 +1,6 @@
 -- broker_private.begin_task(task): makes this session the queue reader of a task that activate_queues gave; false if it is not to run any more: the queue or its activation was
 -- turned off or dropped, or the slot was given up.
+-- Locks: the monitor's row, and then the task's, as step_monitor.
 create or replace function broker_private.begin_task(task bigint)
 returns boolean
 language plpgsql security definer
@@ -8,6 +9,9 @@ as $$
 declare
   queue integer;
 begin
+  perform from broker_private.queue_monitors m
+  where m.queue_id = (select t.queue_id from broker_private.activated_tasks t where t.task_id = task)
+  for update;
   update broker_private.activated_tasks t
   set pid = pg_backend_pid(), has_begun = true, login = session_user, started_at = broker_private.clock()
   where t.task_id = task

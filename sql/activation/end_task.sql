@@ -2,7 +2,7 @@
 -- queue dropped, 28086 queue or activation off, 28087 it never received, 28088 error; null for a good end.
 -- Outcome: RETURNED, FAILED, FAILED_RECEIVING (in the statement that receives, or before) or LOST (the session is gone); has_worked: it is known to have taken
 -- messages. But for LOST it is called by the reader's own session: only there can it be asked whether it received.
--- Locks: the monitor's row.
+-- Locks: the monitor's row, and then the task's, as step_monitor.
 create or replace function broker_private.end_task(task bigint, queue integer, outcome text, has_worked boolean)
 returns integer
 language plpgsql security definer
@@ -18,6 +18,7 @@ declare
   has_found_nothing boolean;
   number integer;
 begin
+  perform from broker_private.queue_monitors m where m.queue_id = queue for update;
   delete from broker_private.activated_tasks t where t.task_id = task returning t.started_at into started;
   select q.receive_marks, q.is_activation_enabled and q.is_receive_enabled and not broker_private.is_poisoned(queue) into marks, is_on
   from broker_private.queues q

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from tests.activated import (
     HOLDING,
     LOOP,
     ONE_MESSAGE,
+    PATIENCE,
     RAMP,
     WHITEPAPER,
     Application,
@@ -681,6 +683,29 @@ def test_a_reader_whose_session_is_ended_is_replaced(application: Application) -
         eventually(lambda: 28088 in application.numbers("orders"))
         eventually(lambda: application.tasks("orders") == 1)
         assert application.value("select spid from broker.dm_broker_activated_tasks") != ended
+
+
+def test_a_look_at_the_monitors_waits_for_no_reader_that_ends(application: Application) -> None:
+    application.queue("orders", LOOP.format(queue="orders", timeout="0"))
+    application.send("orders", "first")
+    with psycopg.connect(application.url) as gone:
+        task = gone.execute("select task_id, queue_id from broker_private.activate_queues()").fetchone()
+    assert task is not None
+    looker, holder, ender = (psycopg.connect(application.url, autocommit=True) for _ in range(3))
+    with looker, holder, ender, ThreadPoolExecutor() as pool:
+        with holder.transaction():
+            holder.execute("select from broker_private.activated_tasks for update")
+            ending = pool.submit(
+                lambda: ender.execute(
+                    "select broker_private.end_task(%s, %s, 'LOST', false)", task
+                ).fetchone()
+            )
+            waits = "select wait_event_type = 'Lock' from pg_stat_activity where pid = %s"
+            eventually(lambda: application.value(waits, ender.info.backend_pid))
+            looker.execute("set statement_timeout = '30s'")
+            assert looker.execute("select from broker_private.activate_queues()").fetchall() == []
+        assert ending.result(PATIENCE) == (28088,)
+    assert application.tasks("orders") == 0
 
 
 def test_readers_come_and_go_while_time_stands_still(application: Application) -> None:
