@@ -35,6 +35,7 @@ set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 as $$
 declare
+  stack text;
   service broker_private.services%rowtype;
   contract broker_private.contracts%rowtype;
   conversation_group broker_private.groups%rowtype;
@@ -43,7 +44,8 @@ declare
   expiry timestamp with time zone;
   longest constant interval := make_interval(secs => 2147483647);
 begin
-  if (caller = session_user and current_setting('role') = 'none') is not true then
+  get diagnostics stack = pg_context;
+  if broker_private.is_entry(stack) is not true then
     perform broker_private.assert_entry(caller);
   end if;
   service := broker_private.find_service(from_service);

@@ -87,6 +87,7 @@ set enable_seqscan = off
 set enable_bitmapscan = off
 as $$
 declare
+  stack text;
   queue integer;
   retains boolean;
   holds_quarantine boolean;
@@ -128,8 +129,8 @@ declare
   identity uuid;
   mark bigint;
 begin
-  -- Called by whom the session runs as, there is nothing to ask (see broker_private.assert_entry).
-  if (caller = session_user and current_setting('role') = 'none') is not true then
+  get diagnostics stack = pg_context;
+  if broker_private.is_entry(stack) is not true then
     perform broker_private.assert_entry(caller);
   end if;
 

@@ -31,6 +31,7 @@ declare
   endpoint bigint;
   path_taken "char";
   from_queue integer;
+  stack text;
   type_id integer;
   locked_group bigint;
   to_group bigint;
@@ -39,7 +40,8 @@ declare
   destination integer;
   level_below_ten integer;
 begin
-  if caller is distinct from session_user or current_setting('role') not in ('none', caller) then
+  get diagnostics stack = pg_context;
+  if broker_private.is_entry(stack) is not true then
     perform broker_private.assert_entry(caller);
   end if;
   if contents is null or array_ndims(contents) > 1 then

@@ -351,6 +351,47 @@ def test_row_129_an_ordinary_role_reaches_nothing_inside(place: Place) -> None:
         assert _sqlstate(user, f"select from {relation}") == "42501", relation
 
 
+# What a role could write into an index of its own, for a superuser's ANALYZE, or autovacuum's, to run.
+ROB = """
+create function lair.rob(n integer) returns integer language plpgsql as $body$
+declare
+  loot broker.message[];
+  done boolean;
+begin
+  begin
+    loot := broker_private.receive(session_user, 'warehouse', 1, null, null, '0');
+    insert into lair.loot select m.message_body from unnest(loot) m;
+  exception when others then null;
+  end;
+  begin
+    done := broker_private.grant(session_user, 'RECEIVE', 'QUEUE', 'warehouse', '{clerk}');
+    insert into lair.loot values ('granted');
+  exception when others then null;
+  end;
+  return n;
+end
+$body$;
+create function lair.pry(n integer) returns integer language plpgsql immutable as 'begin return lair.rob(n); end';
+create table lair.loot (what bytea);
+create table lair.bait (n integer);
+create index on lair.bait (lair.pry(n));
+insert into lair.bait values (1);
+"""
+
+
+def test_row_129_what_a_table_s_owner_has_written_is_not_done_as_whoever_analyzes_it(place: Place) -> None:
+    psql, clerk = place.psql, place.names["clerk"]
+    psql.rows(f'create schema lair authorization "{clerk}"')
+    psql.send(psql.dialog(), "order", b"secret")
+    user = place.shop.session(user=clerk)
+    user.rows(ROB.format(clerk=clerk))
+    psql.rows("analyze lair.bait")
+    assert user.rows("select what from lair.loot") == []
+    assert _sqlstate(user, "select broker.receive('warehouse')") == "S0229"
+    assert b"secret" in psql.bodies()
+    psql.rows("drop schema lair cascade")
+
+
 def test_row_129_the_views_are_for_looking_only(place: Place) -> None:
     user = place.shop.session(user=place.names["clerk"])
     for (view,) in place.psql.rows(
