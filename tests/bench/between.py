@@ -70,7 +70,12 @@ BACKLOG = """
 select count(broker.send_batch(d.handle, 'order', array_fill(%s::bytea, array[%s])))
 from (select handle from generate_series(1, %s) turn, dialogs where way = %s order by turn, number) d
 """
-_MOVES = "select exists (select from broker_private.transmission_messages)"
+# What leaves last is at the end of an index; from the beginning each look would pass all that has left, for a tenth of the servers' time.
+_MOVES = """
+select coalesce((
+  select true from broker_private.transmission_messages order by destination_no desc, precedence desc, id desc limit 1
+), false)
+"""
 _DIALOGS = "create table dialogs (way text, number integer, handle uuid not null, primary key (way, number))"
 _OPEN = """
 insert into dialogs
