@@ -468,7 +468,7 @@ def in_turn(lines: Sequence[Scenario], demanded: Sequence[Target]) -> list[Scena
 
 # What was tried to reach a target, and what is left to try. Each is printed where its target is missed; an empty one as "nothing yet".
 TRIED_SEND = (
-    "Fewer plan nodes, operators and columns, the type's number on the endpoint: 312,000 instructions became 251,000 (pgmq.send 196,000), and 523,000 became 303,000 for a role with a grant. No better:"
+    "Fewer plan nodes, operators and columns, the type's number on the endpoint: 312,000 instructions became 251,000 (pgmq.send 196,000), and 523,000 became 303,000 for a role with a grant; the look at the stack that proves who calls has added 12,000 since. No better:"
     " one statement that locks and inserts, the lock and the endpoint in one join, sub-selects in place of statements. A locked endpoint row instead of"
     " a second look at it: as much, and more WAL. A broker.send that the planner inlines: 3 % fewer, but another proof of who calls."
 )
