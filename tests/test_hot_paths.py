@@ -53,6 +53,8 @@ LOOKS = {
     "activate_queues": "select * from broker_private.activate_queues()",
     "deliver_local": "select broker_private.deliver_local()",
 }
+# As a RECEIVE looks now and then.
+MEASURE = "select broker_private.pick_above_floors(queue_id, true) from broker_private.queues where name = 'warehouse'"
 VIEWS = {
     "queue_depths": "select * from broker.queue_depths",
     "depths": "select * from broker.depths",
@@ -229,8 +231,6 @@ def test_a_call_touches_few_pages_under_an_old_snapshot_however_much_was_receive
     fill(psql, BATCH // dialogs)
     number_far_sides(psql)
     looks = {name: call for name, call in ONE_BY_ONE.items() if name != "a new dialog"} | BATCHES
-    # As a RECEIVE looks now and then.
-    look = "select broker_private.pick_above_floors(queue_id, true) from broker_private.queues where name = 'warehouse'"
 
     def touched_after(received: int) -> dict[str, float]:
         for _ in range(received // (20 * BATCH)):
@@ -238,7 +238,7 @@ def test_a_call_touches_few_pages_under_an_old_snapshot_however_much_was_receive
             while psql.value("select count(*) from broker.receive('warehouse', top => 1000)"):
                 pass
         fill(psql, 12 * BATCH // dialogs)
-        psql.rows(look)
+        psql.rows(MEASURE)
         return {name: pages(psql, map(call.format, repeat(1))) for name, call in looks.items()}
 
     shallow = touched_after(2_000)
@@ -269,15 +269,13 @@ def test_a_call_touches_few_pages_however_much_was_received_since_the_last_vacuu
     fill(psql, BATCH // dialogs)
     number_far_sides(psql)
     looks = {name: call for name, call in ONE_BY_ONE.items() if name != "a new dialog"} | BATCHES
-    # As a RECEIVE looks now and then.
-    look = "select broker_private.pick_above_floors(queue_id, true) from broker_private.queues where name = 'warehouse'"
 
     def touched_after(received: int) -> dict[str, float]:
         fill(psql, received // dialogs)
         while psql.value("select count(*) from broker.receive('warehouse', top => 1000)"):
             pass
         fill(psql, 12 * BATCH // dialogs)
-        psql.rows(look)
+        psql.rows(MEASURE)
         return {name: pages(psql, map(call.format, repeat(1))) for name, call in looks.items()}
 
     shallow = touched_after(0)
@@ -300,12 +298,11 @@ def test_floors_that_rose_in_an_empty_queue_spare_a_hot_group_its_long_search_to
         "do $$ begin perform txid_current();"
         " for turn in 1..40 loop perform broker.receive('warehouse', top => 1000); end loop; end $$"
     )
-    look = "select broker_private.pick_above_floors(queue_id, true) from broker_private.queues where name = 'warehouse'"
-    psql.rows(look)
+    psql.rows(MEASURE)
     assert psql.value("select has_floors from broker_private.queues where name = 'warehouse'") is True
     fill(psql, BATCH)
     # As one RECEIVE in a hundred looks then.
-    psql.rows(look)
+    psql.rows(MEASURE)
     assert pages(psql, repeat(ONE_BY_ONE["RECEIVE TOP (1)"])) < 200
 
 
