@@ -18,8 +18,6 @@ declare
   floor bigint;
   only_level smallint;
   is_urgent boolean;
-  dead_in_group bigint;
-  pages_of_group bigint;
   is_long boolean;
 begin
   if measures then
@@ -72,14 +70,7 @@ begin
     pages := pg_stat_get_xact_blocks_fetched('broker_private.messages_head'::regclass) - pages;
     -- Floors that rose in an empty queue know nothing of groups, and a dialog may have become a hot one since.
     if is_deep is not true and (is_sample or random() < 0.1) then
-      dead_in_group := broker_private.walked_in_vain('broker_private.messages_group');
-      pages_of_group := pg_stat_get_xact_blocks_fetched('broker_private.messages_group'::regclass);
-      perform from broker_private.messages m
-      where m.group_no = pick_above_floors.group_no
-      order by m.precedence, m.endpoint_no, m.urgency, m.id
-      limit 1;
-      is_long := broker_private.walked_in_vain('broker_private.messages_group') - dead_in_group > 200
-        or pg_stat_get_xact_blocks_fetched('broker_private.messages_group'::regclass) - pages_of_group > 24;
+      is_long := broker_private.is_deep_group(group_no);
     end if;
     -- What floors cost is what a hundred pages do.
     if is_long or walked > 200 or pages > (case when is_sample then 120 when only_level is null then 60 else 24 end) then

@@ -113,11 +113,7 @@ begin
   then
     first_level := null;
   end if;
-  dead_before := broker_private.walked_in_vain('broker_private.messages_group');
-  pages_before := pg_stat_get_xact_blocks_fetched('broker_private.messages_group'::regclass);
-  perform from broker_private.messages m where m.group_no = group_number order by m.precedence, m.endpoint_no, m.urgency, m.id limit 1;
-  is_deep := broker_private.walked_in_vain('broker_private.messages_group') - dead_before > 200
-    or pg_stat_get_xact_blocks_fetched('broker_private.messages_group'::regclass) - pages_before > 24
+  is_deep := broker_private.is_deep_group(group_number)
     or base.is_deep and exists (select from broker_private.queues q where q.queue_id = queue and q.has_floors);
   if saved_dead <= 200 and saved_pages < 10 and first_level is not distinct from base.level and is_deep = base.is_deep then
     return;
