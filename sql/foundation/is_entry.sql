@@ -1,6 +1,6 @@
 -- broker_private.is_entry(stack): whether the function whose PG_CONTEXT this is was called by a public one: its frame's line comes right after its own, and a
 -- public function hands in the role that it runs as (assert_entry says why that line can't be forged).
--- One expression, so that it is evaluated where it is called: less than a hundredth of a SEND.
+-- One expression, so that it is evaluated where it is called. With the stack it is some four hundredths of a SEND.
 create or replace function broker_private.is_entry(stack text)
 returns boolean
 language sql immutable
