@@ -72,6 +72,14 @@ def pages(session: Session, calls: Iterable[str]) -> float:
     return median([pages_of_one(session, call) for call in islice(calls, CALLS)][2:])
 
 
+def pages_of_each(session: Session, dialogs: int) -> dict[str, float]:
+    """Return the pages of each call on dialogs that are open, above what was received until now."""
+    fill(session, 12 * BATCH // dialogs)
+    session.rows(MEASURE)
+    looks = {name: call for name, call in ONE_BY_ONE.items() if name != "a new dialog"} | BATCHES
+    return {name: pages(session, map(call.format, repeat(1))) for name, call in looks.items()}
+
+
 def fewest_pages(session: Session, calls: Mapping[str, str]) -> dict[str, int]:
     """Return how many pages calls touch that touch the same each time: a plan that has to be made anew touches hundreds more."""
     return {name: min(pages_of_one(session, call) for _ in range(4)) for name, call in calls.items()}
@@ -230,21 +238,18 @@ def test_a_call_touches_few_pages_under_an_old_snapshot_however_much_was_receive
     old.rows("select 1")
     fill(psql, BATCH // dialogs)
     number_far_sides(psql)
-    looks = {name: call for name, call in ONE_BY_ONE.items() if name != "a new dialog"} | BATCHES
 
     def touched_after(received: int) -> dict[str, float]:
         for _ in range(received // (20 * BATCH)):
             fill(psql, 20 * BATCH // dialogs)
             while psql.value("select count(*) from broker.receive('warehouse', top => 1000)"):
                 pass
-        fill(psql, 12 * BATCH // dialogs)
-        psql.rows(MEASURE)
-        return {name: pages(psql, map(call.format, repeat(1))) for name, call in looks.items()}
+        return pages_of_each(psql, dialogs)
 
     shallow = touched_after(2_000)
     deep = touched_after(18_000)
     # Seventy entries of what was received have their messages on one page.
-    assert {name: deep[name] - shallow[name] < 200 for name in looks} == dict.fromkeys(looks, True), (
+    assert {name: deep[name] - shallow[name] < 200 for name in deep} == dict.fromkeys(deep, True), (
         shallow,
         deep,
     )
@@ -268,20 +273,17 @@ def test_a_call_touches_few_pages_however_much_was_received_since_the_last_vacuu
     psql.rows("delete from dialogs where number > %s", dialogs)
     fill(psql, BATCH // dialogs)
     number_far_sides(psql)
-    looks = {name: call for name, call in ONE_BY_ONE.items() if name != "a new dialog"} | BATCHES
 
     def touched_after(received: int) -> dict[str, float]:
         fill(psql, received // dialogs)
         while psql.value("select count(*) from broker.receive('warehouse', top => 1000)"):
             pass
-        fill(psql, 12 * BATCH // dialogs)
-        psql.rows(MEASURE)
-        return {name: pages(psql, map(call.format, repeat(1))) for name, call in looks.items()}
+        return pages_of_each(psql, dialogs)
 
     shallow = touched_after(0)
     deep = touched_after(40_000)
     # A hundred and fifty pages of messages_head are of what was received, and two hundred of messages_group.
-    assert {name: deep[name] - shallow[name] < 80 for name in looks} == dict.fromkeys(looks, True), (
+    assert {name: deep[name] - shallow[name] < 80 for name in deep} == dict.fromkeys(deep, True), (
         shallow,
         deep,
     )
