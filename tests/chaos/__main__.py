@@ -35,6 +35,9 @@ def main() -> int:
         "--restores", type=int, default=0, help="restores from a copy, played after the rounds"
     )
     given = parser.parse_args()
+    for name in ("rounds", "messages", "dialogs"):
+        if getattr(given, name) < 1:
+            parser.error(f"--{name}: give 1 or more")
     seed = secrets.randbelow(2**32) if given.seed is None else given.seed
     console = Console()
     console.print(f"seed {seed}")
