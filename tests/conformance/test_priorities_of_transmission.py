@@ -121,6 +121,21 @@ class Recorder:
         return next(place for place, body in enumerate(self.bodies) if body and body.startswith(name))
 
 
+class SlowLine(Recorder):
+    """A line on which nothing is answered before four have been carried, so none is overtaken by one that begins later."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._four = asyncio.Event()
+
+    async def exchange(self, batch: Callable[[int], wire.Batch], level: int | None = None) -> wire.Ack:
+        ack = await super().exchange(batch, level)
+        if len(self.bodies) >= 4:
+            self._four.set()
+        await self._four.wait()
+        return ack
+
+
 class BatchClock(Clock):
     """Time that passes with what a line carries: a turn of a second has 20 batches and a few."""
 
@@ -217,7 +232,7 @@ def test_row_097_of_large_bodies_that_wait_those_of_the_highest_level_cross_firs
         psql.send(handle, "order", b"high".ljust(1000))
     monkeypatch.setattr(sender, "PIECE_BYTES", 500)
     monkeypatch.setattr(sender, "TURN_SECONDS", 600)
-    line = Recorder()
+    line = SlowLine()
     send_turns(shop, line)
     # Four cross at once.
     assert sum(body is not None and body.startswith(b"high") for body in line.bodies[:4]) == 2
