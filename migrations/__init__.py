@@ -134,7 +134,7 @@ def run_revision_sql(file_name: str) -> None:
     """Run a revision's SQL file, from the revision's ``upgrade()``.
 
     In an application's own Alembic nobody calls :func:`upgrade`, so the newest revision brings the
-    functions too.
+    functions too. An older one can't: they use tables that only come later.
     """
     text = (VERSIONS / file_name).read_text(encoding="utf-8")
     context = op.get_context()
@@ -143,8 +143,9 @@ def run_revision_sql(file_name: str) -> None:
         return
     connection = op.get_bind()
     _execute(connection, text)
-    _apply_changed_files(connection)
-    _grant(connection, ())
+    if file_name == max(path.name for path in VERSIONS.glob("*.sql")):
+        _apply_changed_files(connection)
+        _grant(connection, ())
 
 
 def _broker_problem(connection: Connection) -> str | None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import lzma
 import subprocess
 import sys
 import threading
 import uuid
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -17,9 +19,9 @@ from pybroker.migrations import VERSIONS, MigrationError, migrate, offline_sql
 from tests.shop import DEFINITIONS, Session
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pybroker.embedded import EmbeddedServer
+
+RELEASES = Path(__file__).parent / "releases"
 
 CATALOG = """
 select 'function', p.oid::regprocedure::text, pg_get_functiondef(p.oid) || coalesce(p.proacl::text, '')
@@ -98,6 +100,28 @@ def test_an_upgraded_database_is_like_a_fresh_one_and_keeps_its_conversations(
         )
         assert migrate(old).applied_files == 2
         assert psql.bodies() == [b"sent before the upgrade"]
+        for name in ("shop", "warehouse"):
+            psql.rows("select broker.drop_service(%s)", f"//{name}")
+            psql.rows("select broker.drop_queue(%s)", name)
+    assert _catalog(old) == _catalog(fresh)
+
+
+@pytest.mark.parametrize("release", sorted(RELEASES.glob("*.sql.xz")), ids=lambda path: path.name)
+def test_a_release_with_dialogs_in_it_is_upgraded_and_is_like_a_fresh_one(
+    any_server: EmbeddedServer, release: Path
+) -> None:
+    fresh, old = _empty(any_server), _empty(any_server)
+    migrate(fresh)
+    with psycopg.connect(old) as session:
+        session.execute(lzma.decompress(release.read_bytes()))
+    with psycopg.connect(old, autocommit=True) as connection:
+        psql = Session(connection)
+        psql.rows(DEFINITIONS)
+        dialog = psql.dialog()
+        psql.send(dialog, "order", b"sent before the upgrade")
+        assert migrate(old).previous == "pybroker_0001"
+        psql.send(dialog, "order", b"sent after it")
+        assert psql.bodies() == [b"sent before the upgrade", b"sent after it"]
         for name in ("shop", "warehouse"):
             psql.rows("select broker.drop_service(%s)", f"//{name}")
             psql.rows("select broker.drop_queue(%s)", name)
@@ -209,7 +233,8 @@ def test_an_application_lets_pybroker_migrate_in_its_own_env_py(empty: str, tmp_
 def test_the_command_says_what_it_did_and_what_is_wrong(empty: str) -> None:
     done = _pybroker("migrate", "--database-url", empty)
     assert done.returncode == 0, done.stderr
-    assert "pybroker_0001" in done.stdout
+    newest = max(path.name for path in VERSIONS.glob("*.sql"))[:4]
+    assert f"pybroker_{newest}" in done.stdout
     refused = _pybroker("migrate", "--database-url", "postgresql://postgres@127.0.0.1:1/nothing")
     assert refused.returncode == 1
     assert "Traceback" not in refused.stderr

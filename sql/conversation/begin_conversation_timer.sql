@@ -11,7 +11,10 @@ as $$
 declare
   done boolean;
 begin
-  done := broker_private.begin_conversation_timer(current_user, conversation_handle, timeout);
+  loop
+    done := broker_private.begin_conversation_timer(current_user, conversation_handle, timeout);
+    exit when done is not null or broker_private.vouch(current_user);
+  end loop;
 end
 $$;
 
@@ -21,10 +24,14 @@ language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
+  stack text;
   e broker_private.endpoints%rowtype;
   endpoint_state text;
 begin
-  perform broker_private.assert_entry(caller);
+  get diagnostics stack = pg_context;
+  if not broker_private.is_seen(stack, caller) then
+    return null;
+  end if;
   if timeout is null or timeout <= interval '0' then
     perform broker_private.refuse(
       153, format('The timeout %s of the conversation timer is not above 0.', coalesce(timeout::text, 'NULL')), 'Give an interval above 0.'

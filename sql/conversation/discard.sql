@@ -11,7 +11,10 @@ as $$
 declare
   released bigint;
 begin
-  released := broker_private.discard(current_user, conversation_handle);
+  loop
+    released := broker_private.discard(current_user, conversation_handle);
+    exit when released is not null or broker_private.vouch(current_user);
+  end loop;
   return released;
 end
 $$;
@@ -21,8 +24,13 @@ returns bigint
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+  stack text;
 begin
-  perform broker_private.assert_entry(caller);
+  get diagnostics stack = pg_context;
+  if not broker_private.is_seen(stack, caller) then
+    return null;
+  end if;
   return broker_private.release_conversation(caller, handle, false);
 end
 $$;

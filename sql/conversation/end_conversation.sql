@@ -15,7 +15,10 @@ as $$
 declare
   done boolean;
 begin
-  done := broker_private.end_conversation(current_user, conversation_handle, error_code, error_description, cleanup);
+  loop
+    done := broker_private.end_conversation(current_user, conversation_handle, error_code, error_description, cleanup);
+    exit when done is not null or broker_private.vouch(current_user);
+  end loop;
 end
 $$;
 
@@ -29,12 +32,16 @@ set enable_seqscan = off
 set jit = off
 as $$
 declare
+  stack text;
   conversation_group broker_private.groups%rowtype;
   e broker_private.endpoints%rowtype;
   state text;
   is_error constant boolean := error_code is not null;
 begin
-  perform broker_private.assert_entry(caller);
+  get diagnostics stack = pg_context;
+  if not broker_private.is_seen(stack, caller) then
+    return null;
+  end if;
   if is_error and error_description is null then
     perform broker_private.refuse(8422, 'The error description is missing.', 'Give error_description with error_code.');
   elsif error_description is not null and not is_error then

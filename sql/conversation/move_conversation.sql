@@ -13,7 +13,10 @@ as $$
 declare
   done boolean;
 begin
-  done := broker_private.move_conversation(current_user, conversation_handle, conversation_group_id);
+  loop
+    done := broker_private.move_conversation(current_user, conversation_handle, conversation_group_id);
+    exit when done is not null or broker_private.vouch(current_user);
+  end loop;
 end
 $$;
 
@@ -25,11 +28,15 @@ set enable_seqscan = off
 set jit = off
 as $$
 declare
+  stack text;
   e broker_private.endpoints%rowtype;
   target broker_private.groups%rowtype;
   endpoint_state text;
 begin
-  perform broker_private.assert_entry(caller);
+  get diagnostics stack = pg_context;
+  if not broker_private.is_seen(stack, caller) then
+    return null;
+  end if;
   if group_id is null then
     perform broker_private.refuse(
       8420, format('The conversation group for conversation "%s" is missing.', handle), 'Give conversation_group_id: the group to move to.'

@@ -37,41 +37,39 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   received broker.message[];
-  wanted bigint;
+  wanted bigint := top;
   deadline timestamp with time zone;
-  pause double precision;
+  pause double precision := 0.002;
+  is_called boolean;
 begin
-  received := broker_private.receive(current_user, queue, top, conversation_handle, conversation_group_id, timeout);
-  if cardinality(received) = 1 and (received[1]).status = 0 then
-    return next received[1];
-    return;
-  end if;
-  wanted := top;
-  if received is null and wanted is distinct from 0 and timeout is distinct from interval '0' then
-    deadline := broker_private.clock() + timeout;
-    pause := 0.002;
-    while received is null and (deadline is null or broker_private.clock() < deadline) loop
+  loop
+    received := broker_private.receive(current_user, queue, wanted, conversation_handle, conversation_group_id, timeout);
+    if cardinality(received) = 1 and (received[1]).status = 0 then
+      return next received[1];
+      return;
+    elsif received = '{}' then
+      is_called := broker_private.vouch(current_user);
+    elsif received is null then
+      exit when timeout = interval '0' or wanted = 0 or broker_private.clock() >= deadline;
+      deadline := coalesce(deadline, broker_private.clock() + timeout);
       perform pg_sleep(pause);
       pause := least(pause * 1.5, 0.02);
-      received := broker_private.receive(current_user, queue, wanted, conversation_handle, conversation_group_id, interval '0');
-    end loop;
-  end if;
-  while received is not null loop
-    if (received[cardinality(received)]).status = 0 then
+    elsif (received[cardinality(received)]).status = 0 then
       return query select * from unnest(received);
       return;
+    else
+      return query
+      select
+        0::smallint, r.priority, r.queuing_order, r.conversation_group_id, r.conversation_handle, r.message_sequence_number,
+        r.service_name, r.service_id, r.service_contract_name, r.service_contract_id, r.message_type_name, r.message_type_id,
+        r.validation, r.message_body, r.message_id, r.message_enqueue_time
+      from unnest(received) r;
+      wanted := wanted - cardinality(received);
+      if conversation_handle is null then
+        conversation_group_id := (received[1]).conversation_group_id;
+      end if;
+      timeout := interval '0';
     end if;
-    return query
-    select
-      0::smallint, r.priority, r.queuing_order, r.conversation_group_id, r.conversation_handle, r.message_sequence_number,
-      r.service_name, r.service_id, r.service_contract_name, r.service_contract_id, r.message_type_name, r.message_type_id,
-      r.validation, r.message_body, r.message_id, r.message_enqueue_time
-    from unnest(received) r;
-    wanted := wanted - cardinality(received);
-    if conversation_handle is null then
-      conversation_group_id := (received[1]).conversation_group_id;
-    end if;
-    received := broker_private.receive(current_user, queue, wanted, conversation_handle, conversation_group_id, interval '0');
   end loop;
 end
 $$;
@@ -130,8 +128,8 @@ declare
   mark bigint;
 begin
   get diagnostics stack = pg_context;
-  if broker_private.is_entry(stack) is not true then
-    perform broker_private.assert_entry(caller);
+  if not broker_private.is_seen(stack, caller) then
+    return '{}';
   end if;
 
   select

@@ -16,6 +16,7 @@ declare
   wanted bigint;
   deadline timestamp with time zone;
   pause double precision := 0.002;
+  is_called boolean;
 begin
   if max_groups is null or max_groups < 1 then
     perform broker_private.refuse(
@@ -24,21 +25,29 @@ begin
   elsif top < 0 then
     perform broker_private.refuse(153, format('top is %s.', top), 'Give a number of messages, or leave top out for all of each group.');
   end if;
-  next_group := broker_private.get_conversation_group(current_user, queue, timeout, '{}');
-  if next_group is null and top is distinct from 0 and timeout is distinct from interval '0' then
-    deadline := broker_private.clock() + timeout;
-    while next_group is null and (deadline is null or broker_private.clock() < deadline) loop
+  while cardinality(taken) < max_groups loop
+    next_group := broker_private.get_conversation_group(current_user, queue, timeout, taken);
+    if next_group = '00000000-0000-0000-0000-000000000000' then
+      is_called := broker_private.vouch(current_user);
+      continue;
+    elsif next_group is null then
+      exit when timeout = interval '0' or top = 0 or broker_private.clock() >= deadline;
+      deadline := coalesce(deadline, broker_private.clock() + timeout);
       perform pg_sleep(pause);
       pause := least(pause * 1.5, 0.02);
-      next_group := broker_private.get_conversation_group(current_user, queue, interval '0', '{}');
-    end loop;
-  end if;
-  while next_group is not null and top is distinct from 0 loop
+      continue;
+    end if;
+    exit when top = 0;
+    timeout := interval '0';
     taken := taken || next_group;
     wanted := top;
     loop
-      received := broker_private.receive(current_user, queue, wanted, null, next_group, interval '0');
+      received := broker_private.receive(current_user, queue, wanted, null, next_group, timeout);
       exit when received is null;
+      if received = '{}' then
+        is_called := broker_private.vouch(current_user);
+        continue;
+      end if;
       return query
       select
         0::smallint, r.priority, r.queuing_order, r.conversation_group_id, r.conversation_handle, r.message_sequence_number,
@@ -48,8 +57,6 @@ begin
       exit when (received[cardinality(received)]).status = 0;
       wanted := wanted - cardinality(received);
     end loop;
-    exit when cardinality(taken) >= max_groups;
-    next_group := broker_private.get_conversation_group(current_user, queue, interval '0', taken);
   end loop;
 end
 $$;

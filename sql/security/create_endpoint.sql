@@ -19,9 +19,12 @@ as $$
 declare
   done boolean;
 begin
-  done := broker_private.create_endpoint(
-    current_user, name, listener_port, state, listener_ip, certificate, encryption, message_forwarding, message_forward_size
-  );
+  loop
+    done := broker_private.create_endpoint(
+      current_user, name, listener_port, state, listener_ip, certificate, encryption, message_forwarding, message_forward_size
+    );
+    exit when done is not null or broker_private.vouch(current_user);
+  end loop;
 end
 $$;
 
@@ -33,8 +36,13 @@ returns boolean
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+  stack text;
 begin
-  perform broker_private.assert_entry(caller);
+  get diagnostics stack = pg_context;
+  if not broker_private.is_seen(stack, caller) then
+    return null;
+  end if;
   perform broker_private.check_name('endpoint', endpoint_name);
   perform broker_private.require_database_ownership(caller, 'endpoint');
   perform broker_private.check_endpoint(port, initial_state, ip, encryption_mode, forwarding, forward_size);
