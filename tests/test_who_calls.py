@@ -239,6 +239,8 @@ def test_code_that_runs_as_another_role_gains_nothing(attack: Attack, name: str)
         attack.owner.rows(statement)
     if name == "autovacuum":
         until(lambda: attack.owner.rows("select from lair.fired"))
+    by_role = {role for (role,) in attack.owner.rows("select by_role from lair.fired")}
+    assert by_role == {attack.clerk} or "deferred" in name and by_role == {"postgres"}
     assert attack.gained() == []
 
 
@@ -278,11 +280,13 @@ def test_what_a_subscription_applies_gains_nothing(
             session.execute("insert into lair.bait values (1)")
             until(lambda: attack.owner.rows("select from lair.fired"))
             gained = attack.gained()
+            by_role = attack.owner.value("select by_role from lair.fired")
             attack.owner.rows("alter subscription bait disable")
             attack.owner.rows("alter subscription bait set (slot_name = none)")
             attack.owner.rows("drop subscription bait")
             shop.close()
         assert gained == []
+        assert by_role == (attack.clerk if version > 15 else "postgres")
 
 
 # Errors that leave a call, and after which the transaction goes on.

@@ -1,5 +1,6 @@
 -- broker.get_conversation_group(queue, timeout): GET CONVERSATION GROUP: locks the next group that has messages and that nobody
 -- else holds, and returns its id; NULL if there is none within the timeout. Nothing is received.
+-- The counterpart returns the nil UUID if it wants the public function to vouch (see is_seen).
 -- Locks: the group's row.
 -- Errors: as broker.receive.
 create or replace function broker.get_conversation_group(queue text, timeout interval default '0')

@@ -11,7 +11,7 @@
 -- keeps its snapshot, which holds back vacuum like any long statement; pybroker's client waits without one.
 --
 -- The counterpart runs with the owner's rights and returns an array, not a set: called in a statement it could not be sure who calls
--- it (see assert_entry). It returns at most 1000 rows or 64 MB a call and marks the last row if there is more, so that no group is
+-- it (see is_seen): NULL if there is nothing, '{}' if it wants the public function to vouch. It returns at most 1000 rows or 64 MB a call and marks the last row if there is more, so that no group is
 -- too large for an array.
 --
 -- A message within this database gets its number here: the endpoint's counter and its place. One that came from another broker brought it along.
