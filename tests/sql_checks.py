@@ -567,6 +567,21 @@ def check_floors(file: SqlFile) -> Iterator[Finding]:
             )
 
 
+OWN_FRAME = re.compile(r"broker_private\.(\w+)\([\w,]*\) line (\d+) at GET DIAGNOSTICS")
+
+
+def check_own_frame(file: SqlFile) -> Iterator[Finding]:
+    """A hot function that compares its stack with its own frame names the line where it takes the stack."""
+    for name, line in OWN_FRAME.findall(file.text):
+        _, _, body = file.text.partition(f"function broker_private.{name}(")[2].partition("as $$")
+        before, taken, _ = body.partition("get diagnostics stack = pg_context;")
+        true_line = before.count("\n") + 1
+        if not taken or int(line) != true_line:
+            yield file.finding(
+                1, f"broker_private.{name}: it takes its stack in line {true_line}, not {line}"
+            )
+
+
 FILE_CHECKS: tuple[Callable[[SqlFile], Iterator[Finding]], ...] = (
     check_parses,
     check_search_path,
@@ -575,6 +590,7 @@ FILE_CHECKS: tuple[Callable[[SqlFile], Iterator[Finding]], ...] = (
     check_compilation,
     check_clock,
     check_floors,
+    check_own_frame,
     check_one_thing,
     check_header,
     check_star,

@@ -167,6 +167,15 @@ FAULTS = {
         routine("BEGIN INSERT INTO broker_private.messages (id) VALUES (1); RETURN 1; END"),
         "call broker_private.reset_floors",
     ),
+    "another line of the stack": (
+        routine(
+            "\ndeclare stack text; begin\nget diagnostics stack = pg_context;"
+            "\nreturn (stack >= 'broker_private.probe(uuid) line 2 at GET DIAGNOSTICS')::integer; end"
+        )
+        .replace("AS $$", "as $$")
+        .replace("CREATE FUNCTION", "create function"),
+        "it takes its stack in line 3, not 2",
+    ),
     "EXECUTE on a hot path": (
         routine("BEGIN EXECUTE 'SELECT 1'; RETURN 1; END", hot=True),
         "a dynamic EXECUTE",

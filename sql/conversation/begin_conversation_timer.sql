@@ -13,7 +13,8 @@ declare
 begin
   loop
     done := broker_private.begin_conversation_timer(current_user, conversation_handle, timeout);
-    exit when done is not null or broker_private.vouch(current_user);
+    exit when done is not null;
+    done := broker_private.vouch(current_user);
   end loop;
 end
 $$;

@@ -18,6 +18,7 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
+  done boolean;
   handle uuid;
 begin
   loop
@@ -25,7 +26,8 @@ begin
       current_user, from_service, to_service, contract, broker_instance, related_conversation, related_conversation_group,
       lifetime, encryption
     );
-    exit when handle is not null or broker_private.vouch(current_user);
+    exit when handle is not null;
+    done := broker_private.vouch(current_user);
   end loop;
   return handle;
 end

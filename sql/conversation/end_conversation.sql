@@ -17,7 +17,8 @@ declare
 begin
   loop
     done := broker_private.end_conversation(current_user, conversation_handle, error_code, error_description, cleanup);
-    exit when done is not null or broker_private.vouch(current_user);
+    exit when done is not null;
+    done := broker_private.vouch(current_user);
   end loop;
 end
 $$;

@@ -6,11 +6,13 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
+  done boolean;
   status text;
 begin
   loop
     status := broker_private.get_transmission_status(current_user, conversation_handle);
-    exit when status is not null or broker_private.vouch(current_user);
+    exit when status is not null;
+    done := broker_private.vouch(current_user);
   end loop;
   return status;
 end

@@ -15,7 +15,8 @@ declare
 begin
   loop
     done := broker_private.move_conversation(current_user, conversation_handle, conversation_group_id);
-    exit when done is not null or broker_private.vouch(current_user);
+    exit when done is not null;
+    done := broker_private.vouch(current_user);
   end loop;
 end
 $$;

@@ -10,11 +10,13 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
+  done boolean;
   is_quarantined boolean;
 begin
   loop
     is_quarantined := broker_private.note_failure(current_user, conversation_handle, error_text);
-    exit when is_quarantined is not null or broker_private.vouch(current_user);
+    exit when is_quarantined is not null;
+    done := broker_private.vouch(current_user);
   end loop;
   return is_quarantined;
 end

@@ -9,11 +9,13 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
+  done boolean;
   released bigint;
 begin
   loop
     released := broker_private.redrive(current_user, conversation_handle);
-    exit when released is not null or broker_private.vouch(current_user);
+    exit when released is not null;
+    done := broker_private.vouch(current_user);
   end loop;
   return released;
 end

@@ -38,7 +38,8 @@ declare
 begin
   loop
     done := broker_private.send(current_user, conversation_handle, message_type, body);
-    exit when done is not null or broker_private.vouch(current_user);
+    exit when done is not null;
+    done := broker_private.vouch(current_user);
   end loop;
 end
 $$;
@@ -53,7 +54,8 @@ declare
 begin
   loop
     done := broker_private.send(current_user, conversation_handle, message_type, convert_to(body, 'UTF8'));
-    exit when done is not null or broker_private.vouch(current_user);
+    exit when done is not null;
+    done := broker_private.vouch(current_user);
   end loop;
 end
 $$;
@@ -68,7 +70,8 @@ declare
 begin
   loop
     done := broker_private.send(current_user, conversation_handle, message_type, convert_to(body::text, 'UTF8'));
-    exit when done is not null or broker_private.vouch(current_user);
+    exit when done is not null;
+    done := broker_private.vouch(current_user);
   end loop;
 end
 $$;
@@ -83,7 +86,8 @@ declare
 begin
   loop
     done := broker_private.send(current_user, conversation_handle, message_type, convert_to(body::text, 'UTF8'));
-    exit when done is not null or broker_private.vouch(current_user);
+    exit when done is not null;
+    done := broker_private.vouch(current_user);
   end loop;
 end
 $$;
@@ -108,10 +112,13 @@ declare
   is_quiet boolean;
   sleepers_queue integer;
 begin
-  -- Nearly always all of it holds. One expression, since starting one costs as much as reading a row.
+  -- Nearly always all of it holds. One expression, since starting one costs as much as reading a row. The two comparisons are is_entry where messages are
+  -- in English; a check keeps the line's number true.
   get diagnostics stack = pg_context;
   if (
-    broker_private.is_entry(stack) and current_setting('transaction_isolation') = 'read committed'
+    stack collate "C" >= E'PL/pgSQL function broker_private.send(name,uuid,text,bytea) line 17 at GET DIAGNOSTICS\nPL/pgSQL function broker.'
+    and stack collate "C" < E'PL/pgSQL function broker_private.send(name,uuid,text,bytea) line 17 at GET DIAGNOSTICS\nPL/pgSQL function broker/'
+    and current_setting('transaction_isolation') = 'read committed'
     and octet_length(content) <= broker_private.largest_body()
   ) is not true
   then

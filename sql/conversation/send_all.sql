@@ -15,7 +15,8 @@ declare
 begin
   loop
     done := broker_private.send_all(current_user, conversation_handles, message_type, body);
-    exit when done is not null or broker_private.vouch(current_user);
+    exit when done is not null;
+    done := broker_private.vouch(current_user);
   end loop;
 end
 $$;
@@ -30,7 +31,8 @@ declare
 begin
   loop
     done := broker_private.send_all(current_user, conversation_handles, message_type, convert_to(body, 'UTF8'));
-    exit when done is not null or broker_private.vouch(current_user);
+    exit when done is not null;
+    done := broker_private.vouch(current_user);
   end loop;
 end
 $$;
@@ -45,7 +47,8 @@ declare
 begin
   loop
     done := broker_private.send_all(current_user, conversation_handles, message_type, convert_to(body::text, 'UTF8'));
-    exit when done is not null or broker_private.vouch(current_user);
+    exit when done is not null;
+    done := broker_private.vouch(current_user);
   end loop;
 end
 $$;
@@ -60,7 +63,8 @@ declare
 begin
   loop
     done := broker_private.send_all(current_user, conversation_handles, message_type, convert_to(body::text, 'UTF8'));
-    exit when done is not null or broker_private.vouch(current_user);
+    exit when done is not null;
+    done := broker_private.vouch(current_user);
   end loop;
 end
 $$;

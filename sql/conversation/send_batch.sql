@@ -15,7 +15,8 @@ declare
 begin
   loop
     done := broker_private.send_batch(current_user, conversation_handle, message_type, bodies);
-    exit when done is not null or broker_private.vouch(current_user);
+    exit when done is not null;
+    done := broker_private.vouch(current_user);
   end loop;
 end
 $$;

@@ -20,11 +20,13 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
+  done boolean;
   is_asleep boolean;
 begin
   loop
     is_asleep := broker_private.sleep_on(current_user, queue);
-    exit when is_asleep is not null or broker_private.vouch(current_user);
+    exit when is_asleep is not null;
+    done := broker_private.vouch(current_user);
   end loop;
   return is_asleep;
 end

@@ -15,7 +15,8 @@ declare
 begin
   loop
     done := broker_private.alter_broker(current_user, action, honor_broker_priority);
-    exit when done is not null or broker_private.vouch(current_user);
+    exit when done is not null;
+    done := broker_private.vouch(current_user);
   end loop;
 end
 $$;

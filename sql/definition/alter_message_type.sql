@@ -11,7 +11,8 @@ declare
 begin
   loop
     done := broker_private.alter_message_type(current_user, name, validation, schema_collection);
-    exit when done is not null or broker_private.vouch(current_user);
+    exit when done is not null;
+    done := broker_private.vouch(current_user);
   end loop;
 end
 $$;

@@ -29,7 +29,8 @@ begin
       current_user, name, status, retention, activation_procedure, max_queue_readers, activation_status, execute_as,
       poison_message_handling, poison_action, scaling, watchdog, drop_activation
     );
-    exit when done is not null or broker_private.vouch(current_user);
+    exit when done is not null;
+    done := broker_private.vouch(current_user);
   end loop;
 end
 $$;

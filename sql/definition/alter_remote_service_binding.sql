@@ -11,7 +11,8 @@ declare
 begin
   loop
     done := broker_private.alter_remote_service_binding(current_user, name, user_name, anonymous);
-    exit when done is not null or broker_private.vouch(current_user);
+    exit when done is not null;
+    done := broker_private.vouch(current_user);
   end loop;
 end
 $$;

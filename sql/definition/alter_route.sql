@@ -17,7 +17,8 @@ declare
 begin
   loop
     done := broker_private.alter_route(current_user, name, address, service_name, broker_instance, lifetime, mirror_address);
-    exit when done is not null or broker_private.vouch(current_user);
+    exit when done is not null;
+    done := broker_private.vouch(current_user);
   end loop;
 end
 $$;

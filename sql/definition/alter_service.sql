@@ -15,7 +15,8 @@ declare
 begin
   loop
     done := broker_private.alter_service(current_user, name, queue, add_contracts, drop_contracts);
-    exit when done is not null or broker_private.vouch(current_user);
+    exit when done is not null;
+    done := broker_private.vouch(current_user);
   end loop;
 end
 $$;

@@ -18,7 +18,8 @@ begin
     done := broker_private.create_broker_priority(
       current_user, name, contract_name, local_service_name, remote_service_name, priority_level
     );
-    exit when done is not null or broker_private.vouch(current_user);
+    exit when done is not null;
+    done := broker_private.vouch(current_user);
   end loop;
 end
 $$;

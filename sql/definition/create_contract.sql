@@ -16,7 +16,8 @@ declare
 begin
   loop
     done := broker_private.create_contract(current_user, name, sent_by_initiator, sent_by_target, sent_by_any, owner);
-    exit when done is not null or broker_private.vouch(current_user);
+    exit when done is not null;
+    done := broker_private.vouch(current_user);
   end loop;
 end
 $$;

@@ -18,7 +18,8 @@ declare
 begin
   loop
     done := broker_private.create_event_notification(current_user, name, queue, event, to_service, broker_instance);
-    exit when done is not null or broker_private.vouch(current_user);
+    exit when done is not null;
+    done := broker_private.vouch(current_user);
   end loop;
 end
 $$;

@@ -13,7 +13,8 @@ declare
 begin
   loop
     done := broker_private.create_message_type(current_user, name, validation, schema_collection, owner);
-    exit when done is not null or broker_private.vouch(current_user);
+    exit when done is not null;
+    done := broker_private.vouch(current_user);
   end loop;
 end
 $$;

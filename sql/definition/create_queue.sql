@@ -21,6 +21,7 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
+  done boolean;
   new_id integer;
 begin
   loop
@@ -28,7 +29,8 @@ begin
       current_user, name, status, retention, activation_procedure, max_queue_readers, activation_status, execute_as,
       poison_message_handling, poison_action, scaling, watchdog, owner, schema
     );
-    exit when new_id is not null or broker_private.vouch(current_user);
+    exit when new_id is not null;
+    done := broker_private.vouch(current_user);
   end loop;
   if to_regclass(format('%I.%I', schema, name)) is not null then
     perform broker_private.refuse(

@@ -13,7 +13,8 @@ declare
 begin
   loop
     done := broker_private.create_remote_service_binding(current_user, name, to_service, user_name, anonymous, owner);
-    exit when done is not null or broker_private.vouch(current_user);
+    exit when done is not null;
+    done := broker_private.vouch(current_user);
   end loop;
 end
 $$;

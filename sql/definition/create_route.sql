@@ -21,7 +21,8 @@ begin
     done := broker_private.create_route(
       current_user, name, address, service_name, broker_instance, lifetime, mirror_address, owner, scope
     );
-    exit when done is not null or broker_private.vouch(current_user);
+    exit when done is not null;
+    done := broker_private.vouch(current_user);
   end loop;
 end
 $$;

@@ -13,7 +13,8 @@ declare
 begin
   loop
     done := broker_private.create_schema_collection(current_user, name, documents);
-    exit when done is not null or broker_private.vouch(current_user);
+    exit when done is not null;
+    done := broker_private.vouch(current_user);
   end loop;
 end
 $$;

@@ -12,7 +12,8 @@ declare
 begin
   loop
     done := broker_private.create_service(current_user, name, queue, contracts, owner);
-    exit when done is not null or broker_private.vouch(current_user);
+    exit when done is not null;
+    done := broker_private.vouch(current_user);
   end loop;
 end
 $$;

@@ -7,11 +7,13 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
+  done boolean;
   view_schema name;
 begin
   loop
     view_schema := broker_private.drop_queue(current_user, name);
-    exit when view_schema is not null or broker_private.vouch(current_user);
+    exit when view_schema is not null;
+    done := broker_private.vouch(current_user);
   end loop;
   if exists (
     select from pg_class c

@@ -21,7 +21,8 @@ begin
     done := broker_private.alter_endpoint(
       current_user, name, listener_port, state, listener_ip, certificate, encryption, message_forwarding, message_forward_size
     );
-    exit when done is not null or broker_private.vouch(current_user);
+    exit when done is not null;
+    done := broker_private.vouch(current_user);
   end loop;
 end
 $$;

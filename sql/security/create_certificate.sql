@@ -11,7 +11,8 @@ declare
 begin
   loop
     done := broker_private.create_certificate(current_user, name, certificate_pem, user_name);
-    exit when done is not null or broker_private.vouch(current_user);
+    exit when done is not null;
+    done := broker_private.vouch(current_user);
   end loop;
 end
 $$;

@@ -10,7 +10,8 @@ declare
 begin
   loop
     done := broker_private.drop_certificate(current_user, name);
-    exit when done is not null or broker_private.vouch(current_user);
+    exit when done is not null;
+    done := broker_private.vouch(current_user);
   end loop;
 end
 $$;

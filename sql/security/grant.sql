@@ -11,7 +11,8 @@ declare
 begin
   loop
     done := broker_private.grant(current_user, permission, securable_class, securable_name, role);
-    exit when done is not null or broker_private.vouch(current_user);
+    exit when done is not null;
+    done := broker_private.vouch(current_user);
   end loop;
 end
 $$;
