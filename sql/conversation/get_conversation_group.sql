@@ -1,5 +1,11 @@
 -- broker.get_conversation_group(queue, timeout): GET CONVERSATION GROUP: locks the next group that has messages and that nobody
 -- else holds, and returns its id; NULL if there is none within the timeout. Nothing is received.
+--
+-- Called again in one transaction it locks the next group: the setting broker.returned_groups says which it has returned, and these
+-- it passes over. A group that the transaction holds otherwise is returned as any other.
+-- Why a setting: set local goes with its transaction, and back with ROLLBACK TO SAVEPOINT, as the locks do. No row is written, and
+-- the lock table does not fill. Anybody can forge it, and misleads nobody but his own session, which is then offered a group twice
+-- or not at all: rights and locks don't depend on it. What is not a list of ids is an error (22P02, 22P03) of who wrote it.
 -- Locks: the group's row.
 -- Errors: as broker.receive.
 create or replace function broker.get_conversation_group(queue text, timeout interval default '0')
@@ -11,15 +17,19 @@ declare
   conversation_group uuid;
   deadline timestamp with time zone;
   pause double precision := 0.002;
+  returned constant uuid[] := coalesce(nullif(current_setting('broker.returned_groups', true), ''), '{}');
 begin
-  conversation_group := broker_private.get_conversation_group(current_user, queue, timeout, '{}');
+  conversation_group := broker_private.get_conversation_group(current_user, queue, timeout, returned);
   if conversation_group is null and timeout is distinct from interval '0' then
     deadline := broker_private.clock() + timeout;
     while conversation_group is null and (deadline is null or broker_private.clock() < deadline) loop
       perform pg_sleep(pause);
       pause := least(pause * 1.5, 0.02);
-      conversation_group := broker_private.get_conversation_group(current_user, queue, interval '0', '{}');
+      conversation_group := broker_private.get_conversation_group(current_user, queue, interval '0', returned);
     end loop;
+  end if;
+  if conversation_group is not null then
+    perform set_config('broker.returned_groups', (returned || conversation_group)::text, true);
   end if;
   return conversation_group;
 end

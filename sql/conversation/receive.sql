@@ -9,6 +9,9 @@
 -- those of higher priority first; within one by sequence, but a DialogTimer first and an Error second.
 -- timeout: how long to wait for a message; NULL for ever; above 0 in READ COMMITTED only. While it waits the calling statement
 -- keeps its snapshot, which holds back vacuum like any long statement; pybroker's client waits without one.
+-- Who waits by handle or group looks without a lock (has_named_message), and locks when something is there. Another may take that
+-- meanwhile: then the counterpart returns '{}', and the wait goes back to before the lock, by a subtransaction. So a waiter
+-- keeps nobody out, while a lock that its transaction had before stays.
 --
 -- The counterpart runs with the owner's rights and returns an array, not a set: called in a statement it could not be sure who calls
 -- it (see assert_entry). It returns at most 1000 rows or 64 MB a call and marks the last row if there is more, so that no group is
@@ -41,7 +44,26 @@ declare
   deadline timestamp with time zone;
   pause double precision;
 begin
-  received := broker_private.receive(current_user, queue, top, conversation_handle, conversation_group_id, timeout);
+  if timeout is distinct from interval '0' and (conversation_handle is not null or conversation_group_id is not null) then
+    deadline := broker_private.clock() + timeout;
+    pause := 0.002;
+    loop
+      begin
+        received := broker_private.receive(current_user, queue, top, conversation_handle, conversation_group_id, timeout);
+        if received = '{}' then
+          raise exception using errcode = 'SWAIT';
+        end if;
+      exception when sqlstate 'SWAIT' then
+        received := null;
+      end;
+      exit when received is not null or top = 0 or broker_private.clock() >= deadline;
+      perform pg_sleep(pause);
+      pause := least(pause * 1.5, 0.02);
+    end loop;
+    timeout := interval '0';
+  else
+    received := broker_private.receive(current_user, queue, top, conversation_handle, conversation_group_id, timeout);
+  end if;
   if cardinality(received) = 1 and (received[1]).status = 0 then
     return next received[1];
     return;
@@ -99,6 +121,7 @@ declare
   first_mark regclass;
   second_mark regclass;
   is_named boolean := false;
+  gives_back boolean := false;
   group_number bigint;
   missed_group bigint;
   has_moved boolean;
@@ -181,6 +204,10 @@ begin
       has_moved := picked.has_moved;
       takes_oldest := picked.is_deep is not true;
     else
+      if timeout is distinct from interval '0' then
+        exit when not broker_private.has_named_message(queue, handle, group_id);
+        gives_back := true;
+      end if;
       select l.group_no, l.endpoint_no, l.has_moved into group_number, endpoint, has_moved
       from broker_private.lock_named_group(queue, handle, group_id) l;
       takes_oldest := endpoint is null and not uses_floors;
@@ -317,6 +344,9 @@ begin
         else nextval(receive_marks)
       end;
     end if;
+  end if;
+  if gives_back then
+    return coalesce(received, '{}');
   end if;
   return received;
 end
