@@ -9,9 +9,7 @@
 -- those of higher priority first; within one by sequence, but a DialogTimer first and an Error second.
 -- timeout: how long to wait for a message; NULL for ever; above 0 in READ COMMITTED only. While it waits the calling statement
 -- keeps its snapshot, which holds back vacuum like any long statement; pybroker's client waits without one.
--- Who waits by handle or group looks without a lock (has_named_message), and locks when something is there. Another may take that
--- meanwhile: then the counterpart returns '{}', and the wait goes back to before the lock, by a subtransaction. So a waiter
--- keeps nobody out, while a lock that its transaction had before stays.
+-- Who waits by handle or group holds no lock of its own while there is nothing (lock_named_message).
 --
 -- The counterpart runs with the owner's rights and returns an array, not a set: called in a statement it could not be sure who calls
 -- it (see assert_entry). It returns at most 1000 rows or 64 MB a call and marks the last row if there is more, so that no group is
@@ -43,27 +41,9 @@ declare
   wanted bigint;
   deadline timestamp with time zone;
   pause double precision;
+  is_named boolean;
 begin
-  if timeout is distinct from interval '0' and (conversation_handle is not null or conversation_group_id is not null) then
-    deadline := broker_private.clock() + timeout;
-    pause := 0.002;
-    loop
-      begin
-        received := broker_private.receive(current_user, queue, top, conversation_handle, conversation_group_id, timeout);
-        if received = '{}' then
-          raise exception using errcode = 'SWAIT';
-        end if;
-      exception when sqlstate 'SWAIT' then
-        received := null;
-      end;
-      exit when received is not null or top = 0 or broker_private.clock() >= deadline;
-      perform pg_sleep(pause);
-      pause := least(pause * 1.5, 0.02);
-    end loop;
-    timeout := interval '0';
-  else
-    received := broker_private.receive(current_user, queue, top, conversation_handle, conversation_group_id, timeout);
-  end if;
+  received := broker_private.receive(current_user, queue, top, conversation_handle, conversation_group_id, timeout);
   if cardinality(received) = 1 and (received[1]).status = 0 then
     return next received[1];
     return;
@@ -72,10 +52,14 @@ begin
   if received is null and wanted is distinct from 0 and timeout is distinct from interval '0' then
     deadline := broker_private.clock() + timeout;
     pause := 0.002;
+    -- With its timeout the counterpart knows a named RECEIVE for one that waits.
+    is_named := conversation_handle is not null or conversation_group_id is not null;
     while received is null and (deadline is null or broker_private.clock() < deadline) loop
       perform pg_sleep(pause);
       pause := least(pause * 1.5, 0.02);
-      received := broker_private.receive(current_user, queue, wanted, conversation_handle, conversation_group_id, interval '0');
+      received := broker_private.receive(
+        current_user, queue, wanted, conversation_handle, conversation_group_id, case when is_named then timeout else '0' end
+      );
     end loop;
   end if;
   while received is not null loop
@@ -121,7 +105,6 @@ declare
   first_mark regclass;
   second_mark regclass;
   is_named boolean := false;
-  gives_back boolean := false;
   group_number bigint;
   missed_group bigint;
   has_moved boolean;
@@ -204,10 +187,7 @@ begin
       has_moved := picked.has_moved;
       takes_oldest := picked.is_deep is not true;
     else
-      if timeout is distinct from interval '0' then
-        exit when not broker_private.has_named_message(queue, handle, group_id);
-        gives_back := true;
-      end if;
+      exit when timeout is distinct from interval '0' and not broker_private.lock_named_message(queue, handle, group_id);
       select l.group_no, l.endpoint_no, l.has_moved into group_number, endpoint, has_moved
       from broker_private.lock_named_group(queue, handle, group_id) l;
       takes_oldest := endpoint is null and not uses_floors;
@@ -344,9 +324,6 @@ begin
         else nextval(receive_marks)
       end;
     end if;
-  end if;
-  if gives_back then
-    return coalesce(received, '{}');
   end if;
   return received;
 end

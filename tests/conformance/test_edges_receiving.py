@@ -299,12 +299,41 @@ def test_row_060_061_who_waits_by_handle_or_group_keeps_nobody_from_it(
     assert psql.rows(holds, names["conversation_group_id"]) == []
 
 
+@pytest.mark.parametrize("is_locked_before", [False, True])
+def test_row_060_061_a_waiter_that_came_too_late_gives_its_lock_back_and_keeps_what_it_had(
+    shop: Shop, is_locked_before: bool
+) -> None:
+    psql = shop.psql
+    dialog = psql.dialog()
+    psql.send(dialog)
+    side = psql.handle_of(dialog)
+    group = group_of(psql, side)
+    quicker, waiter = shop.sessions(2)
+    if is_locked_before:
+        assert len(waiter.bodies()) == 1
+    else:
+        assert len(quicker.bodies()) == 1
+    received = in_background(lambda: waiter.bodies(timeout=None, conversation_handle=side))
+    if not is_locked_before:
+        until(lambda: waits(psql, waiter, "Lock"))
+        quicker.connection.commit()
+    until(lambda: waits(psql, waiter))
+    lock = "select from broker_private.groups where conversation_group_id = %s for update skip locked"
+    until(lambda: len(psql.rows(lock, group)) == (0 if is_locked_before else 1))
+    assert not received.done()
+    psql.send(dialog, "order", b"awaited")
+    assert received.result(60) == [b"awaited"]
+
+
 @pytest.mark.parametrize("by", ["conversation_handle", "conversation_group_id"])
 @pytest.mark.parametrize(
     ("change", "state"),
     [
         ("select broker.end_conversation(%s, cleanup => true)", {"S8426", "S8436"}),
-        ("select broker.alter_service('//warehouse', queue => 'annex') where %s::uuid is not null", {"S8468"}),
+        (
+            "select broker.alter_service('//warehouse', queue => 'annex') where %s::uuid is not null",
+            {"S8468"},
+        ),
         ("select broker.drop_service('//warehouse') where %s::uuid is not null", {"S8468"}),
     ],
     ids=["end", "alter service", "drop service"],
