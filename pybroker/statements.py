@@ -326,10 +326,9 @@ def _wait(sql: str, arguments: Row, timeout: timedelta | None, is_in_transaction
     longest_sleep = 0.0
     while True:
         remaining = _LONGEST_SLEEP if deadline is None else deadline - time.monotonic()
-        # The last call keeps its transaction even when it is empty: one that named a group has locked it.
-        is_poll = remaining > 0
-        rows = yield Query(sql, (*arguments, nothing), is_poll)
-        if rows or not is_poll:
+        # The last call is given up too if it is empty: a wait leaves no lock behind.
+        rows = yield Query(sql, (*arguments, nothing), is_poll=True)
+        if rows or remaining <= 0:
             return rows
         has_slept = yield Pause(arguments[0], min(pause, remaining), min(longest_sleep, remaining))
         pause = _FIRST_PAUSE if has_slept else min(pause * 2, _LONGEST_PAUSE)

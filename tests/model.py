@@ -95,7 +95,7 @@ class Model:
     def commit(self, session: int) -> None:
         for frame in self.frames[session]:
             for key, value in frame.items():
-                if key[0] == "lock":
+                if key[0] in {"lock", "returned"}:
                     continue
                 if value is GONE:
                     self.committed.pop(key, None)
@@ -292,12 +292,14 @@ class View:
 
     def get_conversation_group(self, side: str) -> int | None:
         self._check_receive(side)
-        while (group := self._pick_group(side)) is not None:
+        while (group := self._pick_group(side, is_next=True)) is not None:
             messages = self._in_group(group)
             if any(self.is_open(m.endpoint) for m in messages):
                 break
             for message in messages:
                 self._drop("message", message, "arrived after its receiver ended")
+        if group is not None:
+            self.put("returned", group, True)
         return group
 
     def receive(
@@ -364,10 +366,12 @@ class View:
             raise Refusal("S8436")
         self.lock(group)
 
-    def _pick_group(self, side: str) -> int | None:
+    def _pick_group(self, side: str, *, is_next: bool = False) -> int | None:
         """Of the groups that nobody else holds the one with the oldest message; all have one priority."""
         for message in self.all("message"):
             e = self.get("endpoint", message.endpoint)
+            if is_next and self.get("returned", e.group):
+                continue
             if e.side == side and self.can_lock(e.group):
                 self.lock(e.group)
                 group: int = e.group

@@ -1,5 +1,11 @@
 -- broker.get_conversation_group(queue, timeout): GET CONVERSATION GROUP: locks the next group that has messages and that nobody
 -- else holds, and returns its id; NULL if there is none within the timeout. Nothing is received.
+--
+-- Called again in one transaction it locks the next group: the setting broker.returned_groups says which it has returned, and these
+-- it passes over. A group that the transaction holds otherwise is returned as any other.
+-- Why a setting: set local goes with its transaction, and back with ROLLBACK TO SAVEPOINT, as the locks do. No row is written, and
+-- the lock table does not fill. Anybody can forge it, and misleads nobody but his own session, which is then offered a group twice
+-- or not at all: rights and locks don't depend on it. What is not a list of ids is an error (22P02, 22P03) of who wrote it.
 -- The counterpart returns the nil UUID if it wants the public function to vouch (see is_seen).
 -- Locks: the group's row.
 -- Errors: as broker.receive.
@@ -12,14 +18,18 @@ declare
   conversation_group uuid;
   deadline timestamp with time zone;
   pause double precision := 0.002;
+  returned constant uuid[] := coalesce(nullif(current_setting('broker.returned_groups', true), ''), '{}');
   is_called boolean;
 begin
   loop
-    conversation_group := broker_private.get_conversation_group(current_user, queue, timeout, '{}');
+    conversation_group := broker_private.get_conversation_group(current_user, queue, timeout, returned);
     if conversation_group = '00000000-0000-0000-0000-000000000000' then
       is_called := broker_private.vouch(current_user);
-    elsif conversation_group is not null or timeout = interval '0' or broker_private.clock() >= deadline then
+    elsif conversation_group is not null then
+      perform set_config('broker.returned_groups', (returned || conversation_group)::text, true);
       return conversation_group;
+    elsif timeout = interval '0' or broker_private.clock() >= deadline then
+      return null;
     else
       deadline := coalesce(deadline, broker_private.clock() + timeout);
       perform pg_sleep(pause);

@@ -9,6 +9,7 @@
 -- those of higher priority first; within one by sequence, but a DialogTimer first and an Error second.
 -- timeout: how long to wait for a message; NULL for ever; above 0 in READ COMMITTED only. While it waits the calling statement
 -- keeps its snapshot, which holds back vacuum like any long statement; pybroker's client waits without one.
+-- Who waits by handle or group holds no lock of its own while there is nothing (lock_named_message).
 --
 -- The counterpart runs with the owner's rights and returns an array, not a set: called in a statement it could not be sure who calls
 -- it (see is_seen): NULL if there is nothing, '{}' if it wants the public function to vouch. It returns at most 1000 rows or 64 MB a call and marks the last row if there is more, so that no group is
@@ -43,6 +44,7 @@ declare
   is_called boolean;
 begin
   loop
+    -- By its timeout the counterpart knows a RECEIVE that waits.
     received := broker_private.receive(current_user, queue, wanted, conversation_handle, conversation_group_id, timeout);
     if cardinality(received) = 1 and (received[1]).status = 0 then
       return next received[1];
@@ -186,6 +188,7 @@ begin
       has_moved := picked.has_moved;
       takes_oldest := picked.is_deep is not true;
     else
+      exit when timeout is distinct from interval '0' and not broker_private.lock_named_message(queue, handle, group_id);
       select l.group_no, l.endpoint_no, l.has_moved into group_number, endpoint, has_moved
       from broker_private.lock_named_group(queue, handle, group_id) l;
       takes_oldest := endpoint is null and not uses_floors;

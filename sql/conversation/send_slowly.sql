@@ -34,6 +34,11 @@ begin
         else 'This side ended the conversation: begin another one.'
       end
     );
+  elsif e.expires_at <= broker_private.clock() then
+    perform broker_private.refuse(
+      8429, format('The lifetime of conversation "%s" ended at %s: its endpoint cannot send.', handle, e.expires_at),
+      'An Error message, -8489, comes for both sides: receive what is left, end the conversation, and begin another one.'
+    );
   end if;
 
   select c.* into sendable

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.shop import DIALOG_TIMER, ERROR, FIRE
 
 if TYPE_CHECKING:
@@ -67,6 +69,35 @@ def test_rows_041_088_089_090_edge_040_when_the_lifetime_is_over_both_sides_get_
     psql.end(dialog)
     psql.end(target)
     assert (psql.state(dialog), psql.state(target)) == (None, "CD")
+
+
+@pytest.mark.parametrize("path", ["first message", "local", "from the target", "queue off", "far"])
+def test_row_089_send_itself_sees_that_the_lifetime_is_over(
+    shop: Shop, clock: Callable[[str], None], path: str
+) -> None:
+    psql = shop.psql
+    dialog = other = psql.value(
+        "select broker.begin_dialog('//shop', %s, 'ordering', lifetime => '1 min')",
+        "//elsewhere" if path == "far" else "//warehouse",
+    )
+    if path == "queue off":
+        psql.rows("select broker.alter_queue('warehouse', status => false)")
+    if path != "first message":
+        psql.send(dialog)
+    if path == "from the target":
+        dialog = psql.handle_of(dialog)
+    kind = "ack" if path == "from the target" else "order"
+    clock("2 min")
+    # No worker has looked yet.
+    assert psql.refused("select broker.send(%s, %s)", dialog, kind) == "S8429"
+    assert psql.refused("select broker.send_batch(%s, %s, '{a,b}')", dialog, kind) == "S8429"
+    assert psql.refused("select broker.send_all(%s::uuid[], %s)", [dialog], kind) == "S8429"
+    lasting = psql.dialog()
+    psql.send(lasting)
+    if path != "from the target":
+        assert psql.refused("select broker.send_all(%s::uuid[], 'order')", [lasting, dialog]) == "S8429"
+    assert psql.receive("shop") == []
+    psql.end(other)
 
 
 def test_row_083_each_side_has_a_timer_of_its_own_and_shows_it(

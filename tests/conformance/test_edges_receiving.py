@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import psycopg
+import pytest
+
 from tests.shop import DIALOG_TIMER, END_DIALOG, ERROR, FIRE, in_background, until, waits
 
 if TYPE_CHECKING:
@@ -24,6 +27,12 @@ def in_groups(psql: Session, *sizes: int) -> list[list[UUID]]:
             psql.send(psql.handle_of(dialog), "ack", str(dialog).encode())
         groups.append(dialogs)
     return groups
+
+
+def group_of(psql: Session, handle: UUID) -> UUID:
+    query = "select conversation_group_id from broker.conversation_endpoints where conversation_handle = %s"
+    group: UUID = psql.value(query, handle)
+    return group
 
 
 def bodies_of(dialogs: list[UUID]) -> list[bytes]:
@@ -224,13 +233,129 @@ def test_edges_020_021_groups_stay_locked_until_the_transaction_ends_whatever_is
         assert other.value(get) is not None
         other.connection.rollback()
     holder.connection.rollback()
-    first = holder.value(get)
-    holder.bodies("shop", conversation_group_id=first)
-    second = holder.value(get)
-    assert first != second
+    first, second = holder.value(get), holder.value(get)
+    assert len({first, second, None}) == 3
+    assert holder.value(get) is None
+    assert holder.value(get[:-1] + ", timeout => '10 ms')") is None
     assert other.value(get) is None
     holder.connection.rollback()
     assert other.value(get) is not None
+
+
+def test_edge_020_a_group_is_returned_again_once_its_lock_is_gone_or_if_it_is_held_otherwise(
+    shop: Shop,
+) -> None:
+    psql = shop.psql
+    in_groups(psql, 2, 1)
+    (holder,) = shop.sessions(1)
+    get = "select broker.get_conversation_group('shop')"
+    sides = "select conversation_group_id, conversation_handle from broker.conversation_endpoints where is_initiator"
+    handles = dict(psql.rows(sides))
+    first = holder.value(get)
+    holder.rows("savepoint attempt")
+    second = holder.value(get)
+    holder.rows("rollback to attempt")
+    assert holder.value(get) == second
+    holder.connection.rollback()
+    # Another transaction remembers nothing of it.
+    assert holder.value(get) == first
+    holder.connection.commit()
+    for handle in handles.values():
+        holder.send(handle)
+    assert [holder.value(get) for _ in range(3)] == [first, second, None]
+
+
+@pytest.mark.parametrize("by", ["conversation_handle", "conversation_group_id"])
+@pytest.mark.parametrize("timeout", ["5 min", None])
+def test_row_060_061_who_waits_by_handle_or_group_keeps_nobody_from_it(
+    shop: Shop, by: str, timeout: str | None
+) -> None:
+    psql = shop.psql
+    dialog = psql.dialog()
+    psql.send(dialog)
+    side = psql.handle_of(dialog)
+    assert len(psql.bodies()) == 1
+    names = {"conversation_handle": side, "conversation_group_id": group_of(psql, side)}
+    psql.rows("set lock_timeout = '10 s'")
+    (waiter,) = shop.sessions(1)
+    received = in_background(lambda: waiter.bodies(timeout=timeout, **{by: names[by]}))
+    until(lambda: waits(psql, waiter))
+    (other,) = shop.sessions(1)
+    other.rows("set lock_timeout = '10 s'")
+    other.send(side, "ack")
+    other.rows("select broker.begin_conversation_timer(%s, '1 h')", side)
+    second = other.dialog()
+    other.send(second)
+    far = other.handle_of(second)
+    other.rows("select broker.move_conversation(%s, %s)", far, group_of(other, side))
+    assert other.bodies(conversation_group_id=group_of(other, side)) == [None]
+    other.end(far)
+    other.connection.commit()
+    assert not received.done()
+    psql.send(dialog, "order", b"awaited")
+    assert received.result(60) == [b"awaited"]
+    # What it received it holds.
+    holds = "select from broker_private.groups where conversation_group_id = %s for update skip locked"
+    assert psql.rows(holds, names["conversation_group_id"]) == []
+
+
+@pytest.mark.parametrize("is_locked_before", [False, True])
+def test_row_060_061_a_waiter_that_came_too_late_gives_its_lock_back_and_keeps_what_it_had(
+    shop: Shop, is_locked_before: bool
+) -> None:
+    psql = shop.psql
+    dialog = psql.dialog()
+    psql.send(dialog)
+    side = psql.handle_of(dialog)
+    group = group_of(psql, side)
+    quicker, waiter = shop.sessions(2)
+    if is_locked_before:
+        assert len(waiter.bodies()) == 1
+    else:
+        assert len(quicker.bodies()) == 1
+    received = in_background(lambda: waiter.bodies(timeout=None, conversation_handle=side))
+    if not is_locked_before:
+        until(lambda: waits(psql, waiter, "Lock"))
+        quicker.connection.commit()
+    until(lambda: waits(psql, waiter))
+    lock = "select from broker_private.groups where conversation_group_id = %s for update skip locked"
+    until(lambda: len(psql.rows(lock, group)) == (0 if is_locked_before else 1))
+    assert not received.done()
+    psql.send(dialog, "order", b"awaited")
+    assert received.result(60) == [b"awaited"]
+
+
+@pytest.mark.parametrize("by", ["conversation_handle", "conversation_group_id"])
+@pytest.mark.parametrize(
+    ("change", "state"),
+    [
+        ("select broker.end_conversation(%s, cleanup => true)", {"S8426", "S8436"}),
+        (
+            "select broker.alter_service('//warehouse', queue => 'annex') where %s::uuid is not null",
+            {"S8468"},
+        ),
+        ("select broker.drop_service('//warehouse') where %s::uuid is not null", {"S8468"}),
+    ],
+    ids=["end", "alter service", "drop service"],
+)
+def test_edge_016_who_waits_by_handle_or_group_learns_that_it_is_gone(
+    shop: Shop, by: str, change: str, state: set[str]
+) -> None:
+    psql = shop.psql
+    psql.rows("select broker.create_queue('annex')")
+    dialog = psql.dialog()
+    psql.send(dialog)
+    side = psql.handle_of(dialog)
+    assert len(psql.bodies()) == 1
+    names = {"conversation_handle": side, "conversation_group_id": group_of(psql, side)}
+    psql.rows("set lock_timeout = '10 s'")
+    waiter = shop.session()
+    received = in_background(lambda: waiter.bodies(timeout=None, **{by: names[by]}))
+    until(lambda: waits(psql, waiter))
+    psql.rows(change, side)
+    with pytest.raises(psycopg.Error) as caught:
+        received.result(60)
+    assert caught.value.sqlstate in state
 
 
 def test_row_156_edge_022_a_group_locked_before_a_savepoint_stays_locked_over_its_rollback(
