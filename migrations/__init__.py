@@ -8,6 +8,7 @@ application's own Alembic, either call :func:`upgrade` in ``env.py``, or add :da
 from __future__ import annotations
 
 import io
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,7 @@ from pybroker.errors import BrokerError
 from pybroker.sql import sql_files
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from sqlalchemy.engine import Connection
 
@@ -47,12 +48,14 @@ class MigrationResult:
         current: the revision that the database has now.
         applied_files: how many files of functions and views were applied.
         broker_problem: why the broker of this database is off, None if it is on.
+        warnings: what an upgrade found that somebody should look at, each with what to do.
     """
 
     previous: str | None
     current: str
     applied_files: int
     broker_problem: str | None
+    warnings: tuple[str, ...] = ()
 
 
 def migrate(
@@ -98,18 +101,19 @@ def upgrade(
             "This database's pybroker was installed by another Alembic, with a version table of its own.",
             hint="Upgrade it with that Alembic: alembic upgrade heads.",
         )
-    _run_revisions(connection)
+    with _collected_warnings(_driver(connection)) as warnings:
+        _run_revisions(connection)
+        _apply_changed_files(connection)
     current = context.get_current_revision()
     if current is None:
         raise RuntimeError("Alembic recorded no revision")
-    _apply_changed_files(connection)
     _grant(connection, worker_roles)
     applied = dict(_applied(_driver(connection)).items() - applied_before.items())
     problem = _broker_problem(connection)
     if new_broker and problem is not None and problem.startswith(_COPY):
         _execute(connection, "select broker.alter_broker('NEW_BROKER')")
         problem = _broker_problem(connection)
-    return MigrationResult(previous, current, len(applied), problem)
+    return MigrationResult(previous, current, len(applied), problem, tuple(warnings))
 
 
 class MigrationError(BrokerError):
@@ -146,6 +150,23 @@ def run_revision_sql(file_name: str) -> None:
     if file_name == max(path.name for path in VERSIONS.glob("*.sql")):
         _apply_changed_files(connection)
         _grant(connection, ())
+
+
+@contextmanager
+def _collected_warnings(driver: psycopg.Connection[Any]) -> Iterator[list[str]]:
+    """Yield a list that each WARNING of the server joins, once, with its hint."""
+    warnings: list[str] = []
+
+    def collect(notice: psycopg.errors.Diagnostic) -> None:
+        text = " ".join(part for part in (notice.message_primary, notice.message_hint) if part)
+        if notice.severity_nonlocalized == "WARNING" and text not in warnings:
+            warnings.append(text)
+
+    driver.add_notice_handler(collect)
+    try:
+        yield warnings
+    finally:
+        driver.remove_notice_handler(collect)
 
 
 def _broker_problem(connection: Connection) -> str | None:
@@ -198,12 +219,13 @@ def _applied(driver: psycopg.Connection[Any]) -> dict[str, str]:
 def _apply_changed_files(connection: Connection) -> None:
     driver = _driver(connection)
     known = _applied(driver)
-    for file in sql_files():
-        if known.get(file.path) == file.sha256:
-            continue
+    changed = [file for file in sql_files() if known.get(file.path) != file.sha256]
+    for file in changed:
         if not file.is_always_applied:
             driver.execute(file.text.encode())
         driver.execute(sql.SQL(_RECORD_FILE).format(file.path, file.sha256))
+    if changed:
+        driver.execute(b"select broker_private.warn_of_bindings()")
 
 
 def _grant(connection: Connection, worker_roles: Sequence[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import lzma
 import subprocess
 import sys
@@ -238,6 +239,52 @@ def test_the_command_says_what_it_did_and_what_is_wrong(empty: str) -> None:
     refused = _pybroker("migrate", "--database-url", "postgresql://postgres@127.0.0.1:1/nothing")
     assert refused.returncode == 1
     assert "Traceback" not in refused.stderr
+
+
+def test_an_upgrade_lists_the_bindings_of_roles_that_could_not_create_them(
+    any_server: EmbeddedServer,
+) -> None:
+    older = b"update broker_private.applied_sql set sha256 = 'old' where path = 'foundation/clock.sql'"
+    url, clerk, writer = _empty(any_server), f"clerk_{uuid.uuid4().hex[:8]}", f"writer_{uuid.uuid4().hex[:8]}"
+    assert migrate(url).warnings == ()
+    with psycopg.connect(url, autocommit=True) as session:
+        session.execute(f"create role {clerk} login; create role {writer} login".encode())
+        session.execute(f"grant create on database {session.info.dbname} to {writer}".encode())
+        for name, owner in (("his", clerk), ("hers", writer), ("for_all", None)):
+            session.execute(
+                "select broker.create_remote_service_binding(%s, %s, 'far', owner => %s)",
+                (name, f"//{name}", owner),
+            )
+        assert migrate(url).warnings == (), "nothing is upgraded"
+        session.execute(older)
+        done = _pybroker("migrate", "--database-url", url)
+        assert f'The remote service binding "his" for the service "//his" belongs to "{clerk}"' in done.stderr
+        assert "broker.drop_remote_service_binding('his')" in done.stderr
+        assert "hers" not in done.stderr
+        assert "for_all" not in done.stderr
+        session.execute(older)
+        (warning,) = json.loads(_pybroker("migrate", "--json", "--database-url", url).stdout)["warnings"]
+        assert '"his"' in warning
+
+
+def test_an_upgrade_ends_the_dialogs_without_an_end(any_server: EmbeddedServer) -> None:
+    url = _empty(any_server)
+    with psycopg.connect(url) as session:
+        session.execute(lzma.decompress((RELEASES / "0.1.0.sql.xz").read_bytes()))
+    with psycopg.connect(url, autocommit=True) as connection:
+        psql = Session(connection)
+        psql.rows(DEFINITIONS)
+        dialog = psql.dialog(lifetime="1 h")
+        psql.send(dialog)
+        psql.rows(
+            "update broker_private.endpoints set expires_at = '294276-12-31 23:59:59+00',"
+            " local_end = 'E', closed_at = '294276-12-31 23:59:59+00' where not is_initiator"
+        )
+        with pytest.raises(psycopg.errors.DatetimeFieldOverflow):
+            psql.rows("select security_timestamp from broker.conversation_endpoints")
+        migrate(url)
+        lifetimes = psql.rows("select lifetime, security_timestamp from broker.conversation_endpoints")
+        assert len(lifetimes) == 2
 
 
 def _pybroker(*arguments: str) -> subprocess.CompletedProcess[str]:

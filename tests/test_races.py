@@ -304,6 +304,30 @@ def test_whoever_lets_a_queue_run_a_procedure_is_a_member_of_the_role_that_runs_
     assert user.rows(runs) == [(None, None)]
 
 
+@pytest.mark.parametrize("execute_as", ["{other}", "OWNER"])
+def test_whoever_inherits_a_role_and_may_not_set_it_lets_no_queue_run_as_it(
+    shop: Shop, execute_as: str
+) -> None:
+    psql = shop.psql
+    if shop.database.server.version < 16:
+        pytest.skip("before 16 every member may SET ROLE")
+    owner, other = shop.database.role(), shop.database.role()
+    psql.rows(f"grant create on database {shop.database.name} to {owner}")
+    psql.rows(f"grant {other} to {owner} with inherit true, set false")
+    psql.rows(f"create schema app authorization {owner}")
+    psql.rows("create procedure app.work() language sql as ''")
+    create = (
+        "select broker.create_queue('mine', activation_procedure => 'work', max_queue_readers => 1, schema => 'app',"
+        " execute_as => %s, owner => %s)"
+    )
+    user, runner = shop.session(user=owner), execute_as.format(other=other)
+    assert user.refused(create, runner, other) == "S0229"
+    user.rows(create, "SELF", other)
+    assert user.refused("select broker.alter_queue('mine', execute_as => %s)", runner) == "S0229"
+    psql.rows(f"grant {other} to {owner} with set true")
+    user.rows("select broker.alter_queue('mine', execute_as => %s)", runner)
+
+
 def test_row_128_the_owner_of_the_initiating_service_needs_send_on_the_target(shop: Shop) -> None:
     psql = shop.psql
     clerk = shop.database.role()

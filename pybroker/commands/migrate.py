@@ -66,6 +66,7 @@ def migrate(
                     "current": result.current,
                     "applied_files": result.applied_files,
                     "broker_problem": result.broker_problem,
+                    "warnings": result.warnings,
                 }
             )
         )
@@ -79,5 +80,8 @@ def migrate(
         typer.echo(
             f"Upgraded from version {result.previous} to {result.current} ({result.applied_files} files)."
         )
+    if not json:
+        for warning in result.warnings:
+            typer.echo(warning, err=True)
     if result.broker_problem is not None and not json:
         typer.echo(result.broker_problem, err=True)

@@ -1,4 +1,5 @@
 -- broker.alter_route(name, ...): ALTER ROUTE; what is not given (NULL) stays, so a clause can't be unset. A new lifetime begins now.
+-- Who owns a route may send its service elsewhere; to take another service with it needs what create_route needs.
 -- Errors: 208 not found, and those of create_route.
 create or replace function broker.alter_route(
   name text,
@@ -41,6 +42,9 @@ begin
   this := broker_private.find_route(route_name);
   perform broker_private.require_ownership(caller, this.owner, 'route', this.name);
   route_address := coalesce(route_address, this.address);
+  if far_service is distinct from this.remote_service_name and far_service is not null then
+    perform broker_private.require_creation(caller, 'route', null);
+  end if;
   far_service := coalesce(far_service, this.remote_service_name);
   instance := coalesce(instance, this.broker_instance::text);
   perform broker_private.check_route(route_name, route_address, far_service, instance, route_lifetime, mirror, this.scope);

@@ -1,5 +1,6 @@
 -- broker.create_remote_service_binding(name, to_service, user_name, anonymous, owner): CREATE REMOTE SERVICE BINDING: dialogs from this database to a service
 -- of another worker are secured with the certificate of that user; anonymous: without saying there who begins them. The user may be a principal that is no database role.
+-- CREATE on the database always, also to name oneself: a binding decides for everybody's dialogs to that service.
 -- Errors: 2714 exists, 9619 the service has one, 28083 a group, 28089 a role of PostgreSQL's own, 103, 153, 229.
 create or replace function broker.create_remote_service_binding(
   name text, to_service text, user_name text, anonymous boolean default false, owner text default null
@@ -34,11 +35,7 @@ begin
     return null;
   end if;
   perform broker_private.check_name('remote service binding', binding_name);
-  if binding_owner is null and caller::text = binding_user then
-    binding_owner := caller;
-  else
-    binding_owner := broker_private.require_creation(caller, 'remote service binding', binding_owner);
-  end if;
+  binding_owner := broker_private.require_creation(caller, 'remote service binding', binding_owner);
   perform broker_private.check_name('service of the remote service binding', far_service);
   perform broker_private.check_binding_user(caller, binding_name, binding_user);
   if anonymous is null then

@@ -1,18 +1,25 @@
 -- broker_private.forget_conversations(): empties every table of conversations and messages, for NEW_BROKER.
+-- Whoever comes after a waiting TRUNCATE waits behind it, so it gives up soon, lets the others through, and tries again; a caller's own
+-- lock_timeout ends that. It waits for a little more than deadlock_timeout, after which PostgreSQL takes a lock from an autovacuum.
 -- TRUNCATE locks table after table, and a worker that looks at several has them in another order. Who is told of the deadlock gives his locks
 -- back; if it is this one, it begins anew.
 -- Locks: the tables, against everybody, until the transaction ends.
--- Errors: 40P01, when the caller's own locks are what a worker waits for.
+-- Errors: 40P01, when the caller's own locks are what a worker waits for; 55P03, lock_timeout is over.
 create or replace function broker_private.forget_conversations()
 returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  attempts constant integer := 10;
+  deadlocks integer := 0;
+  began constant timestamp with time zone := broker_private.clock();
+  -- Null: for ever.
+  patience constant interval := nullif(current_setting('lock_timeout')::interval, interval '0');
+  longest_wait constant interval := least(patience, current_setting('deadlock_timeout')::interval + interval '0.5 s');
 begin
-  for attempt in 1..attempts loop
+  loop
     begin
+      perform set_config('lock_timeout', (extract(epoch from longest_wait) * 1000)::integer::text, true);
       truncate
           broker_private.endpoints, broker_private.groups, broker_private.messages, broker_private.incomplete_messages, broker_private.transmission_messages, broker_private.early_messages,
           broker_private.message_pieces,
@@ -20,11 +27,19 @@ begin
           broker_private.conversation_timers, broker_private.retained_messages, broker_private.shared_bodies,
           broker_private.configuration_requests, broker_private.quarantine, broker_private.quarantined_messages, broker_private.noted_failures,
           broker_private.moved_conversations, broker_private.moved_services;
+      perform set_config('lock_timeout', (coalesce(extract(epoch from patience), 0) * 1000)::integer::text, true);
       return;
-    exception when deadlock_detected then
-      if attempt = attempts then
-        raise;
-      end if;
+    exception
+      when deadlock_detected then
+        deadlocks := deadlocks + 1;
+        if deadlocks = 10 then
+          raise;
+        end if;
+      when lock_not_available then
+        if broker_private.clock() - began >= patience then
+          raise;
+        end if;
+        perform pg_sleep_for(interval '2 s');
     end;
   end loop;
 end

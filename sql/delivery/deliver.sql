@@ -10,6 +10,7 @@
 -- comes after it on its dialog, is stored as incomplete.
 -- acknowledged: for each dialog, the number up to which its sender has an acknowledgement. sent_at: of each message. By both a database is found that
 -- has gone back to an earlier state (torn_dialogs); its dialogs end in an Error on both sides. Null: not looked at.
+-- An Error's body that has not the one shape is made anew (arrived_error).
 -- A batch of kind P asks for just that (ask): nothing of it is stored.
 -- Locks: the counter of each dialog, in the order of their endpoints; no endpoint, no group: an arrival waits for no reader.
 -- Plan: endpoints by conversation and side; counters, contract messages by key; no scan.
@@ -159,7 +160,8 @@ begin
 
   with arrived as materialized (
     select
-      endpoint_nos[m.dialog] as endpoint_no, m.dialog, m.number, m.place, m.body, m.sent_at,
+      endpoint_nos[m.dialog] as endpoint_no, m.dialog, m.number, m.place, m.sent_at,
+      case m.kind when 'X' then broker_private.arrived_error(m.body) else m.body end as body,
       deliver.type_names[m.type_index] as type_name, m.kind
     from unnest(
       deliver.dialog_index, deliver.type_index, deliver.sequence_numbers, deliver.bodies, deliver.sent_at, string_to_array(deliver.kinds, null)
@@ -195,7 +197,7 @@ begin
         when a.kind <> 'X'
           and a.number <> s.next_number + row_number() over (partition by a.endpoint_no order by a.number, a.place) - 1 then 0
         when not s.is_enqueue_enabled then 9749
-        when a.kind = 'X' and a.body is not null or a.kind = 'E' and a.body is null then null
+        when a.kind = 'X' or a.kind = 'E' and a.body is null then null
         when a.kind <> 'M' then 9615
         when k.message_type_id is null then 8498
         when s.is_initiator and not k.is_sent_by_target then 8457

@@ -55,7 +55,13 @@ begin
     fault_text := broker_private.fault_text(row(9749, null)::broker_private.fault);
   elsif first_number is not null then
     endpoint_no := broker_private.accept_dialog(
-      conversation, service, contract, from_service, from_broker, 'R', null, expiry, encryption
+      conversation, service, contract, from_service, from_broker, 'R', null,
+      -- The far clock says when; no lifetime is longer than begin_dialog's longest, so that times can be added to it.
+      greatest(
+        least(expiry, broker_private.clock() + make_interval(secs => 2147483647)),
+        broker_private.clock() - make_interval(secs => 2147483647)
+      ),
+      encryption
     );
     insert into broker_private.dialog_security (endpoint_no, kind, far_user, session_key)
     select open_dialog.endpoint_no, security_kind::"char", far_user, open_dialog.session_key

@@ -72,6 +72,18 @@ def test_rows_101_102_the_route_that_says_most_is_taken(psql: Session) -> None:
     assert goes_to(psql, "//far") == HERE, "a route for one broker comes after the one for the service"
 
 
+def test_the_owner_of_one_service_s_route_does_not_take_the_others_along(shop: Shop) -> None:
+    psql, clerk = shop.psql, shop.database.role()
+    route(psql, "his", HERE, service_name="//his", owner=clerk)
+    user = shop.session(user=clerk)
+    user.rows("select broker.alter_route('his', address => %s, service_name => '//his')", THERE)
+    take = "select broker.alter_route('his', service_name => '//warehouse')"
+    assert user.refused(take) == "S0229"
+    assert (goes_to(psql, "//warehouse"), goes_to(psql, "//his")) == ("LOCAL", THERE)
+    psql.rows(f"grant create on database {shop.database.name} to {clerk}")
+    user.rows(take)
+
+
 def test_rows_101_106_a_matching_route_that_leads_nowhere_is_not_passed_over(psql: Session) -> None:
     route(psql, "nowhere", "LOCAL", service_name="//far", broker_instance=str(ONE))
     route(psql, "service", HERE, service_name="//far")

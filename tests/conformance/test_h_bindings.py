@@ -123,6 +123,7 @@ def test_row_119_a_group_owns_no_certificate_and_nobody_binds_to_another(shop: S
     psql.rows(f"grant {group} to {clerk}")
     assert psql.refused(BIND, "far", "//far", group) == "T8083"
     user = shop.session(user=clerk)
+    psql.rows(f"grant create on database {shop.database.name} to {clerk}")
     assert user.refused(BIND, "far", "//far", "far_user") == "S0229"
     user.rows(BIND, "own", "//far", clerk)
     assert (
@@ -130,6 +131,19 @@ def test_row_119_a_group_owns_no_certificate_and_nobody_binds_to_another(shop: S
     )
     assert user.refused("select broker.drop_remote_service_binding('empty')") == "S0229"
     user.rows("select broker.drop_remote_service_binding('own')")
+
+
+def test_a_role_with_only_a_login_can_t_stop_everybody_s_clear_dialogs_by_a_binding(
+    shop: Shop, psql: Session
+) -> None:
+    clerk = shop.database.role()
+    user = shop.session(user=clerk)
+    for anonymous in (False, True):
+        assert user.refused(f"{BIND[:-1]}, %s)", "mine", "//far", clerk, anonymous) == "S0229"
+    begun(psql, encryption=False)
+    assert taken(psql, "bindings") == [None], "it would be held with 9730: the clerk has no certificate"
+    psql.rows(f"grant create on database {shop.database.name} to {clerk}")
+    user.rows(BIND, "mine", "//elsewhere", clerk)
 
 
 def test_rows_120_122_take_says_what_the_security_of_a_dialog_is_decided_by(psql: Session) -> None:

@@ -13,7 +13,7 @@ import pytest
 from pybroker.embedded import EmbeddedServer, EmbeddedServerError
 from pybroker.migrations import migrate
 from tests.conftest import SETTINGS, Database
-from tests.shop import Session, Shop
+from tests.shop import Session, Shop, in_background, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -277,4 +277,42 @@ def test_edge_090_after_new_broker_peers_learn_only_that_the_guid_is_gone(
     # A message for the guid that was waits at its sender; one for a conversation that was removed is told so.
     assert psql.rows(deliver, forgotten, True, known, 1) == [([-9795], [False])]
     assert psql.rows(deliver, forgotten, False, None, 1) == [([-8462], [True])]
+    assert psql.rows("select from broker.conversation_endpoints") == []
+
+
+WAITS = "select from pg_stat_activity where pid = %s and wait_event_type = 'Lock'"
+
+
+def test_a_new_broker_that_waits_for_a_reader_lets_the_others_go_on(shop: Shop) -> None:
+    psql, owner, reader = shop.psql, shop.session(), shop.session(autocommit=False)
+    read, other = psql.dialog(), psql.dialog()
+    psql.send(read, "order", b"read")
+    guid = psql.value("select service_broker_guid from broker.databases")
+    assert reader.bodies() == [b"read"]
+    renewed = in_background(lambda: owner.rows("select broker.alter_broker('NEW_BROKER')"))
+    until(lambda: psql.rows(WAITS, owner.connection.info.backend_pid))
+    # Far longer than anybody waits behind the owner, and not for ever, as the reader would.
+    psql.rows("set lock_timeout = '20 s'")
+    for body in (b"0", b"1"):
+        psql.send(other, "order", body)
+        assert psql.bodies() == [body]
+    assert not renewed.done(), "the reader is still there"
+    reader.connection.rollback()
+    renewed.result(timeout=60)
+    assert psql.value("select service_broker_guid from broker.databases") != guid
+    assert psql.rows("select from broker.conversation_endpoints") == []
+    assert owner.value("show lock_timeout") == "0"
+
+
+def test_a_new_broker_waits_no_longer_than_its_session_does(shop: Shop) -> None:
+    psql, reader = shop.psql, shop.session(autocommit=False)
+    psql.send(psql.dialog(), "order", b"read")
+    assert reader.bodies() == [b"read"]
+    psql.rows("set lock_timeout = '50 ms'")
+    with pytest.raises(psycopg.errors.LockNotAvailable):
+        psql.rows("select broker.alter_broker('NEW_BROKER')")
+    reader.connection.rollback()
+    psql.rows("begin; select broker.alter_broker('NEW_BROKER')")
+    assert psql.value("show lock_timeout") == "50ms"
+    psql.rows("commit")
     assert psql.rows("select from broker.conversation_endpoints") == []

@@ -15,6 +15,8 @@ import psycopg
 import pytest
 
 import pybroker
+from pybroker.embedded import EmbeddedServer
+from tests.conftest import SETTINGS, migrated_database
 from tests.shop import Session, Shop, until
 
 if TYPE_CHECKING:
@@ -141,6 +143,33 @@ def test_a_send_notifies_only_while_somebody_sleeps(shop: Shop) -> None:
     sleeper.rows("select broker.wake_up('warehouse')")
     shop.psql.send(dialog)
     assert list(sleeper.connection.notifies(timeout=0)) == []
+
+
+def make_noise(session: Session) -> None:
+    for number in range(10_000):
+        session.rows("select pg_notify('noise', repeat('x', 7000) || %s)", number)
+
+
+def test_a_send_commits_while_the_queue_of_notifications_is_full_and_the_sleeper_finds_it() -> None:
+    # Only from 17 on the size can be set; before it is 8 GB, which a test can't fill.
+    settings = {**SETTINGS, "max_notify_queue_pages": 64}
+    with EmbeddedServer(version=18, settings=settings) as server:
+        database = migrated_database(server, "shop", with_shop=True)
+        shop = Shop(database, is_defined=True)
+        dialog, deaf, loud = shop.psql.dialog(), shop.session(autocommit=False), shop.session()
+        deaf.rows("listen anything")
+        deaf.connection.commit()
+        deaf.rows("select 1")
+        with (
+            pybroker.connect(database.url) as broker,
+            waiting(lambda: broker.receive("warehouse", timeout=20)) as received,
+        ):
+            until(is_asleep(shop))
+            with pytest.raises(psycopg.errors.ProgramLimitExceeded):
+                make_noise(loud)
+            shop.psql.send(dialog, "order", b"heard")
+            assert [message.body for message in received.result()] == [b"heard"]
+        shop.close()
 
 
 @pytest.mark.parametrize(
