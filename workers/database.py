@@ -15,6 +15,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import class_row
 from psycopg_pool import AsyncConnectionPool
 
+from pybroker.connection_string import checked
 from pybroker.workers.clock import Clock
 
 if TYPE_CHECKING:
@@ -84,8 +85,14 @@ class Database:
             url: a libpq URL or connection string.
             clock: what waits between the first attempts to connect.
             max_connections: the pool's limit; the sessions of queue readers come on top.
+
+        Raises:
+            ServingError: the URL can't be read; the text quotes nothing of it.
         """
-        self.url = url
+        try:
+            self.url = checked(url)
+        except psycopg.ProgrammingError as error:
+            raise ServingError(str(error)) from None
         self._clock = clock or Clock()
         given = conninfo_to_dict(url)
         self._name = str(given.get("dbname") or "")
