@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import traceback
+from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
+from cryptography.hazmat.primitives.asymmetric import dsa, ec, rsa
 
 import pybroker
 from pybroker.connection_string import checked
 from pybroker.migrations import migrate
+from pybroker.workers import supervisor
+from pybroker.workers.clock import Clock
 from pybroker.workers.database import Database, ServingError
+from pybroker.workers.transport import key_files
+from pybroker.workers.transport.faults import TransportError
+from pybroker.workers.transport.key_store import KeyStore
 from tests.activated import CLI, PATIENCE
+from tests.test_certificate import Identity, handshake, refusal, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 # Each holds a password with "hidden" in it, where libpq, or a later message, would quote what it takes for
 # another part of the connection string.
@@ -74,3 +86,67 @@ def test_an_unusual_url_is_taken_as_libpq_takes_it() -> None:
         "",
     ):
         assert checked(url) == url
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o770, 0o702, 0o720])
+def test_a_key_directory_that_others_can_write_is_refused_with_the_chmod_that_mends_it(
+    tmp_path: Path, mode: int
+) -> None:
+    shop = Identity(tmp_path / "the keys", "shop")
+    key_files.make_master_key(shop.directory)
+    mended = f"chmod go-w '{shop.directory}'"
+    shop.directory.chmod(mode)
+    refused = refusal(shop, shop.endpoint, shop.directory)
+    assert refused.number == 28037
+    assert mended in refused.text
+    store = KeyStore(shop.directory, Clock())
+    store.read()
+    with pytest.raises(TransportError) as missing:
+        store.master_key()
+    assert missing.value.number == 28050
+    with pytest.raises(ServingError, match="chmod go-w"):
+        asyncio.run(supervisor.run(["postgresql:///nowhere"], shop.directory, asyncio.Event()))
+    for command in (["create", "other"], ["master-key", "--rotate"], ["master-key"]):
+        made = run(*command, "--key-directory", shop.directory)
+        assert made.exit_code == 1, made.output
+        assert mended in made.output
+    assert sorted(path.name for path in shop.directory.iterdir()) == ["dialog-master.key", "shop.key"]
+    shop.directory.chmod(mode & 0o1755)
+    assert shop.credentials().certificate is not None
+    store.read()
+    assert store.master_key() is not None
+
+
+def test_a_key_file_that_others_can_read_is_told_with_its_chmod(tmp_path: Path) -> None:
+    shop = Identity(tmp_path / "keys", "shop")
+    shop.path.chmod(0o604)
+    assert f"chmod 600 {shop.path}" in refusal(shop, shop.endpoint, shop.directory).text
+
+
+def test_a_certificate_whose_key_can_be_broken_is_not_trusted(tmp_path: Path) -> None:
+    warehouse = Identity(tmp_path / "warehouse", "warehouse")
+    weak_keys = (
+        rsa.generate_private_key(public_exponent=65537, key_size=1024),
+        ec.generate_private_key(ec.SECP192R1()),
+        dsa.generate_private_key(2048),
+    )
+    for number, key in enumerate(weak_keys):
+        weak = Identity(tmp_path / f"weak {number}", "weak", key=key)
+        own = refusal(weak, weak.endpoint, weak.directory)
+        assert own.number == 28036
+        assert "can't be trusted" in own.text
+        # It is no peer either, and the good ones beside it are.
+        known = warehouse.credentials(weak.known(), warehouse.known())
+        assert [peer.certificate_name for peer in known.peers.values()] == ["warehouse"]
+        file = tmp_path / f"weak {number}.pem"
+        file.write_text(weak.pem)
+        installed = run(
+            "install", "weak", file, "--user", "weak", "--database-url", "postgresql://127.0.0.1:1/nowhere"
+        )
+        assert installed.exit_code == 1
+        assert "can't be trusted" in installed.output
+    strong = Identity(
+        tmp_path / "strong", "strong", key=rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    )
+    seen = handshake(strong.credentials(warehouse.known()), warehouse.credentials(strong.known()))
+    assert seen[0] == "user of warehouse"

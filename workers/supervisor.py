@@ -16,6 +16,8 @@ from pybroker.workers.clock import Backoff, Clock
 from pybroker.workers.database import Database, ServingError
 from pybroker.workers.event_notifications import EventNotifications
 from pybroker.workers.transport import Transport
+from pybroker.workers.transport.faults import TransportError
+from pybroker.workers.transport.key_files import check_key_directory
 from pybroker.workers.validation import Validation
 from pybroker.workers.wake_ups import INCOMPLETE_MESSAGES, TRANSMISSION_QUEUE, WakeUps
 
@@ -68,6 +70,11 @@ async def run(
         ServingError: a database can't be served; nothing was started.
     """
     clock = clock or Clock()
+    if key_directory is not None:
+        try:
+            check_key_directory(key_directory)
+        except TransportError as fault:
+            raise ServingError(fault.text) from None
     databases = [Database(url, clock) for url in urls]
     async with AsyncExitStack() as opened:
         for database in databases:
