@@ -398,8 +398,8 @@ def _refuse_old(block: _Block, now: datetime) -> None:
     if not -_AHEAD_SECONDS <= age <= _EXCHANGE_SECONDS:
         raise TransportError(
             faults.CORRUPTED,
-            f"The key exchange was made {abs(age):.0f} s {'before' if age > 0 else 'after'} the message arrived."
-            " Do the clocks of the two workers agree?",
+            f"The key exchange was made {abs(age):.0f} s {'before' if age > 0 else 'after'} its message"
+            " arrived. Do the clocks of the two workers agree?",
         )
 
 
