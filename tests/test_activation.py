@@ -45,6 +45,13 @@ def application(database: MigratedDatabase) -> Iterator[Application]:
     made.close()
 
 
+@pytest.fixture
+def application_of_each(any_database: MigratedDatabase) -> Iterator[Application]:
+    made = Application(any_database)
+    yield made
+    made.close()
+
+
 def test_the_first_message_starts_the_procedure_at_once(application: Application) -> None:
     application.queue("orders", LOOP.format(queue="orders", timeout="0"))
     # Nothing that waits for a moment could start a reader.
@@ -221,8 +228,9 @@ end
 )
 @pytest.mark.parametrize("has_wall", [True, False], ids=["login", "set role"])
 def test_a_procedure_that_resets_its_role_is_still_nobody_else_where_the_worker_logs_in(
-    application: Application, escape: str, has_wall: bool
+    application_of_each: Application, escape: str, has_wall: bool
 ) -> None:
+    application = application_of_each
     worker, clerk, keeper = application.role(), application.role(), application.role("nologin")
     migrations.migrate(application.url, worker_roles=[worker])
     application.run(f'grant "{keeper}" to "{worker}"')
@@ -255,7 +263,8 @@ def test_a_procedure_that_resets_its_role_is_still_nobody_else_where_the_worker_
         assert application.seen("keepers") == ["secret"]
 
 
-def test_a_reader_that_logs_in_needs_no_right_of_the_worker(application: Application) -> None:
+def test_a_reader_that_logs_in_needs_no_right_of_the_worker(application_of_each: Application) -> None:
+    application = application_of_each
     worker, clerk = application.role(), application.role()
     migrations.migrate(application.url, worker_roles=[worker])
     loop = LOOP.format(queue="orders", timeout="0")
@@ -276,7 +285,8 @@ def test_a_reader_that_logs_in_needs_no_right_of_the_worker(application: Applica
     assert application.value("select count(*) from broker.dm_broker_activated_tasks") == 0
 
 
-def test_a_reader_that_logs_in_tells_the_monitor_what_it_did(application: Application) -> None:
+def test_a_reader_that_logs_in_tells_the_monitor_what_it_did(application_of_each: Application) -> None:
+    application = application_of_each
     clerk = application.role()
     application.queue("idle", "begin perform nextval('public.starts'); end", execute_as=clerk)
     application.queue("holding", HOLDING.format(queue="holding"), execute_as=clerk)
@@ -301,7 +311,10 @@ def test_a_reader_that_logs_in_tells_the_monitor_what_it_did(application: Applic
         eventually(lambda: application.sessions() == 0)
 
 
-def test_a_role_that_can_t_log_in_is_told_and_never_replaced_by_the_worker(application: Application) -> None:
+def test_a_role_that_can_t_log_in_is_told_and_never_replaced_by_the_worker(
+    application_of_each: Application,
+) -> None:
+    application = application_of_each
     clerk = application.role("nologin")
     application.queue("orders", LOOP.format(queue="orders", timeout="0"), execute_as=clerk)
     application.run("select broker.grant('RECEIVE', 'QUEUE', 'orders', %s)", clerk)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 import traceback
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -21,11 +23,15 @@ from pybroker.workers.database import Database, ServingError
 from pybroker.workers.transport import key_files
 from pybroker.workers.transport.faults import TransportError
 from pybroker.workers.transport.key_store import KeyStore
-from tests.activated import CLI, PATIENCE
+from tests.activated import CLI, PATIENCE, eventually, next_event
 from tests.test_certificate import Identity, handshake, refusal, run
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    from pybroker.embedded import EmbeddedServer
+    from tests.conftest import Database as MigratedDatabase
 
 # Each holds a password with "hidden" in it, where libpq, or a later message, would quote what it takes for
 # another part of the connection string.
@@ -150,3 +156,89 @@ def test_a_certificate_whose_key_can_be_broken_is_not_trusted(tmp_path: Path) ->
     )
     seen = handshake(strong.credentials(warehouse.known()), warehouse.credentials(strong.known()))
     assert seen[0] == "user of warehouse"
+
+
+@pytest.mark.parametrize("bits", [1024, 1536, 2040, 2047, 2048, 2049, 3072])
+@pytest.mark.parametrize("exponent", [3, 65537])
+def test_sql_takes_no_certificate_with_a_short_rsa_key(
+    any_database: MigratedDatabase, tmp_path: Path, bits: int, exponent: int
+) -> None:
+    key = rsa.generate_private_key(public_exponent=exponent, key_size=bits)
+    made = Identity(tmp_path / "keys", "shop", key=key)
+    with any_database.connect() as session:
+        create = "select broker.create_certificate('shop', %s, 'shop_user')"
+        if bits < 2048:
+            with pytest.raises(psycopg.Error, match="less than 2048 bits") as refused:
+                session.execute(create, [made.pem])
+            assert refused.value.sqlstate == "S0153"
+        else:
+            session.execute(create, [made.pem])
+
+
+CLERK = """
+create procedure public.run_orders() language plpgsql as $$
+begin
+  perform from broker.receive('orders');
+  insert into public.seen values (session_user, current_user);
+end $$
+"""
+
+
+def test_a_reader_logs_in_by_the_password_file(
+    server_for: Callable[[str, int], EmbeddedServer], any_server: EmbeddedServer, tmp_path: Path
+) -> None:
+    server = server_for("secrets", any_server.version)
+    name = f"shop_{uuid4().hex[:12]}"
+    server.create_database(name)
+    worker, clerk = f"worker_{name}", f"clerk_{name}"
+    passfile = tmp_path / "pgpass"
+    passfile.touch(0o600)
+    with psycopg.connect(server.url(name), autocommit=True) as owner:
+        for role in (worker, clerk):
+            owner.execute(f"create role {role} login password 'of {role}'".encode())
+        migrate(server.url(name), worker_roles=[worker])
+        owner.execute("create table public.seen (login name, role name)")
+        owner.execute(f"grant insert on public.seen to {clerk}".encode())
+        owner.execute(CLERK.encode())
+        owner.execute(
+            "select broker.create_queue('orders', activation_procedure => 'public.run_orders',"
+            " max_queue_readers => 1, execute_as => %s, schema => 'public')",
+            [clerk],
+        )
+        owner.execute("select broker.grant('RECEIVE', 'QUEUE', 'orders', %s)", [clerk])
+        owner.execute("select broker.create_service('//orders', 'orders', array['DEFAULT'])")
+        owner.execute(
+            "select broker.send(broker.begin_dialog('//orders', '//orders', 'DEFAULT', encryption => false),"
+            " 'DEFAULT', ''::bytea)"
+        )
+        # The worker's password is in its URL, and the role's is not known yet.
+        url = f"{server.tcp_url(name, user=worker, password=f'of {worker}')}?passfile={passfile}"
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                "-c",
+                CLI,
+                "worker",
+                "--database-url",
+                url,
+                "--login",
+                clerk,
+                "--log-format",
+                "json",
+            ],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            refused = next_event(process, "execute_as_refused")
+            assert clerk in refused["error"]
+            assert f"of {worker}" not in json.dumps(refused)
+            assert owner.execute("select from public.seen").fetchone() is None
+            passfile.write_text(f"127.0.0.1:*:{name}:{clerk}:of {clerk}\n")
+            for status in (False, True):
+                owner.execute("select broker.alter_queue('orders', activation_status => %s)", [status])
+            eventually(lambda: owner.execute("select from public.seen").fetchone() is not None)
+            assert owner.execute("select * from public.seen limit 1").fetchone() == (clerk, clerk)
+        finally:
+            process.terminate()
+            process.communicate(timeout=PATIENCE)
