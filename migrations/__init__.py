@@ -23,6 +23,7 @@ from psycopg import sql
 from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
+from pybroker.connection_string import checked
 from pybroker.errors import BrokerError
 from pybroker.sql import sql_files
 
@@ -72,9 +73,8 @@ def migrate(
     Raises:
         psycopg.Error: the database can't be reached, or the role lacks a right; nothing was changed.
     """
-    engine = create_engine(
-        "postgresql+psycopg://", creator=lambda: psycopg.connect(database_url), poolclass=NullPool
-    )
+    url = checked(database_url)
+    engine = create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(url), poolclass=NullPool)
     with engine.begin() as connection:
         return upgrade(connection, worker_roles=worker_roles, new_broker=new_broker)
 

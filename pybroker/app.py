@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
+from pybroker.connection_string import checked
 from pybroker.errors import broker_errors
 from pybroker.readers import AsyncReader, Reader
 from pybroker.service_program import ServiceProgram
@@ -64,8 +65,7 @@ class App:
         Raises:
             psycopg.ProgrammingError: it is none.
         """
-        psycopg.conninfo.conninfo_to_dict(database_url)
-        self._url = database_url
+        self._url = checked(database_url)
         self._programs: dict[str, ServiceProgram] = {}
         self._stop = threading.Event()
         self._woken: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None

@@ -15,6 +15,7 @@ from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from pybroker import statements
+from pybroker.connection_string import checked
 from pybroker.conversation import AsyncConversation, AsyncMessage, Conversation, Message
 from pybroker.errors import broker_errors
 from pybroker.message import NO_BODY
@@ -739,10 +740,12 @@ def connect(source: str | psycopg.Connection[Any] | ConnectionPool[Any], **optio
 
     Raises:
         psycopg.OperationalError: the database can't be reached.
+        psycopg.ProgrammingError: the text is no URL or connection string; the message quotes nothing of it.
         TypeError: the source is none of these, or has options that only a URL can have.
     """
     if isinstance(source, str):
-        return Broker(psycopg.Connection.connect(source, autocommit=True, **options), owns_source=True)
+        connection = psycopg.Connection.connect(checked(source), autocommit=True, **options)
+        return Broker(connection, owns_source=True)
     if not isinstance(source, psycopg.Connection | ConnectionPool):
         raise TypeError(
             f"connect() takes a URL, a psycopg.Connection or a ConnectionPool, not {type(source).__name__}."
@@ -756,7 +759,7 @@ async def connect_async(
 ) -> AsyncBroker:
     """Return the broker of a database, for asyncio; see :func:`connect`."""
     if isinstance(source, str):
-        connection = await psycopg.AsyncConnection.connect(source, autocommit=True, **options)
+        connection = await psycopg.AsyncConnection.connect(checked(source), autocommit=True, **options)
         return AsyncBroker(connection, owns_source=True)
     if not isinstance(source, psycopg.AsyncConnection | AsyncConnectionPool):
         raise TypeError(

@@ -22,7 +22,7 @@ from pybroker.workers.clock import Clock
 from pybroker.workers.database import Database
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
+    from collections.abc import Callable, Collection, Coroutine, Iterator
     from datetime import datetime
 
     from tests.conftest import Database as MigratedDatabase
@@ -83,13 +83,15 @@ class RunningLoop:
 
 
 @contextmanager
-def activating(url: str, clock: Clock | None = None, grace: float = 0.0) -> Iterator[None]:
+def activating(
+    url: str, clock: Clock | None = None, grace: float = 0.0, logins: Collection[str] = ()
+) -> Iterator[None]:
     """Activate the queues of a database; at the end procedures still running are cancelled, or left after `grace` seconds."""
     loop = RunningLoop()
     try:
         database = Database(url)
         loop.run(database.open())
-        activation = Activation(database, clock)
+        activation = Activation(database, clock, logins)
         running = loop.start(activation.run())
         try:
             yield

@@ -45,6 +45,13 @@ def application(database: MigratedDatabase) -> Iterator[Application]:
     made.close()
 
 
+@pytest.fixture
+def application_of_each(any_database: MigratedDatabase) -> Iterator[Application]:
+    made = Application(any_database)
+    yield made
+    made.close()
+
+
 def test_the_first_message_starts_the_procedure_at_once(application: Application) -> None:
     application.queue("orders", LOOP.format(queue="orders", timeout="0"))
     # Nothing that waits for a moment could start a reader.
@@ -187,6 +194,140 @@ def test_a_worker_without_the_role_says_what_to_grant(application: Application) 
         grant = f'GRANT "{clerk}" TO "{worker}"'
         assert grant in refused[0]["error"]
         application.run(grant)
+        application.advance(60)
+        eventually(lambda: application.seen("orders") == ["first"])
+
+
+ESCAPING = """
+declare
+  message record;
+begin
+  perform nextval('public.starts');
+  for message in select * from broker.receive('clerks', top => 1) loop
+    insert into public.seen (queue, body) values ('clerks', convert_from(message.message_body, 'UTF8'));
+  end loop;
+  commit;
+  {escape}
+  for message in select * from broker.receive('keepers', top => 1) loop
+    insert into public.seen (queue, body) values ('keepers', convert_from(message.message_body, 'UTF8'));
+  end loop;
+  commit;
+end
+"""
+
+
+@pytest.mark.parametrize(
+    "escape",
+    [
+        "reset role; execute 'set role \"{keeper}\"';",
+        "reset role;",
+        "execute 'set role \"{worker}\"';",
+        "execute 'set session authorization \"{worker}\"';",
+        "execute 'reset session authorization'; execute 'set role \"{keeper}\"';",
+    ],
+)
+@pytest.mark.parametrize("has_wall", [True, False], ids=["login", "set role"])
+def test_a_procedure_that_resets_its_role_is_still_nobody_else_where_the_worker_logs_in(
+    application_of_each: Application, escape: str, has_wall: bool
+) -> None:
+    application = application_of_each
+    worker, clerk, keeper = application.role(), application.role(), application.role("nologin")
+    migrations.migrate(application.url, worker_roles=[worker])
+    application.run(f'grant "{keeper}" to "{worker}"')
+    application.run(f'grant "{clerk}" to "{worker}"')
+    body = ESCAPING.format(escape=escape.format(keeper=keeper, worker=worker))
+    application.queue("clerks", body, execute_as=clerk)
+    application.queue("keepers", "begin return; end", activation_status=False)
+    application.run("select broker.grant('RECEIVE', 'QUEUE', 'clerks', %s)", clerk)
+    application.run("select broker.grant('RECEIVE', 'QUEUE', 'keepers', %s)", keeper)
+    application.run("select broker.grant('RECEIVE', 'QUEUE', 'keepers', %s)", worker)
+    application.send("keepers", "secret")
+    application.send("clerks", "first")
+    as_worker = with_user(application.url, worker)
+    with activating(as_worker, logins=[clerk] if has_wall else []):
+        ended = eventually(
+            lambda: application.connection.execute(
+                "select number, sqlstate from broker.activation_log where number = 28088"
+                " union all select 0, null from public.seen where queue = 'keepers'"
+            ).fetchall()
+        )
+        eventually(lambda: application.sessions() == 0)
+    assert application.seen("clerks") == ["first"]
+    if has_wall:
+        assert application.seen("keepers") == []
+        # Refused by PostgreSQL (42501), or by RECEIVE (229).
+        assert {sqlstate for _, sqlstate in ended} <= {"42501", "S0229"}
+        assert application.value("select role from public.seen") == clerk
+    else:
+        # As it is documented: by SET ROLE alone no procedure is kept from what the worker's role may do.
+        assert application.seen("keepers") == ["secret"]
+
+
+def test_a_reader_that_logs_in_needs_no_right_of_the_worker(application_of_each: Application) -> None:
+    application = application_of_each
+    worker, clerk = application.role(), application.role()
+    migrations.migrate(application.url, worker_roles=[worker])
+    loop = LOOP.format(queue="orders", timeout="0")
+    application.queue("orders", loop, max_readers=2, execute_as=clerk)
+    application.run("select broker.grant('RECEIVE', 'QUEUE', 'orders', %s)", clerk)
+    bodies = [f"message {number}" for number in range(30)]
+    for body in bodies:
+        application.send("orders", body)
+    # The worker is no member of the role, which SET ROLE would need.
+    with activating(with_user(application.url, worker), logins=[clerk]):
+        eventually(lambda: sorted(application.seen("orders")) == sorted(bodies))
+        eventually(lambda: application.sessions() == 0)
+        application.send("orders", "later")
+        eventually(lambda: "later" in application.seen("orders"))
+        eventually(lambda: application.sessions() == 0)
+    assert application.value("select array_agg(distinct role) from public.seen") == [clerk]
+    assert application.value("select count(*) from broker.activation_log where severity = 'ERROR'") == 0
+    assert application.value("select count(*) from broker.dm_broker_activated_tasks") == 0
+
+
+def test_a_reader_that_logs_in_tells_the_monitor_what_it_did(application_of_each: Application) -> None:
+    application = application_of_each
+    clerk = application.role()
+    application.queue("idle", "begin perform nextval('public.starts'); end", execute_as=clerk)
+    application.queue("holding", HOLDING.format(queue="holding"), execute_as=clerk)
+    for queue in ("idle", "holding"):
+        application.run("select broker.grant('RECEIVE', 'QUEUE', %s, %s)", queue, clerk)
+        application.send(queue, "first")
+    application.run("select pg_advisory_lock(1)")
+    with activating(application.url, CountingClock(), logins=[clerk]):
+        eventually(
+            lambda: application.value("select count(*) from broker.activation_log where number = 28087") == 1
+        )
+        # Its slot is its own session's, which is seen as the role's.
+        shown = eventually(
+            lambda: application.connection.execute(
+                "select t.execute_as, a.usename from broker.dm_broker_activated_tasks t"
+                " join pg_stat_activity a on a.pid = t.spid"
+            ).fetchall()
+        )
+        assert shown == [(clerk, clerk)]
+        application.run("select pg_advisory_unlock(1)")
+        eventually(lambda: application.seen("holding") == ["first"])
+        eventually(lambda: application.sessions() == 0)
+
+
+def test_a_role_that_can_t_log_in_is_told_and_never_replaced_by_the_worker(
+    application_of_each: Application,
+) -> None:
+    application = application_of_each
+    clerk = application.role("nologin")
+    application.queue("orders", LOOP.format(queue="orders", timeout="0"), execute_as=clerk)
+    application.run("select broker.grant('RECEIVE', 'QUEUE', 'orders', %s)", clerk)
+    application.send("orders", "first")
+    application.stop_time()
+    with (
+        structlog.testing.capture_logs() as events,
+        activating(application.url, CountingClock(), logins=[clerk]),
+    ):
+        refused = eventually(lambda: [event for event in events if event["event"] == "execute_as_refused"])
+        assert f'--login "{clerk}"' in refused[0]["error"]
+        assert application.seen("orders") == []
+        application.run(f'alter role "{clerk}" login')
         application.advance(60)
         eventually(lambda: application.seen("orders") == ["first"])
 

@@ -41,13 +41,14 @@ class SetClock(Clock):
 
     def __init__(self) -> None:
         self.passed = timedelta()
+        self.set_by = timedelta()
         self._began = datetime.now(UTC)
 
     def monotonic(self) -> float:
         return self.passed.total_seconds()
 
     def now(self) -> datetime:
-        return self._began + self.passed
+        return self._began + self.passed + self.set_by
 
 
 @cache
@@ -639,6 +640,84 @@ def test_what_was_recorded_opens_no_dialog_that_is_forgotten(
         opened = warehouse.opener.open(batch, warehouse.certificates)
         assert opened.batch is None
         assert opened.faults[0].number == 28040
+
+
+def steal_exchanges(sender: Side, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let it seal with the exchange keys that it has for ever, as who has stolen them from its memory."""
+    exchanges = sender.sealer._exchanges._exchanged
+    monkeypatch.setattr(
+        KeyExchanges,
+        "key_for",
+        lambda _self, far, own: exchanges[far.digest, own and own[0].digest],
+    )
+
+
+@pytest.mark.parametrize("mode", ["F", "A"])
+def test_a_stolen_key_exchange_speaks_for_nobody_after_its_hours(
+    sides: tuple[Side, Side], clock: SetClock, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    shop, warehouse = sides
+    send(shop, warehouse, Conversation([b"one"], mode))
+    steal_exchanges(shop, monkeypatch)
+    for passed in (timedelta(hours=4, minutes=28), timedelta(minutes=-3)):
+        clock.passed = passed
+        batch, _ = send(shop, warehouse, Conversation([b"two"], mode))
+        assert bodies_of(warehouse.opener.open(batch, warehouse.certificates)) == [b"two"]
+    restarted = Opener(warehouse.key_store, clock)
+    for passed in (timedelta(hours=4, minutes=30), timedelta(hours=23), timedelta(minutes=-5)):
+        clock.passed = passed
+        # Sealed this moment, with a signature that is the shop's, for certificates that are valid.
+        batch, _ = send(shop, warehouse, Conversation([b"forged"], mode))
+        for opener in (warehouse.opener, restarted):
+            opened = opener.open(batch, warehouse.certificates)
+            assert opened.batch is None
+            assert opened.faults[0].number == 28040
+
+
+def test_nobody_takes_the_time_out_of_a_key_exchange(sides: tuple[Side, Side], clock: SetClock) -> None:
+    shop, warehouse = sides
+    batch, _ = send(shop, warehouse, Conversation([b"one"]))
+    block = envelope.decode_key_exchange(batch.key_exchanges[0])
+    stolen = rsa_key("warehouse").decrypt(block.key, envelope._OAEP)
+    assert envelope.issued_at(stolen) == int(clock.now().timestamp())
+    # The same key, or another one, encrypted anew: the signature is not of that.
+    for key in (stolen, bytes(32)):
+        encrypted = rsa_key("warehouse").public_key().encrypt(key, envelope._OAEP)
+        forged = envelope.encode(msgspec.structs.replace(block, key=encrypted))
+        opened = Opener(warehouse.key_store, clock).open(
+            msgspec.structs.replace(batch, key_exchanges=[forged]), warehouse.certificates
+        )
+        assert opened.batch is None
+
+
+def test_the_key_exchange_of_an_older_worker_has_no_time_and_is_taken(
+    sides: tuple[Side, Side], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop, warehouse = sides
+    monkeypatch.setattr(envelope, "new_exchange_key", lambda _: bytes(range(32)))
+    batch, _ = send(shop, warehouse, Conversation([b"one"]))
+    assert bodies_of(warehouse.opener.open(batch, warehouse.certificates)) == [b"one"]
+
+
+def test_a_clock_that_is_set_renews_the_exchanged_key(sides: tuple[Side, Side], clock: SetClock) -> None:
+    shop, warehouse = sides
+    first = send(shop, warehouse, Conversation([b"one"]))[0].key_exchanges
+    for clock.set_by in (timedelta(minutes=-10), timedelta(hours=5)):
+        assert send(shop, warehouse, Conversation([b"one"]))[0].key_exchanges != first
+
+
+def test_a_master_key_alone_opens_nothing_with_full_security(sides: tuple[Side, Side]) -> None:
+    shop, warehouse = sides
+    dialog = Conversation([b"one"])
+    keys = set()
+    for _ in range(3):
+        batch = taken(shop, warehouse, [dialog])
+        (plan,) = shop.sealer.plan(batch).plans
+        assert plan.session_key is not None
+        keys.add(plan.session_key)
+    master = shop.key_store.master_key()
+    keys.add(envelope.session_key_of(master.key, dialog.conversation_id.bytes, from_initiator=True))
+    assert len(keys) == 4
 
 
 def test_a_piece_of_a_large_body_is_sealed_with_its_place(sides: tuple[Side, Side]) -> None:

@@ -15,6 +15,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import class_row
 from psycopg_pool import AsyncConnectionPool
 
+from pybroker.connection_string import checked
 from pybroker.workers.clock import Clock
 
 if TYPE_CHECKING:
@@ -84,8 +85,14 @@ class Database:
             url: a libpq URL or connection string.
             clock: what waits between the first attempts to connect.
             max_connections: the pool's limit; the sessions of queue readers come on top.
+
+        Raises:
+            ServingError: the URL can't be read; the text quotes nothing of it.
         """
-        self.url = url
+        try:
+            self.url = checked(url)
+        except psycopg.ProgrammingError as error:
+            raise ServingError(str(error)) from None
         self._clock = clock or Clock()
         given = conninfo_to_dict(url)
         self._name = str(given.get("dbname") or "")
@@ -189,15 +196,25 @@ class Database:
                 # The pool's others were most likely lost too, and each would cost somebody a failure.
                 await self._pool.check()
 
-    async def open_session(self, application_name: str) -> AsyncConnection[Any]:
+    async def open_session(self, application_name: str, login: str | None = None) -> AsyncConnection[Any]:
         """Open a connection outside of the pool, in autocommit mode and without prepared statements.
+
+        Args:
+            application_name: as which it is seen.
+            login: another role to log in as than the URL's; its password is in libpq's password file.
 
         Raises:
             psycopg.OperationalError: the server is away or refuses.
         """
         name = application_name.encode()[:_APPLICATION_NAME_BYTES].decode(errors="ignore")
+        conninfo = self._conninfo
+        if login is not None:
+            given = conninfo_to_dict(conninfo)
+            # It is another role's.
+            given.pop("password", None)
+            conninfo = make_conninfo("", **given | {"user": login})
         return await AsyncConnection.connect(
-            self._conninfo, autocommit=True, prepare_threshold=None, application_name=name
+            conninfo, autocommit=True, prepare_threshold=None, application_name=name
         )
 
     async def renew_greeting(self) -> None:

@@ -16,6 +16,8 @@ from pybroker.workers.clock import Backoff, Clock
 from pybroker.workers.database import Database, ServingError
 from pybroker.workers.event_notifications import EventNotifications
 from pybroker.workers.transport import Transport
+from pybroker.workers.transport.faults import TransportError
+from pybroker.workers.transport.key_files import check_key_directory
 from pybroker.workers.validation import Validation
 from pybroker.workers.wake_ups import INCOMPLETE_MESSAGES, TRANSMISSION_QUEUE, WakeUps
 
@@ -46,6 +48,7 @@ async def run(
     clock: Clock | None = None,
     pace: Pace | None = None,
     heartbeat_file: Path | None = None,
+    logins: Sequence[str] = (),
 ) -> None:
     """Serve databases until `stop` is set, then end in order.
 
@@ -63,11 +66,17 @@ async def run(
         clock: the worker's clock.
         pace: how long transport waits before it tries again.
         heartbeat_file: touched every few seconds, from when all databases are reached.
+        logins: the roles that readers log in as, instead of SET ROLE.
 
     Raises:
         ServingError: a database can't be served; nothing was started.
     """
     clock = clock or Clock()
+    if key_directory is not None:
+        try:
+            check_key_directory(key_directory)
+        except TransportError as fault:
+            raise ServingError(fault.text) from None
     databases = [Database(url, clock) for url in urls]
     async with AsyncExitStack() as opened:
         for database in databases:
@@ -85,7 +94,7 @@ async def run(
                 watches.append(
                     asyncio.create_task(standby.watch(databases, stop, over, clock), name="standby")
                 )
-                await _Parts(databases, transport, clock).run(over, grace, listening)
+                await _Parts(databases, transport, clock, logins).run(over, grace, listening)
         finally:
             await _cancel(watches)
     logger.info("worker_stopped")
@@ -94,11 +103,13 @@ async def run(
 class _Parts:
     """The running parts: those that may be cut off at any moment, transport, and the readers."""
 
-    def __init__(self, databases: Sequence[Database], transport: Transport, clock: Clock) -> None:
+    def __init__(
+        self, databases: Sequence[Database], transport: Transport, clock: Clock, logins: Sequence[str]
+    ) -> None:
         self._databases = databases
         self._transport = transport
         self._clock = clock
-        self._activations = [Activation(database, clock) for database in databases]
+        self._activations = [Activation(database, clock, logins) for database in databases]
 
     async def run(self, stop: asyncio.Event, grace: float, listening: str | None) -> None:
         stop_transport = asyncio.Event()

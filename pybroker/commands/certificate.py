@@ -14,6 +14,7 @@ from pybroker.commands.certificate_files import (
     KeyDirectory,
     create_files,
     fail,
+    make_key_directory,
     read_certificate,
 )
 from pybroker.commands.exchange import exchange
@@ -95,7 +96,7 @@ def master_key(
             made, kept = rotate_master_key(key_directory)
             described["old_key_file"] = str(kept)
         else:
-            key_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_key_directory(key_directory)
             made = make_master_key(key_directory)
     except FileExistsError:
         fail(f"{path} exists; --rotate replaces it, and keeps it beside the new one")
@@ -120,7 +121,7 @@ def show(
     Example:
       pybroker certificate show warehouse.pem
 
-    Exit codes: 0 valid today, 1 no certificate, 3 expired or not yet valid.
+    Exit codes: 0 valid today, 1 no certificate, or one whose key can be broken, 3 expired or not yet valid.
     """
     described = _describe(read_certificate(file)[0])
     _print(described, as_json=as_json)

@@ -64,7 +64,7 @@ def create_files(name: str, key_directory: Path, days: int = DAYS) -> x509.Certi
     made = _self_signed(key, name, days)
     private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     try:
-        key_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_key_directory(key_directory)
         write_new(key_path, private, 0o600)
         write_new(pem_path, made.public_bytes(Encoding.PEM), 0o644)
         if not master_key_path(key_directory).exists():
@@ -85,8 +85,39 @@ def read_certificate(file: Path) -> tuple[x509.Certificate, str]:
         fail(f"cannot read {file}: {error.strerror}")
     except ValueError:
         fail(f"{file} holds no certificate in PEM")
+    refuse_weak(read, str(file))
     # Encoded anew: a file may hold more than the certificate, a private key included.
     return read, read.public_bytes(Encoding.PEM).decode()
+
+
+def refuse_weak(certificate: x509.Certificate, where: str) -> None:
+    """Exit with a word if whoever breaks the certificate's key could speak in its name."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+
+    from pybroker.workers.transport.key_files import weakness_of
+
+    try:
+        weakness = weakness_of(certificate.public_key())
+    except (ValueError, UnsupportedAlgorithm):
+        weakness = "its key is of an unknown kind"
+    if weakness is not None:
+        fail(f"the certificate in {where} can't be trusted: {weakness}; have another one made")
+
+
+def make_key_directory(key_directory: Path) -> None:
+    """Make the directory if it is missing; exit with a word if others may write it.
+
+    Raises:
+        OSError: It can't be made.
+    """
+    from pybroker.workers.transport.faults import TransportError
+    from pybroker.workers.transport.key_files import check_key_directory
+
+    key_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        check_key_directory(key_directory)
+    except TransportError as fault:
+        fail(fault.text)
 
 
 def thumbprint_of(certificate: x509.Certificate) -> bytes:

@@ -15,6 +15,7 @@ from pybroker.commands.certificate_files import (
     create_files,
     fail,
     read_certificate,
+    refuse_weak,
     thumbprint_of,
 )
 from pybroker.commands.options import DatabaseUrl, Json
@@ -217,6 +218,7 @@ def _register(connection: Connection[Any], far: Side, number: int, pem: str, don
         read = cryptography.x509.load_pem_x509_certificate(pem.encode())
     except ValueError:
         fail(f"certificate {number + 1} of the file is none")
+    refuse_weak(read, f'the file of "{far.name}"')
     told = fingerprint(read.public_bytes(Encoding.DER))
     known = connection.execute(
         "select name, principal_id from broker.certificates where thumbprint = %s", (thumbprint_of(read),)

@@ -13,14 +13,13 @@ def connection_string(value: str | None) -> str | None:
         return None
     # Imported here: the help of a command needs no client.
     import psycopg
-    from psycopg.conninfo import conninfo_to_dict
+
+    from pybroker.connection_string import checked
 
     try:
-        conninfo_to_dict(value)
+        return checked(value)
     except psycopg.ProgrammingError as error:
-        reason = " ".join(str(error).split())
-        raise typer.BadParameter(f"{reason}; write postgresql://user@host:port/database") from None
-    return value
+        raise typer.BadParameter(str(error)) from None
 
 
 def connection_strings(values: list[str] | None) -> list[str] | None:

@@ -35,6 +35,16 @@ def worker(
             help="Where the private keys of the databases and of the endpoint are.",
         ),
     ] = None,
+    login: Annotated[
+        list[str] | None,
+        typer.Option(
+            envvar="PYBROKER_LOGIN",
+            metavar="ROLE",
+            help="A role that the worker logs in as to run the procedures of queues with EXECUTE AS ROLE, so"
+            " that they can't RESET ROLE; may be given more than once. It has the password of libpq's"
+            " password file. In the environment: roles separated by spaces.",
+        ),
+    ] = None,
     grace: Annotated[
         float,
         typer.Option(
@@ -134,7 +144,13 @@ def worker(
     async def serve() -> None:
         stop = asyncio.Event()
         serving = supervisor.run(
-            database_url, key_directory, stop, grace=grace, pace=pace, heartbeat_file=heartbeat_file
+            database_url,
+            key_directory,
+            stop,
+            grace=grace,
+            pace=pace,
+            heartbeat_file=heartbeat_file,
+            logins=login or (),
         )
         await until_signalled(serving, stop)
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
+from pybroker.connection_string import checked
 from pybroker.demo.failures import DemoError
 from pybroker.demo.sides import BROKERAGE, TRADER, define, enter, introduce
 from pybroker.migrations import migrate
@@ -85,7 +86,7 @@ def check() -> str:
         DemoError: Not all agree, or nothing moves any more.
     """
     orders = _orders()
-    with psycopg.connect(os.environ["PYBROKER_DATABASE_URL"], autocommit=True) as trader:
+    with psycopg.connect(checked(os.environ["PYBROKER_DATABASE_URL"]), autocommit=True) as trader:
         seen, since = None, time.monotonic()
         while (now := _progress(trader))[0] < orders or now[-1] > 0:
             if now != seen:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from pybroker.connection_string import checked
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -116,7 +118,7 @@ def _database_url(given: Mapping[str, str]) -> str:
         raise OptionError(
             "give the option database_url, or set PYBROKER_DATABASE_URL where Spark's driver runs"
         )
-    return found
+    return checked(found)
 
 
 def _required(given: Mapping[str, str], name: str) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
+from pybroker.connection_string import checked
 from pybroker.message import END_DIALOG_MESSAGE_TYPE, ERROR_MESSAGE_TYPE
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def install(database_url: str) -> None:
     Args:
         database_url: A role that may create a schema in this database, which will own the tables.
     """
-    with psycopg.connect(database_url) as connection:
+    with psycopg.connect(checked(database_url)) as connection:
         connection.execute("select pg_advisory_xact_lock(%s)", [_INSTALLING])
         if not _is_installed(connection):
             connection.execute(resources.files("pybroker.spark").joinpath("staging.sql").read_bytes())

@@ -1,28 +1,11 @@
--- broker_private.begin_task(task): makes this session the queue reader of a task that activate_queues gave; false if it is not to run any more: the queue or its activation was
--- turned off or dropped, or the slot was given up.
--- Locks: the monitor's row, and then the task's, as step_monitor.
+-- broker_private.begin_task(task): makes this session the queue reader of a task; see begin_task_for.
+-- Locks: as begin_task_for.
 create or replace function broker_private.begin_task(task bigint)
 returns boolean
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
-declare
-  queue integer;
 begin
-  perform from broker_private.queue_monitors m
-  where m.queue_id = (select t.queue_id from broker_private.activated_tasks t where t.task_id = task)
-  for update;
-  update broker_private.activated_tasks t
-  set pid = pg_backend_pid(), has_begun = true, login = session_user, started_at = broker_private.clock()
-  where t.task_id = task
-  returning t.queue_id into queue;
-  if not exists (
-    select from broker_private.queues q where q.queue_id = queue and q.is_activation_enabled and q.is_receive_enabled
-  ) then
-    delete from broker_private.activated_tasks t where t.task_id = task;
-    return false;
-  end if;
-  update broker_private.queue_monitors m set procedures_invoked = m.procedures_invoked + 1 where m.queue_id = queue;
-  return true;
+  return broker_private.begin_task_for(task, pg_backend_pid(), session_user);
 end
 $$;

@@ -1,6 +1,6 @@
 -- broker.create_certificate(name, certificate_pem, user_name): CREATE CERTIFICATE: the public certificate of this or another worker. The user
 -- that owns it may be a principal that is no database role. Private keys live in the worker's key directory, never here.
--- Errors: 153 not one PEM certificate, or a private key, 2714 exists, 15232 this certificate is registered already, 103, 229.
+-- Errors: 153 not one PEM certificate, a private key, or a short RSA key, 2714 exists, 15232 this certificate is registered already, 103, 229.
 create or replace function broker.create_certificate(name text, certificate_pem text, user_name text)
 returns void
 language plpgsql
@@ -41,6 +41,11 @@ begin
     perform broker_private.refuse(
       153, format('What is given for the certificate "%s" is not one certificate in PEM.', certificate_name),
       'Give the text of one file that pybroker certificate create made: it begins with -----BEGIN CERTIFICATE-----.'
+    );
+  elsif broker_private.has_short_rsa_key(pem) then
+    perform broker_private.refuse(
+      153, format('The certificate "%s" has an RSA key of less than 2048 bits.', certificate_name),
+      'Such a key can be broken. Have another one made: pybroker certificate create.'
     );
   end if;
   perform broker_private.check_role_name('user of the certificate', owner_name);

@@ -19,6 +19,8 @@ begin
   -- The view broker.service_queues asks with its reader's rights whether rollbacks have turned a queue off.
   grant execute on function broker_private.is_poisoned(integer) to public;
   grant execute on function broker_private.held_status("char") to public;
+  -- A reader's session that logged in as the queue's role says with its rights whether it received.
+  grant execute on function broker_private.received_mark(integer) to public;
   -- The views of what workers hold in memory ask it with their reader's rights.
   grant execute on function broker_private.clock() to public;
   for this in

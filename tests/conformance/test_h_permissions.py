@@ -323,7 +323,7 @@ def test_edge_086_send_needs_receive_here_and_the_owner_of_the_service_send_ther
 
 
 # They tell nothing that is anybody's: the broker's own errors, an id from its parts, whether the broker or a queue is on, a text for a code.
-OPEN = {"refuse", "message_id", "broker_problem", "is_poisoned", "held_status", "clock"}
+OPEN = {"received_mark", "refuse", "message_id", "broker_problem", "is_poisoned", "held_status", "clock"}
 
 
 def test_row_129_an_ordinary_role_reaches_nothing_inside(place: Place) -> None:

@@ -14,6 +14,8 @@ from pybroker.workers.clock import Clock
 from pybroker.workers.records import Records
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from structlog.typing import FilteringBoundLogger
 
     from pybroker.workers.database import Database
@@ -36,8 +38,16 @@ class Activation:
         wake: set it, and the monitors are looked at without delay.
     """
 
-    def __init__(self, database: Database, clock: Clock | None = None) -> None:
+    def __init__(self, database: Database, clock: Clock | None = None, logins: Collection[str] = ()) -> None:
+        """Prepare.
+
+        Args:
+            database: whose queues.
+            clock: the worker's clock.
+            logins: the roles that readers log in as, where their queue is executed as one of them.
+        """
         self._database = database
+        self._logins = frozenset(logins)
         self._clock = clock or Clock()
         self._readers: dict[asyncio.Task[None], Reader] = {}
         self._records = Records(database, self._clock)
@@ -104,7 +114,8 @@ class Activation:
             )
             due = await cursor.fetchall()
         for task in due:
-            reader = Reader(self._database, task, self._clock)
+            login = task.execute_as if task.execute_as in self._logins else None
+            reader = Reader(self._database, task, self._clock, login)
             running = asyncio.create_task(
                 reader.run(), name=f"reader of {task.queue_name} in {self._database.name}"
             )

@@ -47,8 +47,18 @@ class Task:
 class Reader:
     """One run of a queue's procedure, under the queue's EXECUTE AS role."""
 
-    def __init__(self, database: Database, task: Task, clock: Clock) -> None:
+    def __init__(self, database: Database, task: Task, clock: Clock, login: str | None = None) -> None:
+        """Prepare, without connecting.
+
+        Args:
+            database: the queue's.
+            task: what is to be run.
+            clock: the worker's clock.
+            login: the queue's role, if the session is to log in as it. Then nothing of the worker is in the
+                session, and the procedure can't reach it; else the session is the worker's, by SET ROLE.
+        """
         self.task = task
+        self._login = login
         self._database = database
         self._output = Output(database, clock, task.queue_id, task.queue_name, task.activation_procedure)
         self._session: AsyncConnection[Any] | None = None
@@ -77,11 +87,13 @@ class Reader:
                 await self._session.cancel_safe(timeout=5.0)
 
     async def _run(self) -> None:
-        session = await self._database.open_session(f"{READER_NAME}: {self.task.queue_name}")
+        session = await self._open_session()
+        if session is None:
+            return
         async with session:
             self._output.spid = session.info.backend_pid
             session.add_notice_handler(self._output.take_notice)
-            if not await _first(session, "select broker_private.begin_task(%s)", self.task.task_id):
+            if not await self._begin(session):
                 return
             self._session = session
             error = await self._call(session)
@@ -96,20 +108,68 @@ class Reader:
             await session.execute("reset session authorization")
             await session.execute("reset all")
             if error is not None:
-                fault = await _first(
-                    session, "select broker_private.activation_fault(%s)", self.task.queue_id
-                )
-                self._output.take_error(fault or OUTPUT, error)
-            number = await _first(
-                session,
-                "select broker_private.end_task(%s, %s, %s, %s)",
-                self.task.task_id, self.task.queue_id, outcome, has_worked,
+                await self._report_error(session, error)
+            self._report_end(await self._end(session, outcome, has_worked=has_worked), error)
+
+    async def _open_session(self) -> AsyncConnection[Any] | None:
+        """Open the reader's session; None if the queue's role can't log in, which is told."""
+        name = f"{READER_NAME}: {self.task.queue_name}"
+        try:
+            return await self._database.open_session(name, self._login)
+        except psycopg.OperationalError as error:
+            if self._login is None:
+                raise
+            # Never as the worker instead. If the server is away, this fails too.
+            number = await self._of_worker(
+                "select broker_private.end_task_for(%s, %s, 'FAILED_RECEIVING', false, null)",
+                self.task.task_id, self.task.queue_id,
             )  # fmt: skip
+            self._output.take_error(OUTPUT, error)
             self._report_end(number, error)
+            return None
+
+    async def _begin(self, session: AsyncConnection[Any]) -> bool:
+        if self._login is None:
+            return bool(await _first(session, "select broker_private.begin_task(%s)", self.task.task_id))
+        # Asked for: behind a connection pooler the driver knows another number.
+        self._output.spid = await _first(session, "select pg_catalog.pg_backend_pid()")
+        return bool(
+            await self._of_worker(
+                "select broker_private.begin_task_for(%s, %s, %s)",
+                self.task.task_id, self._output.spid, self._login,
+            )
+        )  # fmt: skip
+
+    async def _end(self, session: AsyncConnection[Any], outcome: str, *, has_worked: bool) -> int | None:
+        ended = self.task.task_id, self.task.queue_id, outcome, has_worked
+        number: int | None
+        if self._login is None:
+            number = await _first(session, "select broker_private.end_task(%s, %s, %s, %s)", *ended)
+        else:
+            mark = await _first(session, "select broker_private.received_mark(%s)", self.task.queue_id)
+            number = await self._of_worker(
+                "select broker_private.end_task_for(%s, %s, %s, %s, %s)", *ended, mark
+            )
+        return number
+
+    async def _report_error(self, session: AsyncConnection[Any], error: psycopg.Error) -> None:
+        query = "select broker_private.activation_fault(%s)"
+        if self._login is None:
+            fault = await _first(session, query, self.task.queue_id)
+        else:
+            fault = await self._of_worker(query, self.task.queue_id)
+        self._output.take_error(fault or OUTPUT, error)
+
+    async def _of_worker(self, query: str, *values: object) -> Any:
+        """Ask with the worker's rights, which a session that logged in as another role lacks."""
+        async with self._database.connection() as connection:
+            return await _first(connection, query, *values)
 
     async def _call(self, session: AsyncConnection[Any]) -> psycopg.Error | None:
         try:
-            await session.execute(sql.SQL("set role {}").format(sql.Identifier(self.task.execute_as)))
+            # NONE is who logged in, whatever the role's defaults say.
+            role = sql.SQL("none") if self._login else sql.Identifier(self.task.execute_as)
+            await session.execute(sql.SQL("set role {}").format(role))
             self._has_begun = True
             # Alone, in no transaction and without parameters: PostgreSQL lets a procedure COMMIT and
             # ROLL BACK only when it is called just like this.
@@ -125,7 +185,9 @@ class Reader:
         text, sqlstate, event = _ENDS[number], None, "activated_task_ended"
         if error is not None:
             text, sqlstate = text.format(_text(error)), error.sqlstate
-            if not self._has_begun and isinstance(error, psycopg.errors.InsufficientPrivilege):
+            if self._login is not None and self._session is None:
+                text, event = f"{text}. {self._lack_of_login()}", "execute_as_refused"
+            elif not self._has_begun and isinstance(error, psycopg.errors.InsufficientPrivilege):
                 text, event = f"{text}. {self._membership()}", "execute_as_refused"
         severity = "INFO" if number in (28085, 28086) else "ERROR"
         self._output.take_end(number, severity, text, sqlstate, event)
@@ -140,18 +202,22 @@ class Reader:
             f" executed as. Run: {grant.as_string(self._session)}"
         )
 
+    def _lack_of_login(self) -> str:
+        return (
+            f'The worker was started with --login "{self._login}", and can\'t log in as that role.'
+            " Give the role LOGIN, and the worker its password in libpq's password file; or start the worker"
+            " without that option"
+        )
+
     async def _report_loss(self, error: psycopg.Error) -> None:
         try:
-            async with self._database.connection() as connection:
-                cursor = await connection.execute(
-                    "select broker_private.end_task(%s, %s, 'LOST', false)",
-                    (self.task.task_id, self.task.queue_id),
-                )
-                row = await cursor.fetchone()
+            number = await self._of_worker(
+                "select broker_private.end_task(%s, %s, 'LOST', false)", self.task.task_id, self.task.queue_id
+            )
         except psycopg.Error:
             # The session's end frees the slot, too.
             return
-        self._report_end(row[0] if row else None, error)
+        self._report_end(number, error)
 
 
 async def _first(session: AsyncConnection[Any], query: str, *values: object) -> Any:

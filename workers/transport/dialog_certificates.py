@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from pybroker.workers.transport import faults, statements
 from pybroker.workers.transport.faults import TransportError
-from pybroker.workers.transport.key_files import public_key_of
+from pybroker.workers.transport.key_files import public_key_of, weakness_of
 from pybroker.workers.transport.security import validity_fault
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from pybroker.workers.transport.security import KnownCertificate
 
 REFRESH_SECONDS: Final = 2.0
-# As for any RSA key of today; Service Broker's own smallest is less.
-_LEAST_KEY_BITS: Final = 2048
 
 logger: FilteringBoundLogger = structlog.get_logger()
 
@@ -60,7 +58,7 @@ class DialogCertificate:
         if self.public_key is None:
             return TransportError(
                 faults.BAD_KEY,
-                f'The certificate "{self.name}" has no RSA key of at least {_LEAST_KEY_BITS} bits.',
+                f'The certificate "{self.name}" has no RSA key of at least 2048 bits.',
             )
         return validity_fault(self.certificate, f'The certificate "{self.name}"', now)
 
@@ -152,6 +150,6 @@ def _parsed(row: KnownCertificate) -> DialogCertificate | None:
         # One damaged row must not stop all other users' dialogs.
         logger.warning("certificate_ignored", certificate=row.name, reason="not valid PEM")
         return None
-    usable = key if isinstance(key, RSAPublicKey) and key.key_size >= _LEAST_KEY_BITS else None
+    usable = key if isinstance(key, RSAPublicKey) and weakness_of(key) is None else None
     digest = hashlib.sha256(certificate.public_bytes(Encoding.DER)).digest()
     return DialogCertificate(row.name, row.user_name, certificate, digest, public_key_of(key), usable)

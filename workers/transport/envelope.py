@@ -40,9 +40,12 @@ _WRAPPED_BYTES: Final = _NONCE_BYTES + KEY_BYTES + _TAG_BYTES
 _NO_BODY: Final = b"\0"
 _BODY: Final = b"\1"
 _NO_BLOCK: Final = bytes(32)
+_RANDOM_BYTES: Final = 20
+_CHECK_BYTES: Final = 8
 _NO_PIECE: Final = (-1, -1)
 
 _KEY_EXCHANGE: Final = b"pybroker key exchange 1\0"
+_ISSUED: Final = b"pybroker exchange key issued 1\0"
 _SESSION: Final = b"pybroker session 1\0"
 _SESSION_KEY: Final = b"pybroker session key 1\0"
 _MESSAGES: Final = b"pybroker messages 1\0"
@@ -54,6 +57,7 @@ _FINGERPRINT: Final = b"pybroker fingerprint 1\0"
 _OAEP: Final = padding.OAEP(padding.MGF1(hashes.SHA256()), hashes.SHA256(), label=None)
 _PSS: Final = padding.PSS(mgf=padding.MGF1(hashes.SHA256()), salt_length=32)
 _LENGTH: Final = struct.Struct(">i")
+_SECONDS: Final = struct.Struct(">I")
 _MESSAGE: Final = struct.Struct(">qcqq?8s")
 _ANSWER: Final = struct.Struct(">?q?i?q")
 
@@ -166,6 +170,25 @@ def decode_envelope(encoded: bytes) -> Envelope:
         raise SealError("a malformed envelope") from None
 
 
+def new_exchange_key(issued_at: int) -> bytes:
+    """Return a fresh key to wrap session keys with, that says in seconds since 1970 when it was made.
+
+    The time is in the key as that is what the signature covers, in the form that older workers know too: so
+    nobody can leave it out or change it, and they take the key for the random bytes that most of it is.
+    """
+    content = secrets.token_bytes(_RANDOM_BYTES) + _SECONDS.pack(issued_at)
+    return content + _issue_check(content)
+
+
+def issued_at(exchange_key: bytes) -> int | None:
+    """Return when an exchange key was made, in seconds since 1970; None for that of an older worker."""
+    content = exchange_key[:-_CHECK_BYTES]
+    if len(exchange_key) != KEY_BYTES or exchange_key[-_CHECK_BYTES:] != _issue_check(content):
+        return None
+    seconds: int = _SECONDS.unpack(content[_RANDOM_BYTES:])[0]
+    return seconds
+
+
 def make_key_exchange(
     key: bytes,
     recipient: tuple[bytes, RSAPublicKey],
@@ -174,7 +197,7 @@ def make_key_exchange(
     """Return a key exchange block; with a sender for full security, without for anonymous.
 
     Args:
-        key: a fresh random key, to wrap session keys with.
+        key: of `new_exchange_key`.
         recipient: the SHA-256 of the certificate that it is for, and its key.
         sender: the SHA-256 of the sender's certificate, and its private key.
     """
@@ -202,22 +225,25 @@ def verify_sender(block: KeyExchange, key: RSAPublicKey) -> None:
         raise SealError("the signature of a key exchange is not its sender's") from None
 
 
-def open_key_exchange(block: KeyExchange, key: RSAPrivateKey) -> AESGCM:
-    """Return the cipher that session keys are wrapped with.
+def open_key_exchange(block: KeyExchange, key: RSAPrivateKey) -> tuple[AESGCM, int | None]:
+    """Return the cipher that session keys are wrapped with, and when its key was made, if that is told.
 
     Raises:
         SealError: The block is not for this key.
     """
     try:
-        return AESGCM(key.decrypt(block.key, _OAEP))
+        exchanged = key.decrypt(block.key, _OAEP)
+        return AESGCM(exchanged), issued_at(exchanged)
     except ValueError:
         raise SealError("a key exchange can't be opened with the key of its certificate") from None
 
 
-def session_key_of(master_key: bytes, conversation_id: bytes, *, from_initiator: bool) -> bytes:
-    """Return the session key of one direction of a dialog."""
+def session_key_of(
+    master_key: bytes, conversation_id: bytes, *, from_initiator: bool, salt: bytes | None = None
+) -> bytes:
+    """Return the session key of one direction of a dialog; with a random salt, one for once."""
     info = _SESSION + conversation_id + _side(from_initiator)
-    return HKDF(hashes.SHA256(), KEY_BYTES, None, info).derive(master_key)
+    return HKDF(hashes.SHA256(), KEY_BYTES, salt, info).derive(master_key)
 
 
 def wrap(
@@ -324,6 +350,10 @@ def associated_data(
     return (
         header + _MESSAGE.pack(number, kind.encode(), *place, sent_at is not None, sent_at or b"") + type_name
     )
+
+
+def _issue_check(content: bytes) -> bytes:
+    return hashlib.sha256(_ISSUED + content).digest()[:_CHECK_BYTES]
 
 
 def _keeping(master_key: bytes, conversation_id: bytes) -> AESGCM:

@@ -7,11 +7,16 @@ import binascii
 import hashlib
 import os
 import secrets
+import shlex
 import stat
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+from cryptography.hazmat.primitives.asymmetric.ed448 import Ed448PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
 from pybroker.workers.transport import faults
@@ -26,6 +31,8 @@ KEY_SUFFIX: Final = ".key"
 MASTER_KEY: Final = "dialog-master"
 
 _MASTER_KEY_BYTES: Final = 32
+_LEAST_RSA_BITS: Final = 2048
+_LEAST_CURVE_BITS: Final = 256
 _MASTER_KEY_ID_BYTES: Final = 8
 
 
@@ -68,6 +75,45 @@ def is_master_key(file_name: str) -> bool:
     return file_name == f"{MASTER_KEY}{KEY_SUFFIX}" or (
         file_name.startswith(f"{MASTER_KEY}-") and file_name.endswith(KEY_SUFFIX)
     )
+
+
+def weakness_of(key: PublicKeyTypes) -> str | None:
+    """Say why a certificate's key proves nothing, as it can be broken or can't sign; None for a good one."""
+    if isinstance(key, RSAPublicKey):
+        return _shortness("RSA", key.key_size, _LEAST_RSA_BITS)
+    if isinstance(key, EllipticCurvePublicKey):
+        return _shortness("elliptic curve", key.key_size, _LEAST_CURVE_BITS)
+    if isinstance(key, (Ed25519PublicKey, Ed448PublicKey)):
+        return None
+    return "its key is neither RSA nor of an elliptic curve"
+
+
+def check_key_directory(key_directory: Path) -> None:
+    """Refuse a key directory that somebody else can write: who can may take keys away, or put others there.
+
+    A mount that is read-only can be written by nobody, whatever its mode says: so Kubernetes mounts secrets.
+
+    Raises:
+        TransportError: 28037, it can be written by others, belongs to somebody else, or can't be read.
+    """
+    try:
+        status = key_directory.stat()
+        is_read_only = os.statvfs(key_directory).f_flag & os.ST_RDONLY
+    except OSError as error:
+        raise TransportError(
+            faults.NO_PRIVATE_KEY, f"The key directory {key_directory} cannot be read: {error.strerror}."
+        ) from error
+    if status.st_mode & 0o022 and not is_read_only:
+        raise TransportError(
+            faults.NO_PRIVATE_KEY,
+            f"The key directory {key_directory} can be written by others than its owner."
+            f" Run: chmod go-w {shlex.quote(str(key_directory))}",
+        )
+    if status.st_uid not in (0, os.geteuid()) and not is_read_only:
+        raise TransportError(
+            faults.NO_PRIVATE_KEY,
+            f"The key directory {key_directory} belongs to another user than the worker's or root.",
+        )
 
 
 def public_key_of(key: PublicKeyTypes) -> bytes:
@@ -156,11 +202,16 @@ def write_new(path: Path, content: bytes, mode: int) -> None:
         os.fsync(descriptor)
 
 
+def _shortness(kind: str, bits: int, least: int) -> str | None:
+    return f"its {kind} key has {bits} bits, of {least} at least" if bits < least else None
+
+
 def _encoded(master_key: MasterKey) -> bytes:
     return base64.b64encode(master_key.key) + b"\n"
 
 
 def _read(path: Path) -> bytes:
+    check_key_directory(path.parent)
     try:
         status = path.stat()
         # PostgreSQL's own rule for its server key: the group may read it where root owns it.
@@ -168,7 +219,8 @@ def _read(path: Path) -> bytes:
         if not stat.S_ISREG(status.st_mode) or status.st_mode & forbidden:
             raise TransportError(
                 faults.NO_PRIVATE_KEY,
-                f"The key file {path} can be read by others: make its mode 0600 (0640 where root owns it).",
+                f"The key file {path} can be read by others: make its mode 0600 (0640 where root owns it)."
+                f" Run: chmod 600 {shlex.quote(str(path))}",
             )
         if status.st_uid not in (0, os.geteuid()):
             raise TransportError(

@@ -17,6 +17,7 @@ from pybroker.workers.transport.faults import TransportError
 from pybroker.workers.transport.key_files import (
     KEY_SUFFIX,
     MasterKey,
+    check_key_directory,
     is_master_key,
     master_key_path,
     public_key_of,
@@ -57,6 +58,7 @@ class KeyStore:
         self._private_keys: dict[bytes, RSAPrivateKey] = {}
         self._master_keys: dict[bytes, MasterKey] = {}
         self._master_key: MasterKey | None = None
+        self._refusal: str | None = None
 
     async def refresh(self) -> None:
         """Look at the directory, unless that was done a moment ago."""
@@ -69,7 +71,7 @@ class KeyStore:
 
     def read(self) -> None:
         """Read what has changed in the directory since the last time."""
-        files = {}
+        files: dict[str, tuple[_State, tuple[bytes, RSAPrivateKey] | MasterKey | None]] = {}
         for path in self._paths():
             try:
                 status = path.stat()
@@ -117,9 +119,15 @@ class KeyStore:
         if self._directory is None:
             return []
         try:
-            return [path for path in self._directory.iterdir() if path.suffix == KEY_SUFFIX]
-        except OSError:
+            check_key_directory(self._directory)
+            paths = [path for path in self._directory.iterdir() if path.suffix == KEY_SUFFIX]
+        except (OSError, TransportError) as fault:
+            if str(fault) != self._refusal:
+                logger.warning("key_directory_ignored", reason=str(fault))
+            self._refusal = str(fault)
             return []
+        self._refusal = None
+        return paths
 
 
 def _content(path: Path) -> tuple[bytes, RSAPrivateKey] | MasterKey | None:

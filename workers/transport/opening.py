@@ -18,6 +18,7 @@ import structlog
 from pybroker.workers.transport import arrays, envelope, faults, wire
 from pybroker.workers.transport.envelope import BatchKeys, SealError
 from pybroker.workers.transport.faults import TransportError
+from pybroker.workers.transport.sealing import RENEWED_AFTER
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 # A sender whose clock is ahead seals what stays fresh for longer: both together are less than the 30 minutes.
 _FRESH_SECONDS: Final = 25 * 60
 _AHEAD_SECONDS: Final = 4 * 60
+# A sender renews its exchange key after four hours, and what it sealed last may come as late as all else. So
+# the signature of one that was stolen does not vouch for its thief for ever.
+_EXCHANGE_SECONDS: Final = RENEWED_AFTER + _FRESH_SECONDS + _AHEAD_SECONDS
 _MOST_OPENED: Final = 1024
 _GUID_BYTES: Final = 16
 
@@ -50,6 +54,7 @@ class _Block:
     exchange: KeyExchange
     digest: bytes
     cipher: AESGCM
+    issued_at: int | None
 
 
 @dataclass
@@ -262,12 +267,13 @@ class Opener:
                     f'The private key of the certificate "{recipient.name}" is not in the far worker\'s key'
                     " directory.",
                 )
-            known = _Block(exchange, digest, envelope.open_key_exchange(exchange, key))
+            known = _Block(exchange, digest, *envelope.open_key_exchange(exchange, key))
             self._blocks[digest] = known
             if len(self._blocks) > _MOST_OPENED:
                 self._blocks.popitem(last=False)
         else:
             self._blocks.move_to_end(digest)
+        _refuse_old(known, now)
         return known, user_name
 
     def _master_key(self, key_id: bytes | None = None) -> MasterKey:
@@ -382,6 +388,19 @@ def _refuse_unusable(certificate: DialogCertificate, now: datetime) -> None:
     fault = certificate.fault(now)
     if fault is not None:
         raise _at_the_far_side(fault)
+
+
+def _refuse_old(block: _Block, now: datetime) -> None:
+    # A worker of an older version tells no time; nobody can make its kind of exchange from one that has one.
+    if block.issued_at is None:
+        return
+    age = now.timestamp() - block.issued_at
+    if not -_AHEAD_SECONDS <= age <= _EXCHANGE_SECONDS:
+        raise TransportError(
+            faults.CORRUPTED,
+            f"The key exchange was made {abs(age):.0f} s {'before' if age > 0 else 'after'} its message"
+            " arrived. Do the clocks of the two workers agree?",
+        )
 
 
 def _at_the_far_side(fault: TransportError) -> TransportError:

@@ -1,6 +1,7 @@
 """Seals what leaves for a far broker, and tells which answers come from who could open it.
 
-Nothing is stored: a session key is derived from the master key, a batch's keys from that and a random salt.
+Nothing is stored. With full security each batch has a session key of its own; with anonymous security it is
+derived from the master key. A batch's keys are derived from it and a random salt.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
 
 MOST_KEY_EXCHANGES: Final = 64
 
-_RENEWED_AFTER: Final = 4 * 3600.0
+# Receivers hold their senders to it (opening.py).
+RENEWED_AFTER: Final = 4 * 3600
 # Each wraps a session key with a random nonce: far below where two of them would meet.
 _WRAPS: Final = 2**28
 _MOST_EXCHANGED: Final = 1024
@@ -50,6 +52,7 @@ class _Exchanged:
     digest: bytes
     cipher: AESGCM
     until: float
+    issued_at: int
     wraps: int = 0
 
 
@@ -73,18 +76,32 @@ class KeyExchanges:
             raise AssertionError("chosen as it can be used")
         name = far.digest, own and own[0].digest
         found = self._exchanged.get(name)
-        if found is None or self._clock.monotonic() >= found.until or found.wraps >= _WRAPS:
-            key = AESGCM.generate_key(8 * envelope.KEY_BYTES)
+        if found is None or self._is_over(found):
+            issued_at = int(self._clock.now().timestamp())
+            key = envelope.new_exchange_key(issued_at)
             block = envelope.make_key_exchange(
                 key, (far.digest, far.public_key), own and (own[0].digest, own[1])
             )
             if len(self._exchanged) >= _MOST_EXCHANGED:
                 self._exchanged.clear()
             found = self._exchanged[name] = _Exchanged(
-                block, hashlib.sha256(block).digest(), AESGCM(key), self._clock.monotonic() + _RENEWED_AFTER
+                block,
+                hashlib.sha256(block).digest(),
+                AESGCM(key),
+                self._clock.monotonic() + RENEWED_AFTER,
+                issued_at,
             )
         found.wraps += 1
         return found
+
+    def _is_over(self, exchanged: _Exchanged) -> bool:
+        # By the time of day too: where that was set, receivers would find the key too old, or of tomorrow.
+        age = self._clock.now().timestamp() - exchanged.issued_at
+        return (
+            self._clock.monotonic() >= exchanged.until
+            or not 0 <= age < RENEWED_AFTER
+            or exchanged.wraps >= _WRAPS
+        )
 
 
 @dataclass(slots=True)
@@ -195,8 +212,12 @@ class Sealer:
         if kind == "A" and not dialog.is_initiator:
             return self._plan_answer(dialog)
         master = self._key_store.master_key(dialog.kept_key if kind == "A" else None)
+        # It goes along with each batch, so only an anonymous initiator must find it again, for the answers.
         session_key = envelope.session_key_of(
-            master.key, dialog.conversation_id, from_initiator=dialog.is_initiator
+            master.key,
+            dialog.conversation_id,
+            from_initiator=dialog.is_initiator,
+            salt=secrets.token_bytes(envelope.KEY_BYTES) if kind == "F" else None,
         )
         if kind == "F" and own is None and (fault := certificate_fault()) is not None:
             raise fault

@@ -14,12 +14,18 @@ from typing import TYPE_CHECKING
 
 import structlog
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from pybroker.workers.clock import Clock
 from pybroker.workers.transport import faults
 from pybroker.workers.transport.faults import TransportError
-from pybroker.workers.transport.key_files import private_key_path, public_key_of, read_private_key
+from pybroker.workers.transport.key_files import (
+    private_key_path,
+    public_key_of,
+    read_private_key,
+    weakness_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -234,11 +240,19 @@ def _own_certificate(endpoint: Endpoint) -> x509.Certificate:
     if endpoint.certificate_name is None or endpoint.certificate_pem is None:
         raise TransportError(faults.NO_CERTIFICATE, f'The endpoint "{endpoint.name}" names no certificate.')
     try:
-        return x509.load_pem_x509_certificate(endpoint.certificate_pem.encode())
-    except ValueError as error:
+        certificate = x509.load_pem_x509_certificate(endpoint.certificate_pem.encode())
+        weakness = weakness_of(certificate.public_key())
+    except (ValueError, UnsupportedAlgorithm) as error:
         raise TransportError(
             faults.NO_CERTIFICATE, f'The certificate "{endpoint.certificate_name}" is not valid PEM.'
         ) from error
+    if weakness is not None:
+        raise TransportError(
+            faults.NO_CERTIFICATE,
+            f'The certificate "{endpoint.certificate_name}" can\'t be trusted: {weakness}.'
+            " Make another one with pybroker certificate create.",
+        )
+    return certificate
 
 
 def _checked_key(
@@ -265,9 +279,13 @@ def _known(certificates: Sequence[KnownCertificate]) -> tuple[dict[bytes, Peer],
     for known in certificates:
         try:
             certificate = x509.load_pem_x509_certificate(known.certificate_pem.encode())
-        except ValueError:
+            weakness = weakness_of(certificate.public_key())
+        except (ValueError, UnsupportedAlgorithm):
             # One damaged row must not shut out all other peers.
             logger.warning("certificate_ignored", certificate=known.name, reason="not valid PEM")
+            continue
+        if weakness is not None:
+            logger.warning("certificate_ignored", certificate=known.name, reason=weakness)
             continue
         encoded = certificate.public_bytes(Encoding.DER)
         digest = hashlib.sha256(encoded).digest()
