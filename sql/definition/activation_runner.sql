@@ -2,13 +2,13 @@
 -- must be a member of it himself.
 -- Errors: 9613 no role, 229 not a member of it.
 create or replace function broker_private.activation_runner(role_name name, run_as text, queue_name text)
-returns name
+returns regrole
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
 begin
   if run_as = 'SELF' then
-    return role_name;
+    return broker_private.find_role(role_name);
   elsif run_as = 'OWNER' then
     return null;
   elsif run_as is null then
@@ -24,6 +24,6 @@ begin
       'Use SELF, OWNER, or an existing role that you are a member of.'
     );
   end if;
-  return run_as;
+  return broker_private.find_role(run_as::name);
 end
 $$;

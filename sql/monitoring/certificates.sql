@@ -4,7 +4,7 @@ create or replace view broker.certificates as
 select
   c.name,
   c.certificate_id,
-  c.user_name as principal_id,
+  coalesce((c.user_name).broker_user, pg_catalog.pg_get_userbyid((c.user_name).role)) as principal_id,
   c.thumbprint,
   c.certificate_pem
 from broker_private.certificates c;

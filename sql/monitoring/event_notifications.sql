@@ -9,7 +9,7 @@ select
   n.create_date,
   n.create_date as modify_date,
   false as is_ms_shipped,
-  n.owner as principal_id,
+  pg_catalog.pg_get_userbyid(n.owner) as principal_id,
   n.service_name,
   n.broker_instance,
   n.event as type_desc

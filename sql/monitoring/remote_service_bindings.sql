@@ -3,9 +3,9 @@ create or replace view broker.remote_service_bindings as
 select
   b.name,
   b.remote_service_binding_id,
-  b.owner as principal_id,
+  pg_catalog.pg_get_userbyid(b.owner) as principal_id,
   b.remote_service_name,
   0 as service_contract_id,
-  b.user_name as remote_principal_id,
+  coalesce((b.user_name).broker_user, pg_catalog.pg_get_userbyid((b.user_name).role)) as remote_principal_id,
   b.is_anonymous as is_anonymous_on
 from broker_private.remote_service_bindings b;

@@ -4,7 +4,7 @@ create or replace view broker.routes as
 select
   r.name,
   r.route_id,
-  r.owner as principal_id,
+  pg_catalog.pg_get_userbyid(r.owner) as principal_id,
   r.remote_service_name,
   r.broker_instance,
   r.expires_at as lifetime,

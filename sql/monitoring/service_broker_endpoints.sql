@@ -4,7 +4,7 @@ create or replace view broker.service_broker_endpoints as
 select
   t.name,
   t.endpoint_id,
-  t.owner as principal_id,
+  pg_catalog.pg_get_userbyid(t.owner) as principal_id,
   2::smallint as protocol,
   'TCP'::text as protocol_desc,
   3::smallint as type,

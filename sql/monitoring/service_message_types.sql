@@ -3,7 +3,7 @@ create or replace view broker.service_message_types as
 select
   t.name,
   t.message_type_id,
-  t.owner as principal_id,
+  pg_catalog.pg_get_userbyid(t.owner) as principal_id,
   t.validation::text as validation,
   case t.validation when 'N' then 'BINARY' when 'E' then 'EMPTY' when 'J' then 'JSON' else 'XML' end as validation_desc,
   t.schema_collection_id as xml_collection_id

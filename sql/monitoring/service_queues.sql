@@ -4,7 +4,7 @@ create or replace view broker.service_queues as
 select
   q.name,
   q.queue_id as object_id,
-  q.owner as principal_id,
+  pg_catalog.pg_get_userbyid(q.owner) as principal_id,
   q.view_schema as schema_id,
   0 as parent_object_id,
   'SQ'::text as type,
@@ -16,7 +16,7 @@ select
   false as is_schema_published,
   q.max_readers,
   q.activation_procedure,
-  q.execute_as as execute_as_principal_id,
+  pg_catalog.pg_get_userbyid(q.execute_as) as execute_as_principal_id,
   q.is_activation_enabled,
   q.is_receive_enabled and not broker_private.is_poisoned(q.queue_id) as is_receive_enabled,
   q.is_enqueue_enabled and not broker_private.is_poisoned(q.queue_id) as is_enqueue_enabled,

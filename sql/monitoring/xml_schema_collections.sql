@@ -4,7 +4,7 @@ create or replace view broker.xml_schema_collections as
 select
   c.schema_collection_id as xml_collection_id,
   c.name,
-  c.owner as principal_id,
+  pg_catalog.pg_get_userbyid(c.owner) as principal_id,
   c.create_date,
   c.documents,
   c.is_read,

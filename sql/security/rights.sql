@@ -26,9 +26,10 @@ begin
     from pg_catalog.pg_proc p
     where p.pronamespace = 'broker_private'::pg_catalog.regnamespace and p.prosecdef and p.proargnames[1] = 'caller'
     union all
-    select p.oid::pg_catalog.regprocedure, pg_catalog.quote_ident(w.role_name)
+    select p.oid::pg_catalog.regprocedure, pg_catalog.quote_ident(r.rolname)
     from pg_catalog.pg_proc p
     cross join broker_private.worker_roles w
+    join pg_catalog.pg_roles r on r.oid = w.role_name
     where p.pronamespace = 'broker_private'::pg_catalog.regnamespace and p.prosecdef and p.proargnames[1] is distinct from 'caller'
   loop
     execute pg_catalog.format('grant execute on function %s to %s', this.signature, this.grantee);
