@@ -16,7 +16,7 @@ begin atomic
       when d.to_broker <> (select b.service_broker_guid from broker_private.broker_instance b where b.is_the_only_row) then 9795
       when d.kind = 'L' or s.endpoint_no is null then null
       when d.kind is distinct from s.kind::text then 9736
-      when d.kind = 'F' and d.far_user is distinct from broker_private.name_of(case
+      when d.kind = 'F' and d.far_user is distinct from broker_private.principal_name(case
         when e.is_initiator then (select r.user_name from broker_private.remote_service_bindings r where r.remote_service_name = e.far_service)
         else s.far_user
       end)::text then 9736

@@ -116,7 +116,7 @@ begin
           when s.owner <> 'pg_database_owner'::regrole then broker_private.name_of_role(s.owner)
           else (select broker_private.role_of_owner('pg_database_owner'))
         end::text as owner,
-        broker_private.name_of(coalesce(r.user_name, y.far_user))::text as far_user,
+        broker_private.principal_name(coalesce(r.user_name, y.far_user))::text as far_user,
         case when r.is_anonymous then 'A' when not r.is_anonymous then 'F' end as binding, y.kind::text as security_kind, y.session_key
       from next n
       cross join barred b
