@@ -1,6 +1,6 @@
 -- broker.service_queues: the queues and their options, as sys.service_queues. A queue that rollbacks turned off is shown as off from the fifth on.
 -- execute_as_principal_id is a role's name; NULL is the owner. poison_action, scaling and watchdog are ours.
-create or replace view broker.service_queues as
+create or replace view broker.service_queues with (security_barrier) as
 select
   q.name,
   q.queue_id as object_id,
@@ -26,4 +26,8 @@ select
   q.scaling,
   q.watchdog
 from broker_private.queues q
-where q.queue_id >= 65536;
+where q.queue_id >= 65536
+  and (
+    exists (select from broker_private.all_seeing)
+    or exists (select from broker_private.visible_queues v where v.queue_id = q.queue_id)
+  );
