@@ -11,7 +11,12 @@ declare
 begin
   for this in
     select c.oid::regclass as name,
-      string_agg(format('null::%s as %I', format_type(a.atttypid, a.atttypmod), a.attname), ', ' order by a.attnum) as columns
+      string_agg(
+        format(
+          'null::%s%s as %I', format_type(a.atttypid, a.atttypmod),
+          ' collate ' || nullif(a.attcollation, 0)::regcollation, a.attname
+        ), ', ' order by a.attnum
+      ) as columns
     from pg_catalog.pg_class c
     join pg_catalog.pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
     where c.relkind = 'v' and c.relnamespace in ('broker'::regnamespace, 'broker_private'::regnamespace)

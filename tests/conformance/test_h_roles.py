@@ -116,7 +116,7 @@ def test_the_users_certificate_follows_the_role(shop: Shop) -> None:
 
 def test_no_role_of_a_dropped_ones_name_runs_its_procedure(shop: Shop) -> None:
     psql, name = shop.psql, shop.database.role()
-    psql.rows("create function work() returns void language sql as ''")
+    psql.rows("create procedure work() language sql as ''")
     psql.rows(f"grant usage on schema public to {name}")
     psql.rows(
         "select broker.alter_queue('warehouse', activation_procedure => 'public.work', max_queue_readers => 1, execute_as => %s)",
@@ -131,9 +131,9 @@ def test_no_role_of_a_dropped_ones_name_runs_its_procedure(shop: Shop) -> None:
 
 
 def test_an_owner_must_be_a_role(shop: Shop) -> None:
-    assert shop.psql.refused("select broker.create_message_type('m', owner => 'nobody there')") == "SF151"
+    assert shop.psql.refused("select broker.create_message_type('m', owner => 'nobody there')") == "T5151"
     assert (
-        shop.psql.refused("select broker.alter_authorization('QUEUE', 'shop', 'nobody there')") == "SF151"
+        shop.psql.refused("select broker.alter_authorization('QUEUE', 'shop', 'nobody there')") == "T5151"
     )
 
 
@@ -212,7 +212,7 @@ def catalog(shop: Shop) -> Session:
     shop.psql.rows(
         "select broker.create_endpoint('worker', 4022);"
         f"select broker.create_certificate('far', '{PEM}', 'far user');"
-        "select broker.create_route('way', 'LOCAL'); select broker.create_broker_priority('urgent', 7);"
+        "select broker.create_route('way', 'LOCAL'); select broker.create_broker_priority('urgent', priority_level => 7);"
         "select broker.create_remote_service_binding('bound', '//far', 'far user');"
         "select broker.create_event_notification('told', 'shop', 'QUEUE_ACTIVATION', '//shop')"
     )
