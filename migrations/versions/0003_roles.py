@@ -1,19 +1,19 @@
 """Rights belong to roles, not to their names: owners, grantees, runners and worker roles.
 
-Revision ID: pybroker_0002
+Revision ID: pybroker_0003
 """
 
 from pybroker.migrations import run_revision_sql
 
-revision = "pybroker_0002"
-down_revision = "pybroker_0001"
+revision = "pybroker_0003"
+down_revision = "pybroker_0002"
 branch_labels = None
 depends_on = None
 
 
 def upgrade() -> None:
     """Convert the columns that name roles, and drop the names of roles that are gone."""
-    run_revision_sql("0002_roles.sql")
+    run_revision_sql("0003_roles.sql")
 
 
 def downgrade() -> None:
