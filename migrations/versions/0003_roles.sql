@@ -65,7 +65,7 @@ begin
   for this in
     delete from broker_private.permissions p
     where p.permission in ('RECEIVE', 'REFERENCES') and p.grantee <> 'public' and pg_temp.role_named(p.grantee) is null
-    returning p.*
+    returning p.grantee, p.permission
   loop
     raise notice 'There is no role "%": its permission % is dropped.', this.grantee, this.permission;
   end loop;

@@ -132,9 +132,7 @@ def test_no_role_of_a_dropped_ones_name_runs_its_procedure(shop: Shop) -> None:
 
 def test_an_owner_must_be_a_role(shop: Shop) -> None:
     assert shop.psql.refused("select broker.create_message_type('m', owner => 'nobody there')") == "T5151"
-    assert (
-        shop.psql.refused("select broker.alter_authorization('QUEUE', 'shop', 'nobody there')") == "T5151"
-    )
+    assert shop.psql.refused("select broker.alter_authorization('QUEUE', 'shop', 'nobody there')") == "T5151"
 
 
 @pytest.fixture
@@ -161,12 +159,17 @@ def test_a_dump_names_roles_and_a_dropped_role_does_not_block_its_restore(
         check=True,
         capture_output=True,
     )
-    subprocess.run(
-        [any_server.binary("pg_restore"), "--dbname", copy, "--exit-on-error"],
-        check=True,
-        input=dumped.stdout,
-    )
-    assert migrate(copy, new_broker=True).broker_problem is None
+    restore = [any_server.binary("pg_restore"), "--dbname", copy, "--exit-on-error", "--single-transaction"]
+    psql.rows(f"alter role {stays} rename to {stays}_away")
+    refused = subprocess.run(restore, check=False, input=dumped.stdout, capture_output=True)
+    assert f'role "{stays}" does not exist'.encode() in refused.stderr
+    psql.rows(f"alter role {stays}_away rename to {stays}")
+    subprocess.run(restore, check=True, input=dumped.stdout)
+    with psycopg.connect(copy, autocommit=True) as connection:
+        granted = "select count(*) from broker_private.permissions"
+        assert Session(connection).value(granted) == 3
+        assert migrate(copy, new_broker=True).broker_problem is None
+        assert Session(connection).value(granted) == 2
     _create(shop, gone)
     for role, sqlstate in ((gone, "S0229"), (stays, None)):
         with psycopg.connect(copy.replace("//postgres", f"//{role}"), autocommit=True) as connection:
