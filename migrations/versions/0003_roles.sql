@@ -1,10 +1,13 @@
--- Who has a right is a role, not a name: a role that is renamed keeps its rights, and one that gets the name of a dropped role has none of them.
--- A row whose role is dropped stays, shows its bare number, and gives no right to anybody.
+-- Who has a right is a role, not a name: a role that is renamed keeps its rights, and one that gets
+-- the name of a dropped role has none of them. A row whose role is dropped stays, shows its bare
+-- number, and gives no right to anybody.
 
--- Who may be granted a permission, or own a certificate: a role (0 is public), or a user that only the broker knows.
+-- Who may be granted a permission, or own a certificate: a role (0 is public), or a user that only
+-- the broker knows.
 create type broker_private.principal as (role regrole, broker_user name);
 
--- What other databases' queues, and the users' own views, depend on stays: each view is emptied, and its file makes it again.
+-- What other databases' queues, and the users' own views, depend on stays: each view is emptied,
+-- and its file makes it again.
 do $$
 declare
   this record;
@@ -47,8 +50,9 @@ create function pg_temp.role_named(name) returns regrole
 language sql stable
 return pg_catalog.to_regrole(pg_catalog.quote_ident($1));
 
--- A name without a role was a broker user where one may be (permissions, certificates, bindings). Nobody can tell it from a dropped role's name: so
--- it is one from now on, and a role that gets this name has nothing of it.
+-- A name without a role was a broker user where one may be (permissions, certificates, bindings).
+-- Nobody can tell it from a dropped role's name: so it is one from now on, and a role that gets
+-- this name has nothing of it.
 create function pg_temp.principal_named(name) returns broker_private.principal
 language sql stable
 return case
@@ -57,7 +61,8 @@ return case
   else row(null, $1)::broker_private.principal
 end;
 
--- Only a database role could receive, and use a contract or a schema collection: such a right of a name without a role is nobody's.
+-- Only a database role could receive, and use a contract or a schema collection: such a right of a
+-- name without a role is nobody's.
 do $$
 declare
   this record;

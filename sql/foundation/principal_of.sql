@@ -1,4 +1,5 @@
--- broker_private.principal_of(name): the principal that a name stands for now: public, the role that has it, or else a broker user of that name.
+-- broker_private.principal_of(name): the principal that a name stands for now: public, the role
+-- that has it, or else a broker user of that name.
 create or replace function broker_private.principal_of(principal_name name)
 returns broker_private.principal
 language sql stable

@@ -1,5 +1,6 @@
--- broker_private.visible_message_types: the message types that the reader of a view may know of: the system's, its own, and those of the contracts that
--- it may know of. Nobody is granted a permission on a message type.
+-- broker_private.visible_message_types: the message types that the reader of a view may know of:
+-- the system's, its own, and those of the contracts that it may know of. Nobody is granted a
+-- permission on a message type.
 create or replace view broker_private.visible_message_types with (security_barrier) as
 select t.message_type_id
 from broker_private.message_types t
