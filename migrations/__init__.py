@@ -200,7 +200,8 @@ _RECORD_FILE = (
     " on conflict (path) do update set sha256 = excluded.sha256"
 )
 _ADD_WORKER_ROLE = (
-    "insert into broker_private.worker_roles (role_name) values ({}) on conflict (role_name) do nothing"
+    "insert into broker_private.worker_roles (role_name)"
+    " values (quote_ident({})::regrole) on conflict (role_name) do nothing"
 )
 
 

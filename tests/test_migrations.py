@@ -15,8 +15,10 @@ import psycopg
 import pytest
 from alembic import command
 from alembic.config import Config
+from sqlalchemy import create_engine
+from sqlalchemy.pool import NullPool
 
-from pybroker.migrations import VERSIONS, MigrationError, migrate, offline_sql
+from pybroker.migrations import VERSIONS, MigrationError, migrate, offline_sql, upgrade
 from tests.shop import DEFINITIONS, Session
 
 if TYPE_CHECKING:
@@ -291,3 +293,71 @@ def _pybroker(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "pybroker", *arguments], capture_output=True, text=True, check=False
     )
+
+
+def test_rights_become_those_of_roles_and_names_without_a_role_are_told(any_server: EmbeddedServer) -> None:
+    url, role, gone = _empty(any_server), f"Role {uuid.uuid4().hex[:8]}", f"gone_{uuid.uuid4().hex[:8]}"
+    foundation = (VERSIONS / "0001_foundation.sql").read_text(encoding="utf-8")
+    with psycopg.connect(url, autocommit=True) as connection:
+        psql = Session(connection)
+        psql.rows(foundation)
+        psql.rows(
+            "create table broker_private.alembic_version (version_num varchar(32) primary key);"
+            "insert into broker_private.alembic_version values ('pybroker_0001');"
+            # As a release of that revision left it: a view that a user's own view may name.
+            "create view broker.services as select name, service_id, owner as principal_id, queue_id as service_queue_id"
+            " from broker_private.services where name is not null and service_id >= 65536;"
+            "create view public.ours as select name, principal_id from broker.services"
+        )
+        psql.rows(f'create role "{role}" login')
+        psql.rows(
+            f"insert into broker_private.worker_roles values ('{role}'), ('{gone}');"
+            "insert into broker_private.queues (name, view_schema, owner, execute_as, is_activation_enabled, create_date, modify_date)"
+            f" values ('kept', 'public', '{role}', '{role}', true, now(), now()), ('lost', 'public', '{gone}', '{gone}', true, now(), now());"
+            "insert into broker_private.services (name, owner, queue_id)"
+            f" select '//' || name, owner, queue_id from broker_private.queues where owner in ('{role}', '{gone}');"
+            "insert into broker_private.permissions select 'Q', queue_id, 'RECEIVE', x from broker_private.queues,"
+            f" unnest(array['{role}', '{gone}', 'public']) x where name = 'kept';"
+            "insert into broker_private.permissions select 'S', service_id, 'SEND', x from broker_private.services,"
+            f" unnest(array['{gone}']) x where name = '//kept'"
+        )
+    told: list[str | None] = []
+    with create_engine(
+        "postgresql+psycopg://", creator=lambda: _listening(url, told), poolclass=NullPool
+    ).begin() as engine:
+        upgrade(engine)
+    assert sorted(line for line in told if line is not None and gone in line) == [
+        f'There is no role "{gone}": it is no worker role any more.',
+        f'There is no role "{gone}": its permission RECEIVE is dropped.',
+        f'There is no role "{gone}": the activation of the queue "lost" is off.',
+        f'There is no role "{gone}": the queue "lost" belongs to the owner of the database now.',
+        f'There is no role "{gone}": the service "//lost" belongs to the owner of the database now.',
+    ]
+    with psycopg.connect(url, autocommit=True) as connection:
+        psql = Session(connection)
+        assert psql.rows("select * from public.ours order by name") == [
+            ("//kept", role),
+            ("//lost", "pg_database_owner"),
+        ]
+        assert psql.rows(
+            "select execute_as_principal_id, is_activation_enabled from broker.service_queues order by name"
+        ) == [(role, True), (None, False)]
+        psql.rows(f'create role {gone} login; alter role "{role}" rename to "new {role}"')
+    for name in (f"new {role}", gone):
+        with psycopg.connect(any_server.url(_database(url), user=name), autocommit=True) as connection:
+            user = Session(connection)
+            assert user.receive("kept") == []
+            if name == gone:
+                assert user.refused("select broker.drop_service('//lost')") == "S0229"
+            else:
+                user.rows("select broker.drop_service('//kept')")
+
+
+def _listening(url: str, told: list[str | None]) -> psycopg.Connection[Any]:
+    connection = psycopg.connect(url)
+    connection.add_notice_handler(lambda notice: told.append(notice.message_primary))
+    return connection
+
+
+def _database(url: str) -> str:
+    return str(psycopg.conninfo.conninfo_to_dict(url)["dbname"])

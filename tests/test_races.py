@@ -344,7 +344,7 @@ def test_row_128_the_owner_of_the_initiating_service_needs_send_on_the_target(sh
     psql.rows("select broker.grant('SEND', 'SERVICE', '//warehouse', %s::name)", clerk)
     user.send(user.value(begin), "order", b"granted")
     assert psql.bodies() == [b"granted"]
-    psql.rows("select broker.alter_authorization('SERVICE', '//desk', 'nobody at all')")
+    psql.rows("select broker.alter_authorization('SERVICE', '//desk', %s)", shop.database.role())
     user.send(user.value(begin))
     ((_, _, body),) = user.receive("desk")
     assert b"<Code>-8494</Code>" in (body or b"")

@@ -16,10 +16,11 @@ begin
     return;
   end if;
   for this in
-    select q.queue_id, q.name, q.activation_procedure, coalesce(q.execute_as, q.owner) as execute_as
+    select q.queue_id, q.name, q.activation_procedure, broker_private.name_of_role(coalesce(q.execute_as, q.owner)) as execute_as
     from broker_private.queues q
     join broker_private.queue_monitors m on m.queue_id = q.queue_id
     where q.is_activation_enabled and q.is_receive_enabled
+      and broker_private.name_of_role(coalesce(q.execute_as, q.owner)) is not null
       and (
         m.state <> 'INACTIVE'
         or case

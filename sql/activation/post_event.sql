@@ -19,7 +19,7 @@ begin
       || to_char(broker_private.clock() at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS') || '</PostTime><SPID>' || pg_backend_pid()
       || '</SPID><ServerName>' || broker_private.xml_text(coalesce(nullif(current_setting('cluster_name'), ''), 'localhost'))
       || '</ServerName><LoginName>' || broker_private.xml_text(session_user) || '</LoginName><UserName>'
-      || broker_private.xml_text(queue.owner) || '</UserName><DatabaseName>' || broker_private.xml_text(current_database())
+      || broker_private.xml_text(pg_get_userbyid(queue.owner)) || '</UserName><DatabaseName>' || broker_private.xml_text(current_database())
       || '</DatabaseName><SchemaName>' || broker_private.xml_text(queue.view_schema) || '</SchemaName><ObjectName>'
       || broker_private.xml_text(queue.name) || '</ObjectName><ObjectType>QUEUE</ObjectType></EVENT_INSTANCE>';
     perform broker_private.send_system_message(this.conversation_handle, 4, convert_to(body, 'UTF8'));

@@ -106,7 +106,7 @@ begin
   end if;
   perform broker_private.new_endpoint(
     handle, gen_random_uuid(), true, conversation_group.group_no, service.service_id, conversation_group.queue_id, contract.contract_id,
-    to_service, instance_guid, 'U', null, expiry, encryption, caller
+    to_service, instance_guid, 'U', null, expiry, encryption, broker_private.find_role(caller)
   );
   return handle;
 end

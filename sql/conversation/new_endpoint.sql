@@ -2,7 +2,7 @@
 create or replace function broker_private.new_endpoint(
   handle uuid, conversation uuid, initiator boolean, group_number bigint, service integer, queue integer, contract integer,
   far_service_name text, far_instance uuid, initial_path "char", far_endpoint bigint, expiry timestamp with time zone,
-  encryption boolean, owner_name name
+  encryption boolean, owner_role regrole
 )
 returns bigint
 language plpgsql
@@ -19,7 +19,7 @@ begin
   values (
     handle, conversation, initiator, group_number, service, queue, contract, far_service_name,
     far_instance, broker_private.destination_of(far_service_name, far_instance), initial_path, far_endpoint,
-    broker_private.priority_of(contract, service, far_service_name), expiry, encryption, owner_name,
+    broker_private.priority_of(contract, service, far_service_name), expiry, encryption, owner_role,
     (select coalesce(s.name, s.dropped_name) from broker_private.services s where s.service_id = service),
     (select coalesce(c.name, c.dropped_name) from broker_private.contracts c where c.contract_id = contract),
     (select g.conversation_group_id from broker_private.groups g where g.group_no = group_number),

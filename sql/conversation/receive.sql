@@ -153,7 +153,7 @@ begin
   from broker_private.queues q
   where q.name = queue_name and q.is_receive_enabled
     and (
-      q.owner = caller
+      pg_has_role(caller, q.owner, 'USAGE')
       or pg_has_role(caller, 'pg_database_owner', 'USAGE')
       or broker_private.is_permitted(caller, 'RECEIVE', 'Q', q.queue_id, q.owner)
     );

@@ -149,7 +149,7 @@ begin
   if pg_has_role(caller, 'pg_database_owner', 'USAGE') is not true then
     perform from broker_private.permissions p
     where p.class = 'Q' and p.securable_id = from_queue and p.permission = 'RECEIVE'
-      and (p.grantee in (caller, 'public') or pg_has_role(caller, to_regrole(quote_ident(p.grantee)), 'USAGE'));
+      and ((p.grantee).role = 0 or pg_has_role(caller, (p.grantee).role, 'USAGE'));
     if not found and not broker_private.may_receive(caller, from_queue) then
       path_taken := null;
     end if;

@@ -2,7 +2,7 @@
 -- the owner too, must be able to SET ROLE to it himself: to inherit what it may do is less.
 -- Errors: 9613 no role, 229 he may not SET ROLE to it.
 create or replace function broker_private.activation_runner(role_name name, run_as text, queue_name text)
-returns name
+returns regrole
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
@@ -33,6 +33,6 @@ begin
       'Use SELF, or an existing role that you may SET ROLE to.'
     );
   end if;
-  return case when run_as = 'OWNER' then null else runner end;
+  return case when run_as <> 'OWNER' then broker_private.find_role(runner::name) end;
 end
 $$;

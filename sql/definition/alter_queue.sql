@@ -71,7 +71,7 @@ begin
     -- Whoever names a procedure must be allowed to act as the role that will run it, as whoever names the role must.
     if procedure_name is not null or run_as is not null then
       this.execute_as := broker_private.activation_runner(
-        caller, coalesce(run_as, case when this.activation_procedure is null then 'SELF' else coalesce(this.execute_as, this.owner)::text end), this.name
+        caller, coalesce(run_as, case when this.activation_procedure is null then 'SELF' else pg_get_userbyid(coalesce(this.execute_as, this.owner))::text end), this.name
       );
     end if;
     this.is_activation_enabled := coalesce(

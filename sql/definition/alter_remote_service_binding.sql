@@ -38,7 +38,7 @@ begin
     perform broker_private.check_binding_user(caller, binding_name, binding_user);
   end if;
   update broker_private.remote_service_bindings b
-  set user_name = coalesce(binding_user, b.user_name), is_anonymous = coalesce(anonymous, b.is_anonymous)
+  set user_name = case when binding_user is null then b.user_name else broker_private.principal_of(binding_user::name) end, is_anonymous = coalesce(anonymous, b.is_anonymous)
   where b.remote_service_binding_id = this.remote_service_binding_id;
   return true;
 end

@@ -18,7 +18,7 @@ begin
       28083, format('"%s" can''t be the user of the remote service binding "%s": a group owns no certificate.', binding_user, binding_name),
       'Name the user of the far broker''s certificate: one party, not several.'
     );
-  elsif not broker_private.is_owner(caller, binding_user::name) then
+  elsif not broker_private.is_owner(caller, to_regrole(quote_ident(binding_user))) then
     perform broker_private.refuse(
       229, format('Role "%s" may not use "%s" in the remote service binding "%s".', caller, binding_user, binding_name),
       'Name yourself, or a role that you are a member of; the owner of the database may name any.'

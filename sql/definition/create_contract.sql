@@ -31,6 +31,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   stack text;
+  owner_role regrole;
   new_id integer;
   type_name text;
   type_names text[];
@@ -40,7 +41,7 @@ begin
     return null;
   end if;
   perform broker_private.check_name('contract', contract_name);
-  contract_owner := broker_private.require_creation(caller, 'contract', contract_owner);
+  owner_role := broker_private.require_creation(caller, 'contract', contract_owner);
   if by_initiator is null or by_target is null or by_any is null then
     perform broker_private.refuse(
       153, format('A list of message types of contract "%s" is NULL.', contract_name), 'Leave the list out, or give ''{}''.'
@@ -67,7 +68,7 @@ begin
       'Put at least one type into sent_by_initiator or sent_by_any.'
     );
   end if;
-  insert into broker_private.contracts (name, owner) values (contract_name, contract_owner)
+  insert into broker_private.contracts (name, owner) values (contract_name, owner_role)
   on conflict (name) do nothing
   returning contract_id into new_id;
   if new_id is null then

@@ -75,7 +75,7 @@ begin
   insert into broker_private.event_notifications (
     name, queue_id, event, service_name, broker_instance, owner, conversation_handle, create_date
   )
-  values (notification_name, queue.queue_id, event_name, target_service, instance_guid, caller, handle, broker_private.clock())
+  values (notification_name, queue.queue_id, event_name, target_service, instance_guid, broker_private.find_role(caller), handle, broker_private.clock())
   on conflict (name) do nothing;
   if not found then
     perform broker_private.refuse_duplicate('event notification', notification_name);
@@ -85,7 +85,7 @@ begin
   returning group_no into group_number;
   perform broker_private.new_endpoint(
     handle, gen_random_uuid(), true, group_number, source.service_id, source.queue_id, 2, target_service, instance_guid, 'U', null,
-    broker_private.clock() + make_interval(secs => 2147483647), false, caller
+    broker_private.clock() + make_interval(secs => 2147483647), false, broker_private.find_role(caller)
   );
   return true;
 end

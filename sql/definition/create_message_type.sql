@@ -28,6 +28,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   stack text;
+  owner_role regrole;
   new_id integer;
 begin
   get diagnostics stack = pg_context;
@@ -35,10 +36,10 @@ begin
     return null;
   end if;
   perform broker_private.check_name('message type', type_name);
-  type_owner := broker_private.require_creation(caller, 'message type', type_owner);
+  owner_role := broker_private.require_creation(caller, 'message type', type_owner);
   insert into broker_private.message_types (name, owner, validation, schema_collection_id)
   values (
-    type_name, type_owner, broker_private.validation_code(type_name, type_validation),
+    type_name, owner_role, broker_private.validation_code(type_name, type_validation),
     broker_private.collection_for(caller, type_name, type_validation, type_schema_collection)
   )
   on conflict (name) do nothing

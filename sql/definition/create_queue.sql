@@ -60,6 +60,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   stack text;
+  owner_role regrole;
   new_id integer;
 begin
   get diagnostics stack = pg_context;
@@ -93,13 +94,13 @@ begin
       format('Let the schema''s owner run: GRANT CREATE ON SCHEMA %I TO %I', schema_name, caller)
     );
   end if;
-  queue_owner := broker_private.require_creation(caller, 'queue', queue_owner);
+  owner_role := broker_private.require_creation(caller, 'queue', queue_owner);
   insert into broker_private.queues (
     name, view_schema, owner, is_receive_enabled, is_enqueue_enabled, is_retention_enabled,
     is_poison_message_handling_enabled, poison_action, scaling, watchdog, create_date, modify_date
   )
   values (
-    queue_name, schema_name, queue_owner, true, true, false,
+    queue_name, schema_name, owner_role, true, true, false,
     true, 'DISABLE_QUEUE', 'SERVICE_BROKER', '60 s', broker_private.clock(), broker_private.clock()
   )
   on conflict (name) do nothing

@@ -29,20 +29,21 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   stack text;
+  owner_role regrole;
 begin
   get diagnostics stack = pg_context;
   if not broker_private.is_seen(stack, caller) then
     return null;
   end if;
   perform broker_private.check_name('remote service binding', binding_name);
-  binding_owner := broker_private.require_creation(caller, 'remote service binding', binding_owner);
+  owner_role := broker_private.require_creation(caller, 'remote service binding', binding_owner);
   perform broker_private.check_name('service of the remote service binding', far_service);
   perform broker_private.check_binding_user(caller, binding_name, binding_user);
   if anonymous is null then
     perform broker_private.refuse(153, format('The option anonymous of the remote service binding "%s" is NULL.', binding_name), 'Use true or false.');
   end if;
   insert into broker_private.remote_service_bindings (name, owner, remote_service_name, user_name, is_anonymous)
-  values (binding_name, binding_owner, far_service, binding_user, anonymous)
+  values (binding_name, owner_role, far_service, broker_private.principal_of(binding_user::name), anonymous)
   on conflict do nothing;
   if not found and exists (select from broker_private.remote_service_bindings b where b.name = binding_name) then
     perform broker_private.refuse_duplicate('remote service binding', binding_name);

@@ -37,19 +37,20 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   stack text;
+  owner_role regrole;
 begin
   get diagnostics stack = pg_context;
   if not broker_private.is_seen(stack, caller) then
     return null;
   end if;
   perform broker_private.check_name('route', route_name);
-  route_owner := broker_private.require_creation(caller, 'route', route_owner);
+  owner_role := broker_private.require_creation(caller, 'route', route_owner);
   perform broker_private.check_route(route_name, route_address, far_service, instance, route_lifetime, mirror, route_scope);
   insert into broker_private.routes (
     name, owner, remote_service_name, broker_instance, expires_at, address, mirror_address, scope
   )
   values (
-    route_name, route_owner, far_service, broker_private.parse_broker_instance(instance), broker_private.clock() + route_lifetime,
+    route_name, owner_role, far_service, broker_private.parse_broker_instance(instance), broker_private.clock() + route_lifetime,
     broker_private.canonical_address(route_address), broker_private.canonical_address(mirror), route_scope
   )
   on conflict (name) do nothing;

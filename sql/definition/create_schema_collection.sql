@@ -27,7 +27,7 @@ as $$
 declare
   stack text;
   most constant integer := 10 * 1024 * 1024;
-  collection_owner name;
+  collection_owner regrole;
   document text;
   place integer := 0;
 begin

@@ -27,6 +27,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   stack text;
+  owner_role regrole;
   new_id integer;
   queue broker_private.queues%rowtype;
   contract broker_private.contracts%rowtype;
@@ -37,11 +38,11 @@ begin
     return null;
   end if;
   perform broker_private.check_name('service', service_name);
-  service_owner := broker_private.require_creation(caller, 'service', service_owner);
+  owner_role := broker_private.require_creation(caller, 'service', service_owner);
   queue := broker_private.find_queue(queue_name);
   perform broker_private.require_ownership(caller, queue.owner, 'queue', queue.name);
   perform broker_private.check_contract_list(service_name, contract_names);
-  insert into broker_private.services (name, owner, queue_id) values (service_name, service_owner, queue.queue_id)
+  insert into broker_private.services (name, owner, queue_id) values (service_name, owner_role, queue.queue_id)
   on conflict (name) do nothing
   returning service_id into new_id;
   if new_id is null then

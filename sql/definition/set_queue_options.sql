@@ -3,7 +3,7 @@
 -- Errors: 9717 activation with an event notification, 153 an option's value, 9614, 9620, 9653 the procedure itself.
 create or replace function broker_private.set_queue_options(
   queue integer, status boolean, retention boolean, procedure_name text, readers integer,
-  activation boolean, runner name, poison_handling boolean, poison text, scaling_policy text, watchdog_interval interval
+  activation boolean, runner regrole, poison_handling boolean, poison text, scaling_policy text, watchdog_interval interval
 )
 returns void
 language plpgsql

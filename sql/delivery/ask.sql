@@ -27,7 +27,7 @@ begin
     array_agg(1 order by e.endpoint_no), array_agg(c.next_number - 1 order by e.endpoint_no), repeat('P', count(*)::integer),
     array_agg(null::bytea order by e.endpoint_no), array_agg(0::bigint order by e.endpoint_no),
     array_agg(broker_private.role_of_owner(s.owner)::text order by e.endpoint_no),
-    array_agg(coalesce(r.user_name, y.far_user)::text order by e.endpoint_no),
+    array_agg(broker_private.principal_name(coalesce(r.user_name, y.far_user))::text order by e.endpoint_no),
     array_agg(case when r.is_anonymous then 'A' when not r.is_anonymous then 'F' end order by e.endpoint_no),
     array_agg(y.kind::text order by e.endpoint_no), array_agg(y.session_key order by e.endpoint_no),
     array_agg(c.next_number order by e.endpoint_no), array_agg(null::timestamp with time zone order by e.endpoint_no), null::integer

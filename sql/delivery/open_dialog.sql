@@ -64,7 +64,7 @@ begin
       encryption
     );
     insert into broker_private.dialog_security (endpoint_no, kind, far_user, session_key)
-    select open_dialog.endpoint_no, security_kind::"char", far_user, open_dialog.session_key
+    select open_dialog.endpoint_no, security_kind::"char", broker_private.principal_of(open_dialog.far_user::name), open_dialog.session_key
     where security_kind is distinct from 'L';
   end if;
 end

@@ -18,7 +18,7 @@ begin
     );
     return null;
   elsif not broker_private.is_permitted(
-    case when initiator.service_id < 65536 then e.owner else initiator.owner end, 'SEND', 'S', target.service_id, target.owner
+    broker_private.name_of_role(case when initiator.service_id < 65536 then e.owner else initiator.owner end), 'SEND', 'S', target.service_id, target.owner
   ) then
     perform broker_private.put_broker_error(
       e.endpoint_no, 8494, format('You do not have permission to access the service "%s".', target.name)

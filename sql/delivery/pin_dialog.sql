@@ -27,7 +27,7 @@ begin
     return 9736;
   end if;
   insert into broker_private.dialog_security (endpoint_no, kind, far_user, session_key)
-  values (endpoint, new_kind::"char", new_far_user, new_session_key)
+  values (endpoint, new_kind::"char", broker_private.principal_of(new_far_user::name), new_session_key)
   on conflict do nothing;
   return null;
 end

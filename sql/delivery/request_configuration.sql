@@ -51,7 +51,7 @@ begin
   perform broker_private.new_endpoint(
     handle, gen_random_uuid(), true, group_number, source.service_id, source.queue_id, 3, 'SQL/ServiceBroker/BrokerConfiguration', null, 'U', null,
     broker_private.clock() + make_interval(secs => 2147483647), false,
-    broker_private.role_of_owner('pg_database_owner')
+    broker_private.find_role(broker_private.role_of_owner('pg_database_owner'))
   );
   perform broker_private.send_system_message(
     handle, case request_kind when 'R' then 6 else 8 end,

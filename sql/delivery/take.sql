@@ -112,8 +112,11 @@ begin
         )) as to_broker,
         coalesce(k.name, k.dropped_name) as contract, e.expires_at, e.is_encrypted,
         coalesce(take.in_flight_numbers[array_position(take.in_flight_endpoints, e.endpoint_no)], c.acknowledged) as next_number, c.acknowledged,
-        case when s.owner <> 'pg_database_owner' then s.owner else (select broker_private.role_of_owner('pg_database_owner')) end::text as owner,
-        coalesce(r.user_name, y.far_user)::text as far_user,
+        case
+          when s.owner <> 'pg_database_owner'::regrole then broker_private.name_of_role(s.owner)
+          else (select broker_private.role_of_owner('pg_database_owner'))
+        end::text as owner,
+        broker_private.principal_name(coalesce(r.user_name, y.far_user))::text as far_user,
         case when r.is_anonymous then 'A' when not r.is_anonymous then 'F' end as binding, y.kind::text as security_kind, y.session_key
       from next n
       cross join barred b

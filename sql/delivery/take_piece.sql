@@ -71,7 +71,7 @@ begin
       )
     end],
     array[h.id], h.piece_at, h.size,
-    array[broker_private.role_of_owner(s.owner)::text], array[coalesce(r.user_name, d.far_user)::text],
+    array[broker_private.role_of_owner(s.owner)::text], array[broker_private.principal_name(coalesce(r.user_name, d.far_user))::text],
     array[case when r.is_anonymous then 'A' when not r.is_anonymous then 'F' end], array[d.kind::text], array[d.session_key],
     array[next_number], array[h.enqueue_time],
     (select 10 - h.precedence from broker_private.broker_instance i where i.is_the_only_row and i.is_broker_priority_honored)

@@ -3,14 +3,10 @@
 create or replace view broker_private.visible_queues with (security_barrier) as
 select q.queue_id, q.name
 from broker_private.queues q
-where q.owner = current_user
+where pg_catalog.pg_has_role(current_user, q.owner, 'USAGE')
   or pg_catalog.pg_has_role(current_user, 'pg_database_owner', 'USAGE')
   or exists (
-    select from pg_catalog.pg_roles r where r.rolname = q.owner and pg_catalog.pg_has_role(current_user, r.oid, 'USAGE')
-  )
-  or exists (
     select from broker_private.permissions p
-    left join pg_catalog.pg_roles r on r.rolname = p.grantee
     where p.class = 'Q' and p.securable_id = q.queue_id and p.permission = 'RECEIVE'
-      and (p.grantee in (current_user, 'public') or pg_catalog.pg_has_role(current_user, r.oid, 'USAGE'))
+      and ((p.grantee).role = 0 or pg_catalog.pg_has_role(current_user, (p.grantee).role, 'USAGE'))
   );

@@ -27,12 +27,12 @@ select
     when e.is_initiator then f.far_broker_instance
     else e.far_broker_instance
   end as far_broker_instance,
-  e.owner as principal_id,
+  pg_catalog.pg_get_userbyid(e.owner) as principal_id,
   case
-    when y.kind = 'F' and not e.is_initiator then y.far_user
+    when y.kind = 'F' and not e.is_initiator then coalesce((y.far_user).broker_user, pg_catalog.pg_get_userbyid((y.far_user).role))
     when not e.is_initiator then case when y.kind is not null then 'public'::name end
     when y.kind in ('A', 'F') then (
-      select r.user_name from broker_private.remote_service_bindings r where r.remote_service_name = e.far_service
+      select coalesce((r.user_name).broker_user, pg_catalog.pg_get_userbyid((r.user_name).role)) from broker_private.remote_service_bindings r where r.remote_service_name = e.far_service
     )
   end as far_principal_id,
   -- Of an anonymous dialog, whose one key goes both ways; those of full security are derived anew each time, and no row has them.

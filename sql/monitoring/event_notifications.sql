@@ -1,5 +1,5 @@
 -- broker.event_notifications: the event notifications on queues, as sys.event_notifications, with the event that sys.events would show.
-create or replace view broker.event_notifications as
+create or replace view broker.event_notifications with (security_barrier) as
 select
   n.name,
   n.event_notification_id as object_id,
@@ -9,8 +9,14 @@ select
   n.create_date,
   n.create_date as modify_date,
   false as is_ms_shipped,
-  n.owner as principal_id,
+  pg_catalog.pg_get_userbyid(n.owner) as principal_id,
   n.service_name,
   n.broker_instance,
   n.event as type_desc
-from broker_private.event_notifications n;
+from broker_private.event_notifications n
+where exists (select from broker_private.all_seeing)
+  or pg_catalog.pg_has_role(current_user, n.owner, 'USAGE')
+  or exists (
+    select from broker_private.queues q
+    where q.queue_id = n.queue_id and pg_catalog.pg_has_role(current_user, q.owner, 'USAGE')
+  );

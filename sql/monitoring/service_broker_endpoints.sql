@@ -1,10 +1,10 @@
 -- broker.service_broker_endpoints: the TCP endpoint of the worker whose home database this is, as sys.service_broker_endpoints. The TLS of the
 -- workers chooses its cipher by itself, so encryption_algorithm is NULL. Ours: port, ip_address, encryption_desc.
-create or replace view broker.service_broker_endpoints as
+create or replace view broker.service_broker_endpoints with (security_barrier) as
 select
   t.name,
   t.endpoint_id,
-  t.owner as principal_id,
+  pg_catalog.pg_get_userbyid(t.owner) as principal_id,
   2::smallint as protocol,
   'TCP'::text as protocol_desc,
   3::smallint as type,
@@ -22,4 +22,9 @@ select
   t.listener_port as port,
   t.listener_ip as ip_address,
   t.encryption as encryption_desc
-from broker_private.tcp_endpoint t;
+from broker_private.tcp_endpoint t
+where exists (select from broker_private.all_seeing)
+  or pg_catalog.pg_has_role(current_user, t.owner, 'USAGE')
+  or exists (
+    select from broker_private.granted_objects g where g.class = 'P' and g.securable_id = t.endpoint_id
+  );

@@ -1,4 +1,5 @@
 -- broker.service_contract_usages: the contracts that a service accepts as a target, as sys.service_contract_usages.
-create or replace view broker.service_contract_usages as
+create or replace view broker.service_contract_usages with (security_barrier) as
 select c.service_id, c.contract_id as service_contract_id
-from broker_private.service_contracts c;
+from broker_private.service_contracts c
+where exists (select from broker_private.visible_services v where v.service_id = c.service_id);

@@ -1,5 +1,6 @@
 -- broker.service_contracts: the contracts, as sys.service_contracts.
-create or replace view broker.service_contracts as
-select c.name, c.contract_id as service_contract_id, c.owner as principal_id
+create or replace view broker.service_contracts with (security_barrier) as
+select c.name, c.contract_id as service_contract_id, pg_catalog.pg_get_userbyid(c.owner) as principal_id
 from broker_private.contracts c
-where c.name is not null;
+where c.name is not null
+  and exists (select from broker_private.visible_contracts v where v.contract_id = c.contract_id);

@@ -1,5 +1,6 @@
 -- broker.service_queue_usages: which queue a service has, as sys.service_queue_usages.
-create or replace view broker.service_queue_usages as
+create or replace view broker.service_queue_usages with (security_barrier) as
 select s.service_id, s.queue_id as service_queue_id
 from broker_private.services s
-where s.name is not null and s.service_id >= 65536;
+where s.name is not null and s.service_id >= 65536
+  and exists (select from broker_private.visible_services v where v.service_id = s.service_id);

@@ -1,12 +1,23 @@
 -- broker.xml_schema_collections: the schema collections, as sys.xml_schema_collections, and ours: documents, and problem: why messages can't be
 -- validated by it; null if they can, or no worker has read it yet (is_read).
-create or replace view broker.xml_schema_collections as
+create or replace view broker.xml_schema_collections with (security_barrier) as
 select
   c.schema_collection_id as xml_collection_id,
   c.name,
-  c.owner as principal_id,
+  pg_catalog.pg_get_userbyid(c.owner) as principal_id,
   c.create_date,
   c.documents,
   c.is_read,
   c.problem
-from broker_private.schema_collections c;
+from broker_private.schema_collections c
+where exists (select from broker_private.all_seeing)
+  or pg_catalog.pg_has_role(current_user, c.owner, 'USAGE')
+  or exists (
+    select from broker_private.granted_objects g where g.class = 'X' and g.securable_id = c.schema_collection_id
+  )
+  -- A client validates what it sends, so it reads the schemas of the types that it may send.
+  or exists (
+    select from broker_private.message_types t
+    join broker_private.visible_message_types v on v.message_type_id = t.message_type_id
+    where t.schema_collection_id = c.schema_collection_id
+  );

@@ -28,6 +28,7 @@ declare
   stack text;
   kind constant text := lower(class_name);
   securable record;
+  owner_role regrole;
 begin
   get diagnostics stack = pg_context;
   if not broker_private.is_seen(stack, caller) then
@@ -58,15 +59,16 @@ begin
       );
   end case;
   perform broker_private.require_ownership(caller, securable.owner, kind, securable_name);
-  perform broker_private.require_ownership(caller, new_owner, 'owner', new_owner);
-  update broker_private.message_types t set owner = new_owner where class_name = 'MESSAGE TYPE' and t.message_type_id = securable.id;
-  update broker_private.contracts c set owner = new_owner where class_name = 'CONTRACT' and c.contract_id = securable.id;
-  update broker_private.queues q set owner = new_owner where class_name = 'QUEUE' and q.queue_id = securable.id;
-  update broker_private.services s set owner = new_owner where class_name = 'SERVICE' and s.service_id = securable.id;
-  update broker_private.routes r set owner = new_owner where class_name = 'ROUTE' and r.route_id = securable.id;
-  update broker_private.remote_service_bindings b set owner = new_owner
+  owner_role := broker_private.find_role(new_owner::name);
+  perform broker_private.require_ownership(caller, owner_role, 'owner', new_owner);
+  update broker_private.message_types t set owner = owner_role where class_name = 'MESSAGE TYPE' and t.message_type_id = securable.id;
+  update broker_private.contracts c set owner = owner_role where class_name = 'CONTRACT' and c.contract_id = securable.id;
+  update broker_private.queues q set owner = owner_role where class_name = 'QUEUE' and q.queue_id = securable.id;
+  update broker_private.services s set owner = owner_role where class_name = 'SERVICE' and s.service_id = securable.id;
+  update broker_private.routes r set owner = owner_role where class_name = 'ROUTE' and r.route_id = securable.id;
+  update broker_private.remote_service_bindings b set owner = owner_role
   where class_name = 'REMOTE SERVICE BINDING' and b.remote_service_binding_id = securable.id;
-  update broker_private.schema_collections c set owner = new_owner
+  update broker_private.schema_collections c set owner = owner_role
   where class_name = 'XML SCHEMA COLLECTION' and c.schema_collection_id = securable.id;
   return true;
 end

@@ -49,10 +49,10 @@ begin
     );
   end if;
   perform broker_private.check_role_name('user of the certificate', owner_name);
-  insert into broker_private.certificates (name, user_name, certificate_pem) values (certificate_name, owner_name, pem)
+  insert into broker_private.certificates (name, user_name, certificate_pem) values (certificate_name, broker_private.principal_of(owner_name::name), pem)
   on conflict do nothing;
   if not found then
-    select c.name, c.user_name into known
+    select c.name, broker_private.principal_name(c.user_name) as user_name into known
     from broker_private.certificates c
     where c.name <> certificate_name
       and c.thumbprint = sha256(decode(regexp_replace(pem, '-----[^-]+-----|\s', '', 'g'), 'base64'));

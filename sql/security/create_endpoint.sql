@@ -52,7 +52,7 @@ begin
     message_forwarding_size
   )
   values (
-    endpoint_name, caller, initial_state, port, ip,
+    endpoint_name, broker_private.find_role(caller), initial_state, port, ip,
     case when certificate_name is not null then (broker_private.find_certificate(certificate_name)).certificate_id end,
     encryption_mode, forwarding, forward_size
   )

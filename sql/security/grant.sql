@@ -37,7 +37,7 @@ begin
   end if;
   securable := broker_private.find_securable(caller, permission_name, class_name, securable_name, grantee_name);
   insert into broker_private.permissions (class, securable_id, permission, grantee)
-  values (securable.class, securable.securable_id, permission_name, grantee_name)
+  values (securable.class, securable.securable_id, permission_name, broker_private.principal_of(grantee_name::name))
   on conflict do nothing;
   return true;
 end

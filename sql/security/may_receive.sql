@@ -5,9 +5,10 @@ language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  owner_name name;
+  owner_role regrole;
 begin
-  select q.owner into owner_name from broker_private.queues q where q.queue_id = queue;
-  return owner_name = role_name or broker_private.is_permitted(role_name, 'RECEIVE', 'Q', queue, owner_name);
+  select q.owner into owner_role from broker_private.queues q where q.queue_id = queue;
+  return pg_has_role(role_name, owner_role, 'USAGE')
+    or broker_private.is_permitted(role_name, 'RECEIVE', 'Q', queue, owner_role);
 end
 $$;

@@ -14,7 +14,7 @@ begin
       229, format('Role "%s" may not %s the conversation "%s".', role_name, verb, e.conversation_handle),
       format(
         'Only its owner, "%s", or the owner of the service "%s" may, and their members: let the program run as such a role, or use '
-        'broker.alter_authorization(''SERVICE'', ...).', e.owner, coalesce(service.name, service.dropped_name)
+        'broker.alter_authorization(''SERVICE'', ...).', pg_get_userbyid(e.owner), coalesce(service.name, service.dropped_name)
       )
     );
   end if;

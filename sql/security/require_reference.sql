@@ -12,7 +12,7 @@ begin
   if contract >= 65536 and not broker_private.is_permitted(role_name, 'REFERENCES', 'C', contract, this.owner) then
     perform broker_private.refuse(
       229, format('Role "%s" may not use the contract "%s".', role_name, this.name),
-      format('Let its owner, "%s", run: SELECT broker.grant(''REFERENCES'', ''CONTRACT'', %L, %L)', this.owner, this.name, role_name)
+      format('Let its owner, "%s", run: SELECT broker.grant(''REFERENCES'', ''CONTRACT'', %L, %L)', pg_get_userbyid(this.owner), this.name, role_name)
     );
   end if;
 end

@@ -37,7 +37,10 @@ begin
   securable := broker_private.find_securable(caller, permission_name, class_name, securable_name, grantee_name);
   delete from broker_private.permissions p
   where p.class = securable.class and p.securable_id = securable.securable_id and p.permission = permission_name
-    and p.grantee = grantee_name;
+    and (
+      p.grantee = broker_private.principal_of(grantee_name::name)
+      or (p.grantee).broker_user = grantee_name
+    );
   return true;
 end
 $$;

@@ -6,6 +6,21 @@ do $$
 declare
   this record;
 begin
+  -- A dropped role's rows give no right; a dump would show them as bare numbers, and a number may be another role's in another server.
+  for this in
+    delete from broker_private.permissions p
+    where (p.grantee).role <> 0 and not exists (select from pg_catalog.pg_roles r where r.oid = (p.grantee).role)
+    returning (p.grantee).role::oid as role, p.permission
+  loop
+    raise notice 'The role with oid % is dropped: so is its permission %.', this.role, this.permission;
+  end loop;
+  for this in
+    delete from broker_private.worker_roles w
+    where not exists (select from pg_catalog.pg_roles r where r.oid = w.role_name)
+    returning w.role_name::oid as role
+  loop
+    raise notice 'The worker role with oid % is dropped.', this.role;
+  end loop;
   grant usage on schema broker, broker_private to public;
   grant execute on all functions in schema broker to public;
   grant select on all tables in schema broker to public;
@@ -28,9 +43,10 @@ begin
     from pg_catalog.pg_proc p
     where p.pronamespace = 'broker_private'::pg_catalog.regnamespace and p.prosecdef and p.proargnames[1] = 'caller'
     union all
-    select p.oid::pg_catalog.regprocedure, pg_catalog.quote_ident(w.role_name)
+    select p.oid::pg_catalog.regprocedure, pg_catalog.quote_ident(r.rolname)
     from pg_catalog.pg_proc p
     cross join broker_private.worker_roles w
+    join pg_catalog.pg_roles r on r.oid = w.role_name
     where p.pronamespace = 'broker_private'::pg_catalog.regnamespace and p.prosecdef and p.proargnames[1] is distinct from 'caller'
   loop
     execute pg_catalog.format('grant execute on function %s to %s', this.signature, this.grantee);

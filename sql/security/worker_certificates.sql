@@ -7,11 +7,12 @@ as $$
 begin
   return query
   select
-    c.name, c.user_name, c.certificate_pem,
+    c.name, broker_private.principal_name(c.user_name), c.certificate_pem,
     exists (
       select from broker_private.permissions p
-      where p.class = 'P' and p.permission = 'CONNECT' and p.grantee in (c.user_name, 'public')
+      where p.class = 'P' and p.permission = 'CONNECT' and ((p.grantee).role = 0 or p.grantee = c.user_name)
     )
-  from broker_private.certificates c;
+  from broker_private.certificates c
+  where broker_private.principal_name(c.user_name) is not null;
 end
 $$;
