@@ -35,7 +35,11 @@ declare
   dialogs constant integer := cardinality(conversation_ids);
   endpoint_nos bigint[];
   missing integer;
-  made bigint[];
+  first_numbers bigint[];
+  letters text[];
+  -- By their places.
+  made integer[];
+  unmade bigint[];
   is_doubtful boolean;
   is_behind boolean;
   unpinned integer[];
@@ -84,27 +88,32 @@ begin
     on conflict do nothing;
   end if;
 
-  missing := array_position(endpoint_nos, null);
-  while missing is not null loop
+  -- By one look at each message: a look at all of them for each new dialog would grow with the square.
+  if array_position(endpoint_nos, null) is not null then
+    first_numbers := array_fill(null::bigint, array[dialogs]);
+    letters := string_to_array(kinds, null);
+    for place in 1 .. cardinality(dialog_index) loop
+      -- An end alone opens nothing: it is that of a dialog which is forgotten here.
+      if sequence_numbers[place] = 0 or letters[place] = 'M' then
+        first_numbers[dialog_index[place]] := least(first_numbers[dialog_index[place]], sequence_numbers[place]);
+      end if;
+    end loop;
+  end if;
+  foreach missing in array coalesce(array_positions(endpoint_nos, null), '{}') loop
     select a.endpoint_no, a.fault_code, a.fault_text, a.is_final into answer
     from broker_private.open_dialog(
-      from_broker, conversation_ids[missing], from_initiator[missing], from_services[missing], to_services[missing], to_brokers[missing],
-      contracts[missing], expirations[missing], encrypted[missing],
-      (
-        -- An end alone opens nothing: it is that of a dialog which is forgotten here.
-        select min(m.number)
-        from unnest(deliver.dialog_index, deliver.sequence_numbers) with ordinality as m (dialog, number, place)
-        where m.dialog = missing and (m.number = 0 or substr(deliver.kinds, m.place::integer, 1) = 'M')
-      ),
+      from_broker, conversation_ids[missing], from_initiator[missing], from_services[missing], to_services[missing],
+      to_brokers[missing], contracts[missing], expirations[missing], encrypted[missing], first_numbers[missing],
       security_kinds[missing], far_users[missing], session_keys[missing], acknowledged[missing]
     ) a;
     -- 0 is no endpoint: its messages find nothing to lie on.
     endpoint_nos[missing] := coalesce(answer.endpoint_no, 0);
-    made := made || answer.endpoint_no;
+    if answer.endpoint_no is not null then
+      made := made || missing;
+    end if;
     fault_codes[missing] := answer.fault_code;
     fault_texts[missing] := answer.fault_text;
     fault_is_final[missing] := coalesce(answer.is_final, false);
-    missing := array_position(endpoint_nos, null);
   end loop;
 
   -- What the sender knows to have arrived is what is expected here, unless an acknowledgement was lost.
@@ -311,14 +320,18 @@ begin
 
   -- A dialog that was made for a first message which could not be taken: nobody has seen it, and the message may come again.
   if made is not null then
-    select array_agg(u.endpoint_no) into made
-    from unnest(endpoint_nos, next_numbers) as u (endpoint_no, next_number)
-    where u.endpoint_no = any (made) and u.next_number = 0
-      and not exists (select from broker_private.early_messages h where h.endpoint_no = u.endpoint_no);
-    delete from broker_private.groups g using broker_private.endpoints e where e.endpoint_no = any (made) and g.group_no = e.group_no;
-    delete from broker_private.sequence_counters n where n.endpoint_no = any (made);
-    delete from broker_private.dialog_security d where d.endpoint_no = any (made);
-    delete from broker_private.endpoints e where e.endpoint_no = any (made);
+    unmade := array(
+      select endpoint_nos[u.place]
+      from unnest(made) as u (place)
+      where next_numbers[u.place] = 0
+        and (select true from broker_private.early_messages h where h.endpoint_no = endpoint_nos[u.place] limit 1) is null
+    );
+    delete from broker_private.groups g
+    using broker_private.endpoints e
+    where e.endpoint_no = any (unmade) and g.group_no = e.group_no;
+    delete from broker_private.sequence_counters n where n.endpoint_no = any (unmade);
+    delete from broker_private.dialog_security d where d.endpoint_no = any (unmade);
+    delete from broker_private.endpoints e where e.endpoint_no = any (unmade);
   end if;
 end
 $$;

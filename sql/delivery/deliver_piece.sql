@@ -1,6 +1,7 @@
 -- broker_private.deliver_piece(from broker, dialog, message, piece at, total bytes, security): stores a piece of a message that came from another broker, in deliver's
 -- arguments, each of one element. When the last piece is there, deliver gets the whole message. Answers as deliver, and how many bytes of the
 -- message are here: the sender goes on from there, so only a piece that was lost is sent again. Idempotent.
+-- What there is no room for (early_room) waits: it is sent again.
 -- What deliver would refuse without having seen the body is refused with the first piece.
 -- Locks: the dialog's counter, as deliver.
 create or replace function broker_private.deliver_piece(
@@ -29,6 +30,7 @@ declare
   is_open boolean;
   next_number bigint;
   whole bytea;
+  space record;
 begin
   if problem is not null then
     perform broker_private.refuse(28012, 'The broker of the target database is disabled.', problem);
@@ -122,6 +124,13 @@ begin
     values (e.endpoint_no, number, broker_private.clock(), e.queue_id, type_row.message_type_id, 'M', total_bytes, false, 0, deliver_piece.sent_at[1]);
   end if;
   if piece_at = stored_bytes and piece_bytes > 0 then
+    select r.room, r.is_first into space from broker_private.early_room(e.endpoint_no) r;
+    if space.room < piece_bytes and not space.is_first then
+      fault_codes := array[-9749];
+      fault_texts := array['9749: There is no room for another piece now: too much of other messages from this broker, or from'
+        ' all, is not complete yet.'];
+      return;
+    end if;
     insert into broker_private.message_pieces (endpoint_no, piece_at, piece) values (e.endpoint_no, deliver_piece.piece_at, bodies[1]);
     stored_bytes := stored_bytes + piece_bytes;
     update broker_private.early_messages h set stored_bytes = deliver_piece.stored_bytes

@@ -1,6 +1,6 @@
 -- broker_private.hold_early(endpoints, has_gap, dialog_index, type names, numbers, kinds, bodies, sent_at): keeps what a batch brought too early, with a number
 -- beyond the one that its dialog expects: deliver meets it again when what comes before it is there. Only of the dialogs that has_gap names.
--- What is too far ahead is not kept, so that a peer can't fill the table, nor what the dialog's contract doesn't know: it is sent again.
+-- What is too far ahead is not kept, so that a peer can't fill the table, nor what there is no room for (early_room), nor what the dialog's contract doesn't know: it is sent again.
 -- Locks: called by deliver, which holds the dialogs' counters.
 create or replace function broker_private.hold_early(
   endpoint_nos bigint[], has_gap boolean[], dialog_index integer[], type_names text[], type_index integer[], sequence_numbers bigint[],
@@ -13,6 +13,10 @@ set enable_seqscan = off
 set jit = off
 as $$
 begin
+  -- A batch is of one broker, whichever of its dialogs is asked for.
+  if (select r.room from broker_private.early_room((select max(u.no) from unnest(endpoint_nos) as u (no))) r) <= 0 then
+    return;
+  end if;
   insert into broker_private.early_messages (endpoint_no, sequence_number, enqueue_time, queue_id, message_type_id, kind, size, body, sent_at)
   select
     e.endpoint_no, a.number, broker_private.clock(), e.queue_id, coalesce(k.message_type_id, 2), a.kind::"char",

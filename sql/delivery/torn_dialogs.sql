@@ -23,14 +23,20 @@ begin
     order by n.epoch desc
     limit 1
   ) c
-  cross join lateral (
+  join (
+    -- Grouped once: a look for each dialog would be one at all messages for each.
     select
-      coalesce(bool_or(m.number = c.next_number - 1 and m.sent_at <> c.sent_at), false) as is_other,
-      coalesce(bool_or(m.kind = 'X'), false) as has_error
-    from unnest(torn_dialogs.dialog_index, torn_dialogs.sequence_numbers, torn_dialogs.sent_at, string_to_array(torn_dialogs.kinds, null))
-      as m (dialog, number, sent_at, kind)
-    where m.dialog = d.place
+      m.dialog, array_agg(m.number) as numbers, array_agg(m.sent_at) as sent_at, bool_or(m.kind = 'X') as has_error
+    from unnest(
+      torn_dialogs.dialog_index, torn_dialogs.sequence_numbers, torn_dialogs.sent_at,
+      string_to_array(torn_dialogs.kinds, null)
+    ) as m (dialog, number, sent_at, kind)
+    group by m.dialog
+  ) g on g.dialog = d.place
+  cross join lateral (
+    select coalesce(bool_or(m.number = c.next_number - 1 and m.sent_at <> c.sent_at), false) as is_other
+    from unnest(g.numbers, g.sent_at) as m (number, sent_at)
   ) b
-  where not b.has_error and (d.acknowledged > c.next_number or b.is_other);
+  where not g.has_error and (d.acknowledged > c.next_number or b.is_other);
 end
 $$;

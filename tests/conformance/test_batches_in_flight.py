@@ -48,6 +48,7 @@ class Line:
     is_sibling = False
     is_due = True
     fault = None
+    maximum_dialogs = 1000
 
     def __init__(self, database: Served, losses: float, seed: int = 0) -> None:
         self.losses = losses
@@ -107,7 +108,7 @@ class Line:
         async with self._delivering:
             if is_lost:
                 raise TransportError(faults.SEND_FAILED, "The batch was lost.")
-            ack = await self._receiver.deliver(self._database, batch)
+            ack = await self._receiver.deliver(self._database, batch, b"near")
             self.dialogs.append(arrays.element_count(batch.conversation_ids, arrays.UUID))
             self.arrived(ack)
         await self.answers.wait()
@@ -256,6 +257,22 @@ def test_rows_131_136_a_batch_of_several_dialogs_is_answered_when_it_is_stored_b
     assert max(asyncio.run(play())) > 1
     assert all(stored >= sum(numbers) for numbers, stored in answers)
     assert answers[-1][1] == MESSAGES
+
+
+def test_no_batch_has_more_dialogs_than_the_far_worker_says_that_it_takes(
+    databases: tuple[Database, Database],
+) -> None:
+    near, far = databases
+    send(near, MESSAGES)
+
+    async def play() -> list[int]:
+        async with pair(near, far) as there:
+            there.line.maximum_dialogs = 40
+            await there.empty(lambda: waiting(near))
+            return there.line.dialogs
+
+    assert max(asyncio.run(play())) == 40
+    assert len(received(far)) == MESSAGES
 
 
 def test_row_137_the_far_brokers_error_is_made_again_when_it_was_lost(

@@ -80,6 +80,7 @@ class Recorder:
     """A line to a far broker that stores everything; what it carried is in `bodies`."""
 
     is_sibling = True
+    maximum_dialogs = wire.MAXIMUM_DIALOGS
     is_due = True
     fault = None
 

@@ -25,6 +25,10 @@ class Carrier(Protocol):
         """Whether it can be tried now."""
 
     @property
+    def maximum_dialogs(self) -> int:
+        """How many dialogs a batch may have, as who takes it says."""
+
+    @property
     def fault(self) -> TransportError | None:
         """Why it can't."""
 

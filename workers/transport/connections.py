@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 from psycopg.types.json import Jsonb
 
 from pybroker.workers.transport import statements
+from pybroker.workers.transport.limits import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -117,6 +118,7 @@ class Connections:
         self._window = window
         self._changed = changed
         self._all: dict[Connection, None] = {}
+        self._limits = Limits()
 
     def begin(self, address: str, *, is_accept: bool) -> Connection:
         """Note an attempt, which `logged_in` or `end` follows."""
@@ -125,7 +127,14 @@ class Connections:
         return connection
 
     def logged_in(self, connection: Connection, link: Link) -> None:
-        """Note that both sides know each other; when the link is closed the connection has ended."""
+        """Note that both sides know each other; when the link is closed the connection has ended.
+
+        Raises:
+            LimitError: It was accepted, and there are as many as there may be.
+        """
+        if connection.is_accept:
+            self._limits.connect(link.peer.user_name)
+        link.limit(self._limits)
         connection.link = link
         connection.login_time = self._clock.now()
         link.when_closed(lambda: self.end(connection))
@@ -137,6 +146,8 @@ class Connections:
             return
         del self._all[connection]
         if connection.link is not None:
+            if connection.is_accept:
+                self._limits.disconnect(connection.link.peer.user_name)
             self._changed()
 
     def links(self) -> list[Link]:

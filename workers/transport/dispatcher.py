@@ -1,4 +1,4 @@
-"""Lets only so many batches at once into each database, and drops what has waited too long for its turn."""
+"""Lets only few batches at once into each database, by turns, and drops what has waited too long."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pybroker.workers.transport import faults
 from pybroker.workers.transport.faults import TransportError
+from pybroker.workers.transport.rotation import Rotation
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -22,7 +23,7 @@ STALE_SECONDS = 10.0
 
 
 class Dispatcher:
-    """The batches that have arrived, in memory until a delivery picks them up, in order."""
+    """The batches that have arrived, in memory until a delivery picks them up; of one origin in order."""
 
     def __init__(self, databases: Sequence[Database], clock: Clock) -> None:
         """Prepare.
@@ -36,15 +37,23 @@ class Dispatcher:
         self._waiting: dict[Database, dict[asyncio.Future[None], float]] = {
             database: {} for database in databases
         }
+        self._turns: dict[Database, Rotation[asyncio.Future[None]]] = {
+            database: Rotation() for database in databases
+        }
 
     @asynccontextmanager
-    async def delivery(self, database: Database) -> AsyncIterator[None]:
+    async def delivery(self, database: Database, peer: bytes, origin: bytes) -> AsyncIterator[None]:
         """Wait until a batch may be delivered into a database; the block is its delivery.
+
+        Args:
+            database: where to.
+            peer: who has sent it here; peers have turns.
+            origin: the broker that it comes from; what one peer brings of several has turns too.
 
         Raises:
             TransportError: 9749, it has waited for so long that it was dropped.
         """
-        await self._enter(database)
+        await self._enter(database, peer, origin)
         try:
             yield
         finally:
@@ -66,13 +75,14 @@ class Dispatcher:
                     dropped += 1
         return dropped
 
-    async def _enter(self, database: Database) -> None:
+    async def _enter(self, database: Database, peer: bytes, origin: bytes) -> None:
         waiting = self._waiting[database]
         if self._free[database] > 0:
             self._free[database] -= 1
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         waiting[turn] = self._clock.monotonic()
+        self._turns[database].add(peer, origin, turn)
         try:
             await turn
         except asyncio.CancelledError:
@@ -82,9 +92,11 @@ class Dispatcher:
             raise
         finally:
             del waiting[turn]
+            self._turns[database].discard(peer, origin, turn)
 
     def _leave(self, database: Database) -> None:
-        for turn in self._waiting[database]:
+        while (turn := self._turns[database].next()) is not None:
+            # One that was dropped or cancelled may still be in the line.
             if not turn.done():
                 turn.set_result(None)
                 return

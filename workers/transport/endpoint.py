@@ -10,7 +10,7 @@ import psycopg
 import structlog
 
 from pybroker.workers.transport import faults, handshake, link, statements, wire
-from pybroker.workers.transport.faults import OwnSideError, TransportError, line_of, trace_of
+from pybroker.workers.transport.faults import LimitError, OwnSideError, TransportError, line_of, trace_of
 from pybroker.workers.transport.key_files import private_key_path
 from pybroker.workers.transport.line import WINDOW
 from pybroker.workers.transport.lines import AlreadyConnectedError
@@ -298,7 +298,13 @@ class HomeEndpoint:
         except BaseException:
             self._connections.end(connection)
             raise
-        self._connections.logged_in(connection, caller)
+        try:
+            self._connections.logged_in(connection, caller)
+        except LimitError as fault:
+            self._connections.end(connection)
+            self._refusals.note(address, fault)
+            await caller.close(fault)
+            return
         if (task := asyncio.current_task()) is not None:
             self._strangers.pop(task, None)
         # The rows may have changed during the handshake, when this link was not yet known.
@@ -323,6 +329,7 @@ class HomeEndpoint:
             maximum_frame_bytes=wire.MAXIMUM_FRAME_BYTES,
             software="pybroker",
             arbitration_id=self._lines.arbitration_id,
+            maximum_dialogs=wire.MAXIMUM_DIALOGS,
         )
 
     async def _close(self) -> None:

@@ -71,6 +71,10 @@ class OwnSideError(TransportError):
     """What is wrong at this side, before anything was asked of a far one."""
 
 
+class LimitError(TransportError):
+    """A peer, or all together, take as much of this worker as they may; it is tried again later."""
+
+
 def line_of(error: Exception) -> str:
     """Return what an error of PostgreSQL, or of the system, says in one line.
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from pybroker.workers.transport import faults, wire
-from pybroker.workers.transport.faults import TransportError
+from pybroker.workers.transport.faults import LimitError, TransportError
 from pybroker.workers.transport.turns import Turns
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Line:
         worker: who is at the other end; None: only who opened it sends batches.
         turns: who may send the next batch; closed once this side sends no more.
         fault: how it has ended, or None.
-        breach: how the far side has broken the protocol, or None.
+        breach: how the far side has broken the protocol, or which limit it has reached; or None.
         leaving: why it is about to end, or has ended, by an agreement; the next one needs no pause.
         was_left_by_far: the far side wanted that.
         was_closed_here: it ended for a reason of this side's own.
@@ -143,6 +143,8 @@ class Line:
             fault = error
             if error.number == faults.CORRUPTED:
                 self.breach = error
+            elif isinstance(error, LimitError):
+                self.breach = self._closing_because = error
         finally:
             self._end(fault)
             tasks = {reading, told, *self._answering}

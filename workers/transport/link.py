@@ -19,6 +19,7 @@ from pybroker.workers.transport.tls import READ_BYTES, TlsStream
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pybroker.workers.transport.limits import Limits
     from pybroker.workers.transport.security import Credentials, Peer
     from pybroker.workers.transport.wire import Frame, Hello
 
@@ -110,6 +111,12 @@ class Link:
         self.far = far
         self.traffic = Traffic()
         self._when_closed: Callable[[], None] | None = None
+        self._limits: Limits | None = None
+        self._counted = 0
+
+    def limit(self, limits: Limits) -> None:
+        """Count what comes in on it from now on."""
+        self._limits = limits
 
     def when_closed(self, tell: Callable[[], None]) -> None:
         """Have `tell` called once this side begins to close the connection, whoever has ended it."""
@@ -146,9 +153,10 @@ class Link:
 
         Raises:
             TransportError: 9755, the connection was lost; 28040, what arrived is no frame.
+            LimitError: More is coming in than the peer may have unfinished.
         """
         try:
-            frame = await _receive(self._stream, self._decoder)
+            frame = await _receive(self._stream, self._decoder, self._count)
         except (OSError, TransportError) as error:
             if self._closed_because is not None:
                 raise self._closed_because from error
@@ -164,12 +172,26 @@ class Link:
     async def close(self, because: TransportError | None = None) -> None:
         """Close; the far side is told why, if there is a reason."""
         self._closed_because = because
+        if self._limits is not None:
+            self._limits.release(self.peer.user_name, self._counted)
+            self._limits, self._counted = None, 0
         if self._when_closed is not None:
             self._when_closed()
             self._when_closed = None
         if because is not None:
             await _refuse(self._stream, because)
         await self._stream.close()
+
+    def _count(self, unfinished: int) -> None:
+        """Count the bytes of the frame that is coming in."""
+        if self._limits is None:
+            return
+        more = unfinished - self._counted
+        if more > 0:
+            self._limits.hold(self.peer.user_name, more)
+        else:
+            self._limits.release(self.peer.user_name, -more)
+        self._counted = unfinished
 
 
 async def connect(
@@ -417,9 +439,12 @@ async def _send(stream: Stream, frame: Frame, maximum_bytes: int) -> None:
         raise TransportError(faults.SEND_FAILED, f"The connection was lost: {_reason(error)}.") from error
 
 
-async def _receive(stream: Stream, decoder: wire.FrameDecoder) -> Frame | None:
+async def _receive(
+    stream: Stream, decoder: wire.FrameDecoder, count: Callable[[int], None] = lambda _: None
+) -> Frame | None:
     try:
         while (frame := decoder.next_frame()) is None:
+            count(decoder.unfinished)
             data = await stream.read()
             if not data:
                 decoder.end()

@@ -15,7 +15,7 @@ from uuid import UUID
 import msgspec
 import structlog
 
-from pybroker.workers.transport import arrays, envelope, faults, wire
+from pybroker.workers.transport import arrays, envelope, faults, slices, wire
 from pybroker.workers.transport.envelope import BatchKeys, SealError
 from pybroker.workers.transport.faults import TransportError
 from pybroker.workers.transport.sealing import RENEWED_AFTER
@@ -353,35 +353,13 @@ class _Opening:
     def _reduced(self) -> wire.Batch | None:
         if not self.left:
             return None
-        bodies = self._bodies
-        if len(self.left) == len(self.keys):
-            return msgspec.structs.replace(
-                self.batch,
-                bodies=arrays.from_elements(bodies, arrays.BYTEA),
-                envelopes=b"",
-                key_exchanges=[],
-            )
-        new_places = {dialog + 1: place for place, dialog in enumerate(self.left, 1)}
-        messages = [place for place, dialog in enumerate(self._dialog_index) if dialog in new_places]
-        sent_at = self.batch.sent_at
-        if sent_at:
-            sent_at = arrays.from_elements([self._sent_at[place] for place in messages], arrays.TIMESTAMPTZ)
-        return msgspec.structs.replace(
+        opened = msgspec.structs.replace(
             self.batch,
-            **wire.picked_dialogs(self.batch, self.left),
-            dialog_index=arrays.from_integers(
-                [new_places[self._dialog_index[place]] for place in messages], arrays.INTEGER
-            ),
-            type_index=arrays.from_integers([self._type_index[place] for place in messages], arrays.INTEGER),
-            sequence_numbers=arrays.from_integers(
-                [self._numbers[place] for place in messages], arrays.BIGINT
-            ),
-            kinds="".join(self.batch.kinds[place] for place in messages),
-            bodies=arrays.from_elements([bodies[place] for place in messages], arrays.BYTEA),
-            sent_at=sent_at,
+            bodies=arrays.from_elements(self._bodies, arrays.BYTEA),
             envelopes=b"",
             key_exchanges=[],
         )
+        return opened if len(self.left) == len(self.keys) else slices.picked(opened, self.left)
 
 
 def _refuse_unusable(certificate: DialogCertificate, now: datetime) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from pybroker.workers.transport import faults
+from pybroker.workers.transport import faults, wire
 from pybroker.workers.transport.faults import OwnSideError, TransportError
 from pybroker.workers.transport.turns import DEFAULT_LEVEL
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
     from pybroker.workers.clock import Clock
-    from pybroker.workers.transport import wire
     from pybroker.workers.transport.line import FarWorker, Line
     from pybroker.workers.transport.pace import Pace
     from pybroker.workers.transport.turns import Turn
@@ -88,6 +87,11 @@ class Outbound:
         """Why the last attempt to connect failed, or how the last connection ended."""
         self._note_end()
         return self._fault
+
+    @property
+    def maximum_dialogs(self) -> int:
+        """How many dialogs a batch may have: what the Hello of the far side says."""
+        return wire.MAXIMUM_DIALOGS if self._line is None else self._line.link.far.maximum_dialogs
 
     @property
     def waiting(self) -> int:

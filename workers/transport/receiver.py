@@ -9,13 +9,13 @@ from uuid import UUID
 import psycopg
 import structlog
 
-from pybroker.workers.transport import arrays, faults, statements, wire
+from pybroker.workers.transport import arrays, faults, slices, statements, wire
 from pybroker.workers.transport.dispatcher import Dispatcher
 from pybroker.workers.transport.faults import TransportError, line_of, number_of, trace_of
 from pybroker.workers.transport.refusals import Refusals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from typing import Any
 
     from psycopg import AsyncConnection
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pybroker.workers.database import Database
     from pybroker.workers.transport.forwarder import Forwarder
     from pybroker.workers.transport.link import Link
+    from pybroker.workers.transport.opening import Opened
     from pybroker.workers.transport.secure_dialogs import SecureDialogs
     from pybroker.workers.transport.statements import Delivered
 
@@ -36,6 +37,8 @@ _LOCAL = ("LOCAL",)
 _AWAY = ("08", "57")
 # The security of a dialog that comes from a database of the same worker, and of one that comes clear.
 _SIBLING = "L"
+# What no user is called: with the broker's number, a database of the same worker as a peer.
+_SIBLING_PEER = b"\0"
 _CLEAR = "N"
 
 logger: FilteringBoundLogger = structlog.get_logger()
@@ -76,7 +79,7 @@ class Receiver:
         try:
             if before_it is not None:
                 await _follow(before_it)
-            answer = await self._take_in(batch)
+            answer = await self._take_in(batch, link.peer.user_name.encode())
         except TransportError as fault:
             self._refusals.note(link.address, fault)
             answer = wire.Refusal(batch.number, fault.number, fault.text[: wire.TEXT_CHARACTERS])
@@ -92,7 +95,7 @@ class Receiver:
             logger.info("answer_not_sent", address=link.address, number=fault.number, reason=fault.text)
         return isinstance(answer, wire.Ack)
 
-    async def _take_in(self, batch: wire.Batch) -> wire.Ack:
+    async def _take_in(self, batch: wire.Batch, peer: bytes) -> wire.Ack:
         try:
             addresses = await self._route_of(batch)
             database = await self._database_for(batch) if addresses == _LOCAL else None
@@ -100,56 +103,63 @@ class Receiver:
             raise _not_taken(error) from error
         if database is None:
             return await self._forwarder.relay(batch, addresses)
-        return await self.deliver(database, batch)
+        return await self.deliver(database, batch, peer)
 
-    async def deliver(self, database: Database, batch: wire.Batch, *, is_sibling: bool = False) -> wire.Ack:
+    async def deliver(self, database: Database, batch: wire.Batch, peer: bytes | None) -> wire.Ack:
         """Store a batch in a database of this worker, and return what became of it.
+
+        What has more dialogs than this worker's Hello allows is stored part by part, and each part waits for
+        its turn: it can't keep others waiting for longer than any batch. What fails is sent again.
 
         Args:
             database: where to.
             batch: what arrived.
-            is_sibling: whether it comes from a database of the same worker.
+            peer: who has sent it here; None: it comes from a database of the same worker.
 
         Raises:
-            TransportError: Nothing of it was stored.
+            TransportError: Not all of it was stored.
         """
         if batch.has_restarted:
             self._far_restarted(database)
+        turn = peer or _SIBLING_PEER + batch.from_broker, batch.from_broker
         try:
-            async with self._dispatcher.delivery(database), database.connection() as connection:
-                if batch.envelopes and not is_sibling:
-                    return await self._open_and_deliver(connection, database, batch)
-                kind = _SIBLING if is_sibling else _CLEAR
-                count = arrays.element_count(batch.conversation_ids, arrays.UUID)
-                delivered = await _deliver(connection, batch, statements.Securities.of_all(kind, count))
-                broker = await statements.broker_instance(connection)
+            return await self._deliver_by_turns(database, batch, turn, is_sibling=peer is None)
         except psycopg.Error as error:
             raise _not_taken(error) from error
         except arrays.ArrayError as error:
             raise TransportError(faults.CORRUPTED, f"A corrupted batch was received: {error}.") from error
+
+    async def _deliver_by_turns(
+        self, database: Database, batch: wire.Batch, turn: tuple[bytes, bytes], *, is_sibling: bool
+    ) -> wire.Ack:
+        opened: Opened | None = None
+        delivered: list[Delivered] = []
+        async with self._dispatcher.delivery(database, *turn), database.connection() as connection:
+            if batch.envelopes and not is_sibling:
+                opened = await self._dialogs.open(connection, database, batch)
+            parts = _parts(batch, opened, is_sibling=is_sibling)
+            if (first := next(parts, None)) is not None:
+                delivered.append(await _deliver(connection, *first))
+            broker = await statements.broker_instance(connection)
+        for part in parts:
+            async with self._dispatcher.delivery(database, *turn), database.connection() as connection:
+                delivered.append(await _deliver(connection, *part))
+                if await statements.broker_instance(connection) != broker:
+                    raise TransportError(faults.BROKER_NOT_HERE, "The far database became another broker.")
+        whole = slices.joined(delivered) if delivered else None
+        if opened is not None:
+            return opened.answer(batch.number, broker, whole)
+        if whole is None:
+            raise arrays.ArrayError("nothing is in it")
         return wire.Ack(
             batch.number,
             broker.bytes,
-            delivered.next_numbers,
-            delivered.fault_codes,
-            delivered.fault_texts,
-            delivered.fault_is_final,
-            delivered.stored_bytes,
+            whole.next_numbers,
+            whole.fault_codes,
+            whole.fault_texts,
+            whole.fault_is_final,
+            whole.stored_bytes,
         )
-
-    async def _open_and_deliver(
-        self, connection: AsyncConnection[Any], database: Database, batch: wire.Batch
-    ) -> wire.Ack:
-        opened = await self._dialogs.open(connection, database, batch)
-        delivered = None
-        if opened.batch is not None:
-            securities = statements.Securities(
-                arrays.from_texts(opened.kinds),
-                arrays.from_texts(opened.far_users),
-                arrays.from_elements(opened.session_keys, arrays.BYTEA),
-            )
-            delivered = await _deliver(connection, opened.batch, securities)
-        return opened.answer(batch.number, await statements.broker_instance(connection), delivered)
 
     def drop_stale(self) -> None:
         """Drop the batches that no delivery has picked up for long; their senders send them again.
@@ -217,6 +227,24 @@ async def _follow(before_it: asyncio.Task[bool]) -> None:
     await asyncio.wait((before_it,))
     if before_it.cancelled() or not before_it.result():
         raise TransportError(faults.NOT_TRANSMITTED, "The batch before it was not taken.")
+
+
+def _parts(
+    batch: wire.Batch, opened: Opened | None, *, is_sibling: bool
+) -> Iterator[tuple[wire.Batch, statements.Securities]]:
+    """Return what is to be stored of a batch, in parts of as many dialogs as one may have."""
+    if opened is None:
+        kind = _SIBLING if is_sibling else _CLEAR
+        count = arrays.element_count(batch.conversation_ids, arrays.UUID)
+        return slices.cut(batch, statements.Securities.of_all(kind, count), wire.MAXIMUM_DIALOGS)
+    if opened.batch is None:
+        return iter(())
+    securities = statements.Securities(
+        arrays.from_texts(opened.kinds),
+        arrays.from_texts(opened.far_users),
+        arrays.from_elements(opened.session_keys, arrays.BYTEA),
+    )
+    return slices.cut(opened.batch, securities, wire.MAXIMUM_DIALOGS)
 
 
 async def _deliver(

@@ -389,7 +389,7 @@ class Sender:
         answer = await carrier.post(turn, batch)
         lane.in_flight.add(ends)
         lane.add(self._settle_in_order(_Sent(taken, ends, sealed, answer), lane.newest, lane.in_flight))
-        is_full = len(taken.kinds) * 2 >= MAXIMUM_MESSAGES or len(taken.bodies) * 2 >= MAXIMUM_BYTES
+        is_full = len(taken.kinds) * 2 >= _most_messages(carrier) or len(taken.bodies) * 2 >= MAXIMUM_BYTES
         return _Posted(is_full, len(ends))
 
     async def _take(self, carrier: Carrier, lane: _Lane, *, by_age: bool) -> _Found | None:
@@ -413,7 +413,7 @@ class Sender:
                 connection,
                 self._destination_no,
                 (lane.number, lane.lanes),
-                (MAXIMUM_MESSAGES, MAXIMUM_BYTES, PIECE_BYTES),
+                (_most_messages(carrier), MAXIMUM_BYTES, PIECE_BYTES),
                 [*waiting, *self._crossing, *in_flight.broken(), *self._held.endpoints()],
                 by_age=by_age,
                 in_flight=in_flight.columns(),
@@ -607,3 +607,8 @@ class Sender:
         return _Settled(
             bool(moved or failed or torn), {endpoint: number for endpoint, number, _ in acknowledged if moved}
         )
+
+
+def _most_messages(carrier: Carrier) -> int:
+    """Return how many messages a batch may have: with no more of them it has no more dialogs either."""
+    return min(MAXIMUM_MESSAGES, carrier.maximum_dialogs)

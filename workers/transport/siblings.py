@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import structlog
 
-from pybroker.workers.transport import faults, statements
+from pybroker.workers.transport import faults, statements, wire
 from pybroker.workers.transport.faults import TransportError, line_of
 from pybroker.workers.transport.turns import DEFAULT_LEVEL, Turns
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from pybroker.workers.clock import Clock
     from pybroker.workers.database import Database
-    from pybroker.workers.transport import wire
     from pybroker.workers.transport.receiver import Receiver
     from pybroker.workers.transport.statements import Destination
     from pybroker.workers.transport.turns import Turn
@@ -40,6 +39,7 @@ class Sibling:
     """Carries batches into another database of the same worker."""
 
     is_sibling = True
+    maximum_dialogs = wire.MAXIMUM_DIALOGS
 
     def __init__(self, database: Database, receiver: Receiver) -> None:
         self._database = database
@@ -88,7 +88,7 @@ class Sibling:
         Raises:
             TransportError: Nothing of it was stored; send it again.
         """
-        return await self._receiver.deliver(self._database, batch(1), is_sibling=True)
+        return await self._receiver.deliver(self._database, batch(1), None)
 
 
 class Siblings:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 PROTOCOL_VERSION = 1
 OLDEST_PROTOCOL_VERSION = 1
 
+# Of one batch: so many are delivered in one transaction, and while they are, others wait for the slot.
+MAXIMUM_DIALOGS = 1000
 # A batch has 1 MiB of bodies and 1,000 dialogs at most, and what is larger crosses in pieces.
 MAXIMUM_FRAME_BYTES = 2**24
 # What every peer has to take: more than the largest batch that a sender makes, however long its names are.
@@ -60,6 +62,8 @@ class Hello(msgspec.Struct, tag="hello", tag_field="frame", frozen=True):
     maximum_frame_bytes: Annotated[int, msgspec.Meta(ge=LEAST_MAXIMUM_FRAME_BYTES, le=2**32 - 1)]
     software: Annotated[str, msgspec.Meta(max_length=100)] = ""
     arbitration_id: Guid | None = None
+    # How many dialogs a batch may have; who doesn't say it takes as many as there are.
+    maximum_dialogs: Positive = MAXIMUM_DIALOGS
 
 
 class Challenge(msgspec.Struct, tag="challenge", tag_field="frame", frozen=True):
@@ -244,11 +248,11 @@ def message_times(batch: Batch | Taken) -> list[bytes | None]:
     return times
 
 
-def picked_dialogs(batch: Batch, places: list[int]) -> dict[str, bytes]:
-    """Return the arrays of dialogs with only those at these places, from 0."""
+def columns_of_dialogs(columns: list[list[bytes | None]]) -> dict[str, bytes]:
+    """Return the arrays of dialogs with these elements, given in the order of `dialog_columns`."""
     return {
-        name: arrays.from_elements([elements[place] for place in places], kind)
-        for (name, kind), elements in zip(_DIALOG_COLUMNS.items(), dialog_columns(batch), strict=True)
+        name: arrays.from_elements(elements, kind)
+        for (name, kind), elements in zip(_DIALOG_COLUMNS.items(), columns, strict=True)
     }
 
 
@@ -262,6 +266,11 @@ class FrameDecoder:
     def __init__(self, maximum_bytes: int = HELLO_FRAME_BYTES) -> None:
         self.maximum_bytes = maximum_bytes
         self._buffer = bytearray()
+
+    @property
+    def unfinished(self) -> int:
+        """Bytes of a frame whose end has not come."""
+        return len(self._buffer)
 
     def feed(self, data: bytes) -> None:
         """Add what arrived."""
