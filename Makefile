@@ -10,7 +10,7 @@ PYTEST_OPTIONS := --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reo
 # Twice quiet is errors only: a package index that lacks a package is no news when the next one has it.
 INSTALL := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check
 
-.PHONY: demo test conformance test-containers lint bench capacity chaos soak clean
+.PHONY: demo test conformance test-containers lint bench instructions capacity chaos soak clean
 
 .venv: .venv/.installed
 .venv/.installed: pyproject.toml
@@ -60,6 +60,10 @@ lint: .venv/.linters
 
 bench: .venv/.bench
 	$(BIN)/python -m tests.bench $(BENCH)
+
+# Counted, so a busy machine doesn't matter; needs valgrind. INSTRUCTIONS="--call SEND --json".
+instructions: .venv
+	@$(BIN)/python -m tests.bench.instructions $(INSTRUCTIONS)
 
 # RESULTS=build/bench/result.json RATE=20000 SIZE=1000 DIALOGS=200 BATCH=100 CROSSES=yes
 capacity: .venv

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from tests.bench import figures
 from tests.bench.between import split
 from tests.bench.capacity import HOP, MANY, Load, MissingLineError, Results, capacity, text
 from tests.bench.figures import BEGIN, END
+from tests.bench.instructions import count
 from tests.bench.machine import Machine
 from tests.bench.peers import peers
 from tests.bench.profiles import FUNCTIONS, SERVERS, Profiler, own_function, part_of
@@ -246,3 +248,12 @@ def test_a_run_leaves_a_report_and_the_calculator_reads_it(
     report.write_text(json.dumps(WHOLE))
     assert calculator.main() == 0
     assert "cores" in capsys.readouterr().out
+
+
+def test_instructions_are_counted_a_message() -> None:
+    if shutil.which("valgrind") is None and "CI" not in os.environ:
+        pytest.skip("valgrind isn't installed here")
+    counted = count("SEND, ", 5)
+    assert set(counted) == {"SEND, local", "SEND, remote", "SEND, local, by a granted role"}
+    # No call of PostgreSQL's costs less than the protocol, or so much that a whole session was counted.
+    assert all(20_000 < instructions < 2_000_000 for instructions in counted.values())

@@ -92,6 +92,7 @@ def check_key_directory(key_directory: Path) -> None:
     """Refuse a key directory that somebody else can write: who can may take keys away, or put others there.
 
     A mount that is read-only can be written by nobody, whatever its mode says: so Kubernetes mounts secrets.
+    Root's worker takes a directory that an account gave it: the key files must still be root's own.
 
     Raises:
         TransportError: 28037, it can be written by others, belongs to somebody else, or can't be read.
@@ -109,7 +110,7 @@ def check_key_directory(key_directory: Path) -> None:
             f"The key directory {key_directory} can be written by others than its owner."
             f" Run: chmod go-w {shlex.quote(str(key_directory))}",
         )
-    if status.st_uid not in (0, os.geteuid()) and not is_read_only:
+    if os.geteuid() not in (0, status.st_uid) and status.st_uid != 0 and not is_read_only:
         raise TransportError(
             faults.NO_PRIVATE_KEY,
             f"The key directory {key_directory} belongs to another user than the worker's or root.",

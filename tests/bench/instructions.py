@@ -1,0 +1,205 @@
+"""`make instructions`: how many instructions a call costs a PostgreSQL backend, counted by valgrind's callgrind.
+
+Counts don't depend on what else the machine does, so they show what a rate on a busy machine hides. Each call is
+its own transaction, in the extended protocol, with a prepared statement. Two sessions make the same call, one of them
+more often: the difference, divided by the calls that it has more, is what one call costs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psycopg
+from rich.console import Console
+from rich.table import Table
+from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
+
+from pybroker.embedded import EmbeddedServer
+from pybroker.migrations import migrate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+BODY = b"x" * 100
+DATABASE, OWNER, CLERK = "counted", "postgres", "clerk"
+# What RECEIVE finds in the queue: more than all calls together take.
+WAITING = 3000
+FEW, CALLS = 20, 60
+DEFINITIONS = f"""
+create role {CLERK} login;
+select broker.create_queue('near');
+select broker.create_queue('far');
+select broker.create_service('near', 'near');
+select broker.create_service('far', 'far', '{{DEFAULT}}');
+select broker.create_route('away', 'tcp://127.0.0.1:1', 'away');
+select broker.grant('RECEIVE', 'QUEUE', 'near', '{CLERK}');
+select broker.grant('RECEIVE', 'QUEUE', 'far', '{CLERK}');
+"""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call that is counted: what it is called, its SQL, the role that makes it, the messages that it moves."""
+
+    name: str
+    statement: str
+    role: str = OWNER
+    messages: int = 1
+
+
+def calls(local: str, remote: str) -> list[Call]:
+    """Return the calls that are counted, on these two conversation handles."""
+    send = "select broker.send('{}', 'DEFAULT', '" + BODY.decode() + "'::bytea)"
+    return [
+        Call("select 1", "select 1"),
+        Call("SEND, local", send.format(local)),
+        Call("SEND, remote", send.format(remote)),
+        Call("SEND, local, by a granted role", send.format(local), CLERK),
+        Call("RECEIVE TOP (1)", "select * from broker.receive('far', 1)"),
+        Call("RECEIVE TOP (1), by a granted role", "select * from broker.receive('far', 1)", CLERK),
+        Call("RECEIVE TOP (10)", "select * from broker.receive('far', 10)", messages=10),
+    ]
+
+
+class NoValgrindError(Exception):
+    """There is no valgrind here."""
+
+
+def count(chosen: str = "", calls_more: int = CALLS) -> dict[str, int]:
+    """Count instructions a message of each call whose name holds this text.
+
+    Raises:
+        NoValgrindError: valgrind isn't installed.
+    """
+    if shutil.which("valgrind") is None:
+        raise NoValgrindError(
+            "Instructions are counted by valgrind: install it (Debian: apt-get install valgrind)."
+        )
+    with tempfile.TemporaryDirectory() as directory:
+        place = Path(directory)
+        place.chmod(0o711)
+        data, programs = place / "data", place / "programs"
+        with EmbeddedServer(data_directory=data) as server:
+            server.create_database(DATABASE)
+            migrate(server.url(DATABASE))
+            with psycopg.connect(server.url(DATABASE), autocommit=True) as session:
+                handles = _prepare(session)
+            postgres = server.binary("postgres")
+        programs.mkdir()
+        account = data.stat()
+        os.chown(programs, account.st_uid, account.st_gid)
+        with _counted_server(postgres, data, programs) as url:
+            return {
+                call.name: _cost(call, url, programs, calls_more)
+                for call in calls(*handles)
+                if chosen in call.name
+            }
+
+
+def _prepare(session: psycopg.Connection[tuple[str]]) -> tuple[str, str]:
+    """Define two services, open a dialog to each of a near and an absent one, and fill the near one's queue."""
+    session.execute(DEFINITIONS.encode())
+    handles = []
+    for service, times in (("far", WAITING), ("away", 1)):
+        row = session.execute("select broker.begin_dialog('near', %s)::text", (service,)).fetchone()
+        assert row is not None
+        handles.append(row[0])
+        for _ in range(times):
+            session.execute("select broker.send(%s::uuid, 'DEFAULT', %s::bytea)", (row[0], BODY))
+    session.execute("vacuum analyze")
+    return handles[0], handles[1]
+
+
+@contextmanager
+def _counted_server(postgres: Path, data: Path, programs: Path) -> Iterator[str]:
+    """Run the server under callgrind, which writes a file for each process that ends; yield its URL."""
+    account = data.stat()
+    watch = ["valgrind", "--tool=callgrind", "--trace-children=yes", f"--callgrind-out-file={programs}/%p"]
+    options = ["-k", programs, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "autovacuum=off"]
+    with subprocess.Popen(
+        [*watch, postgres, "-D", data, *options],
+        user=account.st_uid,
+        group=account.st_gid,
+        extra_groups=[],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd=programs,
+    ) as process:
+        url = f"host={programs} port=5432 dbname={DATABASE}"
+        try:
+            _connect(url, OWNER).close()
+            yield url
+        finally:
+            process.terminate()
+
+
+@retry(
+    retry=retry_if_exception_type(psycopg.OperationalError), stop=stop_after_delay(120), wait=wait_fixed(0.3)
+)
+def _connect(url: str, role: str) -> psycopg.Connection[tuple[object, ...]]:
+    return psycopg.connect(url, user=role, autocommit=True, prepare_threshold=0)
+
+
+def _cost(call: Call, url: str, programs: Path, calls_more: int) -> int:
+    few, many = (_instructions(call, url, programs, times) for times in (FEW, FEW + calls_more))
+    return (many - few) // (calls_more * call.messages)
+
+
+def _instructions(call: Call, url: str, programs: Path, times: int) -> int:
+    with _connect(url, call.role) as session:
+        process = session.info.backend_pid
+        for _ in range(times):
+            session.execute(call.statement.encode(), prepare=True).fetchall()
+    return _total(programs / str(process))
+
+
+@retry(
+    retry=retry_if_exception_type((FileNotFoundError, TypeError)),
+    stop=stop_after_delay(60),
+    wait=wait_fixed(0.2),
+)
+def _total(written: Path) -> int:
+    """Return the instructions of a process; its file is whole once its last line is there."""
+    found = re.search(r"^totals: (\d+)", written.read_text(errors="replace"), re.MULTILINE)
+    if found is None:
+        raise TypeError(f"{written.name}: callgrind has not written its totals")
+    return int(found[1])
+
+
+def main() -> int:
+    """Count, and print a table or JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--call", default="", help="only calls whose name holds this")
+    parser.add_argument(
+        "--calls", type=int, default=CALLS, help=f"how many calls are counted (default {CALLS})"
+    )
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    try:
+        counted = count(options.call, options.calls)
+    except NoValgrindError as error:
+        Console(stderr=True).print(str(error))
+        return 2
+    if options.json:
+        sys.stdout.write(json.dumps(counted, indent=2) + "\n")
+        return 0
+    table = Table("call", "instructions a message")
+    for name, instructions in counted.items():
+        table.add_row(name, f"{instructions:,}")
+    Console().print(table)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
