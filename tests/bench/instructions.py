@@ -152,7 +152,8 @@ def _connect(url: str, role: str) -> psycopg.Connection[tuple[object, ...]]:
 
 
 def _cost(call: Call, url: str, programs: Path, calls_more: int) -> int:
-    few, many = (_instructions(call, url, programs, times) for times in (FEW, FEW + calls_more))
+    # The first session after a start fills what all sessions share.
+    _, few, many = (_instructions(call, url, programs, times) for times in (1, FEW, FEW + calls_more))
     return (many - few) // (calls_more * call.messages)
 
 
