@@ -161,7 +161,7 @@ def run_revision_sql(file_name: str) -> None:
 
 @contextmanager
 def _pinned_path(connection: Connection) -> Iterator[None]:
-    """Look for names in PostgreSQL's own schema only; what follows in the transaction has its own path again."""
+    """Look for names in PostgreSQL's own schema only; what follows has its own search_path again."""
     driver = _driver(connection)
     found = driver.execute("select pg_catalog.current_setting('search_path')").fetchone()
     driver.execute(_PINNED_PATH)

@@ -6,8 +6,11 @@ shows that too, so that the page's section on what is inherent was run.
 
 from __future__ import annotations
 
+import re
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -23,6 +26,16 @@ if TYPE_CHECKING:
 
     from pybroker.embedded import EmbeddedServer
 
+TESTS = Path(__file__).parent
+RIGHTS = (
+    "LOGIN",
+    "REFERENCES on a table",
+    "CREATE in a schema",
+    "RECEIVE on one queue",
+    "a partner's CONNECT",
+    "a forwarder's place",
+)
+AIMS = ("read others' messages", "change or forge", "stop others", "become the owner")
 NUMBER = "select object_id from broker.service_queues where name = %s"
 # What shows bodies, or what might.
 SHOWN = (
@@ -94,6 +107,19 @@ def sqlstate(session: Session, statement: str, *arguments: object) -> str | None
     except psycopg.Error as error:
         return error.sqlstate
     return None
+
+
+def test_each_right_and_aim_has_a_test_that_is_there_or_a_reason() -> None:
+    page = (TESTS.parent / "docs/security.md").read_text(encoding="utf-8")
+    cells = re.findall(r"^\| ([^|]+) \| ([^|]+) \| [^|]+ \| ([^|]+) \|$", page, re.MULTILINE)
+    answered = {(right, aim) for right, aim, answer in cells if answer.startswith(("`test_", "reason: "))}
+    assert answered == set(product(RIGHTS, AIMS))
+    there = {
+        name
+        for path in TESTS.rglob("test_*.py")
+        for name in re.findall(r"^def (test_\w+)", path.read_text(), re.M)
+    }
+    assert set(re.findall(r"`(test_\w+)`", page)) <= there
 
 
 # LOGIN
@@ -339,7 +365,9 @@ def test_inherent_a_login_can_queue_for_a_lock_on_any_table_that_it_can_name(
     other.rows("set lock_timeout = '50ms'")
     until(lambda: other.rows("select from pg_stat_get_activity(%s) where wait_event_type = 'Lock'", pid))
     assert sqlstate(other, f"do 'begin lock table {table} in access share mode; end'") == "55P03"
-    # Whoever owns the server sees whom to end; nothing has changed then.
+    # A superuser sees whom to end; nothing has changed then.
+    blocking = other.value("select pg_blocking_pids(%s)", pid)
+    assert blocking == [holder.connection.info.backend_pid]
     holder.rows("rollback")
     assert queued.result(60) == "42501", "the session that queues is still waiting"
     assert place.still_whole()
