@@ -117,7 +117,7 @@ def test_each_right_and_aim_has_a_test_that_is_there_or_a_reason() -> None:
     there = {
         name
         for path in TESTS.rglob("test_*.py")
-        for name in re.findall(r"^def (test_\w+)", path.read_text(), re.M)
+        for name in re.findall(r"^def (test_\w+)", path.read_text(), re.MULTILINE)
     }
     assert set(re.findall(r"`(test_\w+)`", page)) <= there
 
