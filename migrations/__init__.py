@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 VERSIONS = Path(__file__).parent / "versions"
 VERSION_TABLE = "alembic_version"
 VERSION_TABLE_SCHEMA = "broker_private"
+# Others may create functions and operators in a schema of the owner's search_path. One whose arguments fit
+# better than PostgreSQL's own would be called as the owner, or get into a view for good.
+_PINNED_PATH = "set local search_path = pg_catalog, pg_temp"
 _LOCK_KEY = 0x70796272  # "pybr"
 # Service Broker's number for a database whose broker instance may live on in another.
 _COPY = "9773"
@@ -89,6 +92,11 @@ def upgrade(
         worker_roles: as in :func:`migrate`.
         new_broker: as in :func:`migrate`.
     """
+    with _pinned_path(connection):
+        return _upgrade(connection, worker_roles, new_broker=new_broker)
+
+
+def _upgrade(connection: Connection, worker_roles: Sequence[str], *, new_broker: bool) -> MigrationResult:
     _execute(connection, f"select pg_advisory_xact_lock({_LOCK_KEY})")
     _execute(connection, f"create schema if not exists {VERSION_TABLE_SCHEMA}")
     context = MigrationContext.configure(
@@ -126,7 +134,8 @@ def offline_sql(*, worker_roles: Sequence[str] = ()) -> str:
     config = _config(output_buffer=buffer)
     command.upgrade(config, "pybroker@head", sql=True)
     files = sql_files()
-    parts = [f"create schema if not exists {VERSION_TABLE_SCHEMA};", _without_transaction(buffer.getvalue())]
+    parts = [f"{_PINNED_PATH};", f"create schema if not exists {VERSION_TABLE_SCHEMA};"]
+    parts += [_without_transaction(buffer.getvalue())]
     parts += [file.text for file in files if not file.is_always_applied]
     parts += [_literal(_RECORD_FILE, file.path, file.sha256) + ";" for file in files]
     parts += [_literal(_ADD_WORKER_ROLE, role) + ";" for role in worker_roles]
@@ -146,10 +155,21 @@ def run_revision_sql(file_name: str) -> None:
         context.impl.static_output(text)
         return
     connection = op.get_bind()
-    _execute(connection, text)
-    if file_name == max(path.name for path in VERSIONS.glob("*.sql")):
-        _apply_changed_files(connection)
-        _grant(connection, ())
+    with _pinned_path(connection):
+        _execute(connection, text)
+        if file_name == max(path.name for path in VERSIONS.glob("*.sql")):
+            _apply_changed_files(connection)
+            _grant(connection, ())
+
+
+@contextmanager
+def _pinned_path(connection: Connection) -> Iterator[None]:
+    """Look for names in PostgreSQL's own schema only; what follows has its own search_path again."""
+    driver = _driver(connection)
+    found = driver.execute("select pg_catalog.current_setting('search_path')").fetchone()
+    driver.execute(_PINNED_PATH)
+    yield
+    driver.execute("select pg_catalog.set_config('search_path', %s, true)", found)
 
 
 @contextmanager

@@ -196,7 +196,7 @@ begin
   ),
   expected as materialized (
     select
-      a.endpoint_no, a.dialog, a.number, a.place, a.body, a.sent_at, a.kind, a.type_name, s.group_no, s.queue_id, s.precedence, s.is_open,
+      a.endpoint_no, a.dialog, a.number, a.place, a.body, a.sent_at, a.kind, a.type_name, s.location, s.group_no, s.queue_id, s.precedence, s.is_open,
       s.is_waiting, k.validation, k.schema_collection_id,
       s.is_open and k.validation <> 'N' as is_judged,
       case when s.is_open and k.validation <> 'N' then broker_private.is_valid_body(k.validation, coalesce(a.body, '')) end as is_valid,
@@ -260,22 +260,20 @@ begin
     select j.endpoint_no, j.kind::"char" from judged j where j.faults_so_far = 0 and j.is_open and not j.is_incomplete and j.kind in ('E', 'X')
     on conflict do nothing
   ),
-  firsts as materialized (
-    select distinct a.endpoint_no from arrived a where a.number = 0
-  ),
   moved as (
     update broker_private.sequence_counters n
     set
       next_number = m.next_number, epoch = m.next_number >> 7, is_confirmed = n.is_confirmed or m.is_confirmed, sent_at = m.sent_at
     from (
       -- A batch has a dialog's messages from the first on that its sender knows no acknowledgement of.
-      select s.location, max(j.number) + 1 as next_number, bool_and(f.endpoint_no is null) as is_confirmed,
+      -- IN is hashed; a join of what is thought to be one row with another is a walk of all for each.
+      select
+        j.location, max(j.number) + 1 as next_number,
+        bool_and((j.endpoint_no in (select a.endpoint_no from arrived a where a.number = 0)) is not true) as is_confirmed,
         (array_agg(j.sent_at order by j.number desc))[1] as sent_at
       from judged j
-      join sides s on s.endpoint_no = j.endpoint_no
-      left join firsts f on f.endpoint_no = j.endpoint_no
       where j.faults_so_far = 0
-      group by s.location
+      group by j.location
     ) m
     where n.ctid = m.location and n.next_number < m.next_number
   ),
@@ -294,9 +292,10 @@ begin
   results as (
     select
       u.place as dialog, s.next_number as old_number, o.new_number, o.fault
-    from unnest(endpoint_nos) with ordinality as u (endpoint_no, place)
-    left join sides s on s.endpoint_no = u.endpoint_no
-    left join outcomes o on o.endpoint_no = u.endpoint_no
+    -- Thought to be a thousand rows, so that both joins are hashed.
+    from generate_subscripts(endpoint_nos, 1) as u (place)
+    left join sides s on s.endpoint_no = endpoint_nos[u.place]
+    left join outcomes o on o.endpoint_no = endpoint_nos[u.place]
   )
   select
     array_agg(greatest(r.old_number, r.new_number, 0) order by r.dialog),

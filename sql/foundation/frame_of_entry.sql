@@ -4,6 +4,7 @@
 -- caller is another, and so is its line, so the words before the name differ. This replaces both in
 -- the first line by patterns. A statement holds neither digits nor quotation marks, so a name that
 -- somebody chose can't pass for one.
+-- Names are quoted where a function was first called under quote_all_identifiers.
 create or replace function broker_private.frame_of_entry(stack text)
 returns text
 language sql immutable
@@ -12,11 +13,18 @@ begin atomic
     pg_catalog.replace(
       pg_catalog.regexp_replace(
         pg_catalog.regexp_replace(
-          pg_catalog.left(stack, pg_catalog.strpos(stack, 'broker_private.') - 1), '[][\\.^$*+?(){}|-]', '\\\&', 'g'
+          pg_catalog.left(
+            stack,
+            greatest(
+              pg_catalog.strpos(pg_catalog.split_part(stack, E'\n', 1), 'broker_private.'),
+              pg_catalog.strpos(pg_catalog.split_part(stack, E'\n', 1), '"broker_private".')
+            ) - 1
+          ),
+          '[][\\.^$*+?(){}|-]', '\\\&', 'g'
         ),
         '[0-9]+', '[0-9]+', 'g'
       ),
       'GET DIAGNOSTICS', '[^0-9"]{1,40}'
     )
-    || 'broker\."?[a-z_]+"?\(';
+    || '(broker|"broker")\."?[a-z_]+"?\(';
 end;

@@ -1,34 +1,39 @@
 -- broker.dm_broker_queue_monitors: the monitors of queues whose activation is on, or that have a QUEUE_ACTIVATION notification, as sys.dm_broker_queue_monitors. The time of the last empty RECEIVE is that which
 -- the monitor acted on, or up to a second older. tasks_waiting: sessions that have run RECEIVE in their transaction and written nothing yet, so they wait in it.
+-- The query around the UNION ALL is the barrier's: queue_messages says why.
 create or replace view broker.dm_broker_queue_monitors with (security_barrier) as
 select
-  d.oid as database_id,
-  m.queue_id,
-  m.state,
-  m.last_empty_rowset_time,
-  m.last_activated_time,
-  (
-    select count(distinct l.pid)::integer from pg_catalog.pg_locks l
-    where l.locktype = 'relation' and l.database = d.oid and l.relation = q.receive_marks::oid and l.mode = 'RowExclusiveLock'
-      and not exists (select from pg_catalog.pg_locks x where x.pid = l.pid and x.locktype = 'transactionid')
-      -- A worker's look at the monitor takes the same lock.
-      and not exists (select from pg_catalog.pg_stat_get_activity(l.pid) a where a.application_name = 'pybroker worker')
-  ) as tasks_waiting
-from broker_private.queue_monitors m
-join broker_private.queues q on q.queue_id = m.queue_id and q.is_activation_enabled
-join broker_private.visible_queues v on v.queue_id = m.queue_id
-join pg_catalog.pg_database d on d.datname = pg_catalog.current_database()
-where broker_private.broker_problem() is null
-union all
-select
-  d.oid,
-  n.queue_id,
-  case when max(n.notified_at) is not null and exists (select from broker_private.messages x where x.queue_id = n.queue_id) then 'NOTIFIED' else 'INACTIVE' end,
-  null,
-  max(n.notified_at),
-  0
-from broker_private.event_notifications n
-join broker_private.visible_queues v on v.queue_id = n.queue_id
-join pg_catalog.pg_database d on d.datname = pg_catalog.current_database()
-where n.event = 'QUEUE_ACTIVATION' and broker_private.broker_problem() is null
-group by d.oid, n.queue_id;
+  m.database_id, m.queue_id, m.state, m.last_empty_rowset_time, m.last_activated_time, m.tasks_waiting
+from (
+  select
+    d.oid as database_id,
+    m.queue_id,
+    m.state,
+    m.last_empty_rowset_time,
+    m.last_activated_time,
+    (
+      select count(distinct l.pid)::integer from pg_catalog.pg_locks l
+      where l.locktype = 'relation' and l.database = d.oid and l.relation = q.receive_marks::oid and l.mode = 'RowExclusiveLock'
+        and not exists (select from pg_catalog.pg_locks x where x.pid = l.pid and x.locktype = 'transactionid')
+        -- A worker's look at the monitor takes the same lock.
+        and not exists (select from pg_catalog.pg_stat_get_activity(l.pid) a where a.application_name = 'pybroker worker')
+    ) as tasks_waiting
+  from broker_private.queue_monitors m
+  join broker_private.queues q on q.queue_id = m.queue_id and q.is_activation_enabled
+  join broker_private.visible_queues v on v.queue_id = m.queue_id
+  join pg_catalog.pg_database d on d.datname = pg_catalog.current_database()
+  where broker_private.broker_problem() is null
+  union all
+  select
+    d.oid,
+    n.queue_id,
+    case when max(n.notified_at) is not null and exists (select from broker_private.messages x where x.queue_id = n.queue_id) then 'NOTIFIED' else 'INACTIVE' end,
+    null,
+    max(n.notified_at),
+    0
+  from broker_private.event_notifications n
+  join broker_private.visible_queues v on v.queue_id = n.queue_id
+  join pg_catalog.pg_database d on d.datname = pg_catalog.current_database()
+  where n.event = 'QUEUE_ACTIVATION' and broker_private.broker_problem() is null
+  group by d.oid, n.queue_id
+) m;
