@@ -171,7 +171,7 @@ def test_row_140_what_no_delivery_picked_up_for_10_s_is_dropped() -> None:
         is_over = asyncio.Event()
 
         async def deliver(number: int) -> None:
-            async with dispatcher.delivery(database):
+            async with dispatcher.delivery(database, b"far", b""):
                 delivered.append(number)
                 await is_over.wait()
 
