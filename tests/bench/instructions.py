@@ -187,6 +187,11 @@ def main() -> int:
     )
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    names = [call.name for call in calls("", "")]
+    if options.calls < 1:
+        parser.error(f"--calls is {options.calls}: give 1 or more")
+    if not any(options.call in name for name in names):
+        parser.error(f"no call's name holds {options.call!r}; there are: {'; '.join(names)}")
     try:
         counted = count(options.call, options.calls)
     except NoValgrindError as error:
