@@ -32,6 +32,20 @@ def test_rows_091_092_093_094_the_closest_priority_is_fixed_when_the_endpoint_is
     assert psql.value(level, dialog) == 1
     psql.send(dialog)
     assert psql.value(level, psql.handle_of(dialog)) == 4
+    alter = "select broker.alter_broker_priority('priority 1', "
+    shown = (
+        "select service_contract_id is null, local_service_id is null, remote_service_name"
+        " from broker.conversation_priorities where name = 'priority 1'"
+    )
+    psql.rows(alter + "contract_name => null, local_service_name => null, remote_service_name => '//other')")
+    assert psql.rows(shown) == [(False, False, "//other")], "NULL leaves a criterion as it is"
+    psql.rows(alter + "contract_name => '', local_service_name => '')")
+    assert psql.rows(shown) == [(True, True, "//other")], "'' makes it ANY"
+    assert psql.refused(alter + "remote_service_name => '')") == "S2714", "priority 8 is for ANY of all three"
+    psql.rows(
+        alter
+        + "contract_name => 'ordering', local_service_name => '//shop', remote_service_name => '//warehouse')"
+    )
     for refused in ((0,), (11,), (None,)):
         assert psql.refused(create, "p", None, None, "//other", *refused) == "S0153"
     assert psql.refused(create, "p", contract, None, None, 5) == "S2714"
