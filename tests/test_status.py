@@ -119,6 +119,10 @@ def test_a_standby_shows_its_queues_and_no_workers_of_its_own(tmp_path: Path) ->
                     "dm_broker_forwarded_messages",
                 ):
                     assert standby.psql.value(f"select count(*) from broker.{view}") == 0, view
+                for (view,) in standby.psql.rows(
+                    "select viewname::text from pg_views where schemaname = 'broker'"
+                ):
+                    assert standby.psql.rows(f"select count(*) from broker.{view}"), view
                 counters = "select queue_name, tasks_running from broker.dm_broker_activation_counters"
                 assert standby.psql.rows(counters) == [("shop", 0)]
         finally:
