@@ -12,3 +12,10 @@ drop function if exists broker.alter_queue(
 drop function if exists broker_private.alter_queue(
   name, text, boolean, boolean, text, integer, boolean, text, boolean, text, text, interval, boolean
 );
+
+-- Who may create a contract may list each type that there is, until its owner revokes that.
+insert into broker_private.permissions (class, securable_id, permission, grantee)
+select 'M', t.message_type_id, 'REFERENCES', row(0::oid, null)::broker_private.principal
+from broker_private.message_types t
+where t.message_type_id >= 65536
+on conflict do nothing;

@@ -37,7 +37,12 @@ begin
     done := broker_private.vouch(current_user);
   end loop;
   if schema <> old_schema then
-    perform broker_private.check_view_name(schema, name);
+    if to_regclass(format('%I.%I', schema, name)) is not null then
+      perform broker_private.refuse(
+        2714, format('There is already a relation named %I.%I.', schema, name),
+        'Choose another name for the queue, or another schema for its view.'
+      );
+    end if;
     execute format('alter view if exists %I.%I set schema %I', old_schema, name, schema);
   end if;
 end

@@ -32,7 +32,12 @@ begin
     exit when new_id is not null;
     done := broker_private.vouch(current_user);
   end loop;
-  perform broker_private.check_view_name(schema, name);
+  if to_regclass(format('%I.%I', schema, name)) is not null then
+    perform broker_private.refuse(
+      2714, format('There is already a relation named %I.%I.', schema, name),
+      'Choose another name for the queue, or another schema for its view.'
+    );
+  end if;
   execute format(
     'create view %I.%I as select status, priority, queuing_order, conversation_group_id, conversation_handle,'
     ' message_sequence_number, service_name, service_id, service_contract_name, service_contract_id, message_type_name,'

@@ -27,7 +27,6 @@ begin
   revoke execute on all functions in schema broker_private from public;
   -- Public functions refuse for themselves what only they can see.
   grant execute on function broker_private.refuse(integer, text, text) to public;
-  grant execute on function broker_private.check_view_name(text, text) to public;
   -- The views ask it with their reader's rights.
   grant execute on function broker_private.broker_problem() to public;
   -- The view broker.queue_messages works the ids of messages out with its reader's rights.
