@@ -64,7 +64,7 @@ class Site:
         self.name = name
         self.server = server
         self.keys = directory / name
-        self.port = _free_port()
+        self.port = free_port()
         self.worker: subprocess.Popen[str] | None = None
         self.log = directory / f"{name}.log"
         migrated_database(server, name)
@@ -194,7 +194,7 @@ def introduce(one: Site, other: Site) -> None:
         site.trust(far.name, certificates[far.name])
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
     return port

@@ -29,7 +29,7 @@ FUNCTIONS = {
     ],
     "alter_queue": [
         f"name {' '.join(f'{option}=NULL' for option in OPTIONS.split())} poison_action=NULL scaling=NULL watchdog=NULL"
-        " drop_activation=false"
+        " owner=NULL schema=NULL drop_activation=false"
     ],
     "create_service": ["name queue contracts='{}' owner=NULL"],
     "alter_service": ["name queue=NULL add_contracts='{}' drop_contracts='{}'"],

@@ -63,6 +63,7 @@ def choice(keyword: str) -> list[str]:
 
 
 NEW = ["''", LONG]
+VIEW_SCHEMA = ["''", LONG, "'nothing'", "'PUBLIC'", "'pg_catalog'", "'public; drop table x'"]
 TYPES = [
     "'{nothing}'",
     "'{{order},{ack}}'",
@@ -213,7 +214,14 @@ LINES: dict[str, Line] = {
     ),
     "alter_broker_priority(text,text,text,text,integer)": Line(
         {"name": "'express'", **PRIORITY},
-        {"name": unknown("express"), **BAD_PRIORITY},
+        {
+            "name": unknown("express"),
+            **BAD_PRIORITY,
+            # '' is ANY.
+            "contract_name": unknown("ordering")[1:],
+            "local_service_name": unknown("//shop")[1:],
+            "remote_service_name": [LONG],
+        },
         nullable=set(PRIORITY),
     ),
     "alter_endpoint(text,integer,text,text,text,text,boolean,integer)": Line(
@@ -227,10 +235,10 @@ LINES: dict[str, Line] = {
         {"name": unknown("order"), "validation": choice("NONE"), "schema_collection": unknown("schemas")},
         nullable={"schema_collection"},
     ),
-    "alter_queue(text,boolean,boolean,text,integer,boolean,text,boolean,text,text,interval,boolean)": Line(
-        {"name": "'shop'", **QUEUE_OPTIONS, "drop_activation": "false"},
-        {"name": unknown("shop"), **BAD_QUEUE_OPTIONS},
-        nullable=set(QUEUE_OPTIONS),
+    "alter_queue(text,boolean,boolean,text,integer,boolean,text,boolean,text,text,interval,text,text,boolean)": Line(
+        {"name": "'shop'", **QUEUE_OPTIONS, "owner": "null", "schema": "null", "drop_activation": "false"},
+        {"name": unknown("shop"), **BAD_QUEUE_OPTIONS, "owner": PRINCIPAL, "schema": VIEW_SCHEMA},
+        nullable={*QUEUE_OPTIONS, "owner", "schema"},
         anything={"status", "retention", "activation_status", "poison_message_handling", "drop_activation"},
     ),
     "alter_remote_service_binding(text,text,boolean)": Line(
@@ -379,7 +387,7 @@ LINES: dict[str, Line] = {
             "name": [*NEW, MANY_BYTES, "'#temporary'", "'shop'", "'program_data'"],
             **BAD_QUEUE_OPTIONS,
             "owner": PRINCIPAL,
-            "schema": ["''", LONG, "'nothing'", "'PUBLIC'", "'pg_catalog'", "'public; drop table x'"],
+            "schema": VIEW_SCHEMA,
         },
         nullable={"owner", "watchdog"},
         anything={"status", "retention", "activation_status", "poison_message_handling"},

@@ -14,6 +14,7 @@ import pytest
 
 from tests.bench import capacity as calculator
 from tests.bench import figures
+from tests.bench.against import compared
 from tests.bench.between import split
 from tests.bench.capacity import HOP, MANY, Load, MissingLineError, Results, capacity, text
 from tests.bench.figures import BEGIN, END
@@ -257,3 +258,22 @@ def test_instructions_are_counted_a_message() -> None:
     assert set(counted) == {"SEND, local", "SEND, remote", "SEND, local, by a granted role"}
     # No call of PostgreSQL's costs less than the protocol, or so much that a whole session was counted.
     assert all(20_000 < instructions < 2_000_000 for instructions in counted.values())
+
+
+def test_a_line_is_worse_only_where_all_its_rounds_lie_below_those_of_before() -> None:
+    def rounds(*ratios: float) -> list[dict[str, object]]:
+        return [
+            {
+                "lines": [
+                    {"name": "SEND", "clients": 16, "ratios": [ratio], "cpu": [100.0], "worker": [20.0]},
+                    {"name": f"only {ratio}", "clients": 1, "ratios": [ratio], "cpu": [], "worker": []},
+                ]
+            }
+            for ratio in ratios
+        ]
+
+    ((overlapping,), (below,), (above,)) = (
+        compared(rounds(0.5, 0.6), rounds(*now)) for now in ((0.4, 0.55), (0.3, 0.49), (0.7, 0.9))
+    )
+    assert (overlapping.is_worse, below.is_worse, above.is_worse) == (False, True, False)
+    assert (below.name, below.clients, below.old.cpu) == ("SEND", 16, [120.0, 120.0])

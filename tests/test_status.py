@@ -10,10 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.shop import Shop
+from pybroker.embedded import EmbeddedServer
+from tests.brokers import INITIATOR_DEFINITIONS, Site
+from tests.conftest import SETTINGS
+from tests.shop import Shop, until
+from tests.standby import standby_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.conftest import Database
 
@@ -87,3 +92,38 @@ def test_who_may_not_receive_sees_no_queue_and_a_database_without_a_broker_is_na
     _, errors = process.communicate()
     assert process.returncode == 1
     assert "pybroker migrate" in errors
+
+
+def test_a_standby_shows_its_queues_and_no_workers_of_its_own(tmp_path: Path) -> None:
+    with EmbeddedServer(version=18, listen=True, settings=SETTINGS) as server:
+        shop = Site("shop", server, tmp_path)
+        try:
+            shop.listen(shop.certificate())
+            shop.psql.rows(INITIATOR_DEFINITIONS)
+            shop.psql.rows(
+                "create procedure read_all() language plpgsql as 'begin end';"
+                " select broker.alter_queue('shop', activation_procedure => 'read_all', max_queue_readers => 1)"
+            )
+            with standby_of(shop) as standby:
+                shop.start_worker()
+                workers = "select count(*) from broker_private.workers"
+                until(lambda: shop.psql.value("select count(*) from broker_private.live_workers") == 1)
+                until(lambda: standby.psql.value(workers) == 1)
+                output, errors = status(standby.url, "--json").communicate()
+                assert not errors
+                shown = queues(output)["shop"]
+                assert (shown["is_enabled"], shown["tasks_running"]) == (True, 0)
+                for view in (
+                    "dm_broker_activated_tasks",
+                    "dm_broker_connections",
+                    "dm_broker_forwarded_messages",
+                ):
+                    assert standby.psql.value(f"select count(*) from broker.{view}") == 0, view
+                for (view,) in standby.psql.rows(
+                    "select viewname::text from pg_views where schemaname = 'broker'"
+                ):
+                    assert standby.psql.rows(f"select count(*) from broker.{view}"), view
+                counters = "select queue_name, tasks_running from broker.dm_broker_activation_counters"
+                assert standby.psql.rows(counters) == [("shop", 0)]
+        finally:
+            shop.close()

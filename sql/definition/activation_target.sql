@@ -1,6 +1,6 @@
 -- broker_private.activation_target(procedure, schema): the quoted, schema-qualified name of an activation procedure.
 -- A name without a schema is looked for in the queue's schema. The handler turns an error that can only be raised into a refusal.
--- Errors: 9614 not found, 9620 a function, 9653 it has parameters.
+-- Errors: 9614 not found, 9620 a function, 9653 it has parameters, 9742 it is temporary.
 create or replace function broker_private.activation_target(procedure_name text, default_schema name)
 returns text
 language plpgsql stable
@@ -21,6 +21,12 @@ begin
     );
   elsif cardinality(parts) = 1 then
     parts := array[default_schema::text] || parts;
+  end if;
+  if parts[1] = 'pg_temp' or starts_with(parts[1], 'pg_temp_') then
+    perform broker_private.refuse(
+      9742, format('The activation procedure "%s" is temporary.', procedure_name),
+      'Create it in a schema that stays: it runs in sessions of its own.'
+    );
   end if;
   select p.prokind, p.pronargs, quote_ident(n.nspname) || '.' || quote_ident(p.proname) as qualified_name into proc
   from pg_proc p

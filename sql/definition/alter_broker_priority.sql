@@ -1,4 +1,5 @@
--- broker.alter_broker_priority(name, ...): ALTER BROKER PRIORITY; what is not given (NULL) stays. Dialogs that exist keep their level.
+-- broker.alter_broker_priority(name, ...): ALTER BROKER PRIORITY; what is not given (NULL) stays, and a criterion '' becomes ANY.
+-- Dialogs that exist keep their level.
 -- Errors: 208 not found, and those of create_broker_priority.
 create or replace function broker.alter_broker_priority(
   name text,
@@ -41,14 +42,14 @@ begin
   end if;
   perform broker_private.require_database_ownership(caller, 'broker priority');
   this := broker_private.find_priority(priority_name);
-  perform broker_private.check_priority(priority_name, remote_service, coalesce(level, this.priority_level));
+  perform broker_private.check_priority(priority_name, nullif(remote_service, ''), coalesce(level, this.priority_level));
   if contract_name is not null then
-    this.contract_id := (broker_private.find_contract(contract_name)).contract_id;
+    this.contract_id := case when contract_name <> '' then (broker_private.find_contract(contract_name)).contract_id end;
   end if;
   if local_service is not null then
-    this.local_service_id := (broker_private.find_service(local_service)).service_id;
+    this.local_service_id := case when local_service <> '' then (broker_private.find_service(local_service)).service_id end;
   end if;
-  this.remote_service_name := coalesce(remote_service, this.remote_service_name);
+  this.remote_service_name := nullif(coalesce(remote_service, this.remote_service_name), '');
   if exists (
     select from broker_private.priorities p
     where p.priority_id <> this.priority_id and p.contract_id is not distinct from this.contract_id

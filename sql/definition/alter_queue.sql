@@ -2,7 +2,8 @@
 -- drop_activation removes procedure, readers and role. A queue turned on gets what waited for it in this database at once,
 -- and its rollbacks are counted from zero. Retention turned off leaves
 -- what was kept until its conversation ends.
--- Errors: 208 not found, 229 not the owner, and those of create_queue.
+-- With a schema the queue's view moves there, with the caller's rights: it needs CREATE on the schema, and to own the view.
+-- Errors: 208 not found, 229 not the owner or not a member of the new one, and those of create_queue.
 create or replace function broker.alter_queue(
   name text,
   status boolean default null,
@@ -15,6 +16,8 @@ create or replace function broker.alter_queue(
   poison_action text default null,
   scaling text default null,
   watchdog interval default null,
+  owner text default null,
+  schema text default null,
   drop_activation boolean default false
 )
 returns void
@@ -23,30 +26,42 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   done boolean;
+  old_schema name;
 begin
   loop
-    done := broker_private.alter_queue(
+    old_schema := broker_private.alter_queue(
       current_user, name, status, retention, activation_procedure, max_queue_readers, activation_status, execute_as,
-      poison_message_handling, poison_action, scaling, watchdog, drop_activation
+      poison_message_handling, poison_action, scaling, watchdog, owner, schema, drop_activation
     );
-    exit when done is not null;
+    exit when old_schema is not null;
     done := broker_private.vouch(current_user);
   end loop;
+  if schema <> old_schema then
+    if to_regclass(format('%I.%I', schema, name)) is not null then
+      perform broker_private.refuse(
+        2714, format('There is already a relation named %I.%I.', schema, name),
+        'Choose another name for the queue, or another schema for its view.'
+      );
+    end if;
+    execute format('alter view if exists %I.%I set schema %I', old_schema, name, schema);
+  end if;
 end
 $$;
 
 create or replace function broker_private.alter_queue(
   caller name, queue_name text, status boolean, retention boolean, procedure_name text, readers integer,
   activation boolean, run_as text, poison_handling boolean, poison text, scaling_policy text, watchdog_interval interval,
-  without_activation boolean
+  new_owner text, new_schema text, without_activation boolean
 )
-returns boolean
+returns name
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
   stack text;
   this broker_private.queues%rowtype;
+  old_schema name;
+  owner_role regrole;
 begin
   get diagnostics stack = pg_context;
   if not broker_private.is_seen(stack, caller) then
@@ -56,6 +71,12 @@ begin
   perform broker_private.require_ownership(caller, this.owner, 'queue', this.name);
   if without_activation is null then
     perform broker_private.refuse(153, format('drop_activation is NULL for the queue "%s".', this.name), 'Use true or false.');
+  end if;
+  old_schema := this.view_schema;
+  if new_schema <> old_schema then
+    perform broker_private.check_view_schema(caller, new_schema);
+    update broker_private.queues q set view_schema = new_schema where q.queue_id = this.queue_id;
+    this.view_schema := new_schema;
   end if;
   -- Rollbacks may have turned it off with nobody there yet to write that down; no other option turns it on again.
   if broker_private.is_poisoned(this.queue_id) then
@@ -92,6 +113,12 @@ begin
   elsif not status then
     perform broker_private.wake_sleepers(this.queue_id);
   end if;
-  return true;
+  if new_owner is not null then
+    perform broker_private.check_role_name('owner', new_owner);
+    owner_role := broker_private.find_role(new_owner::name);
+    perform broker_private.require_ownership(caller, owner_role, 'owner', new_owner);
+    update broker_private.queues q set owner = owner_role where q.queue_id = this.queue_id;
+  end if;
+  return old_schema;
 end
 $$;

@@ -53,7 +53,7 @@ begin
   end if;
   type_names := by_initiator || by_target || by_any;
   foreach type_name in array type_names loop
-    perform broker_private.find_message_type(type_name);
+    perform broker_private.require_type_reference(caller, broker_private.find_message_type(type_name));
   end loop;
   select n.name into type_name from unnest(type_names) n (name) group by n.name having count(*) > 1 limit 1;
   if type_name is not null then

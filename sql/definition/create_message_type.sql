@@ -47,6 +47,9 @@ begin
   if new_id is null then
     perform broker_private.refuse_duplicate('message type', type_name);
   end if;
+  -- Every contract may list it, until that is revoked.
+  insert into broker_private.permissions (class, securable_id, permission, grantee)
+  values ('M', new_id, 'REFERENCES', row(0, null));
   return true;
 end
 $$;

@@ -1,6 +1,6 @@
 -- broker.create_queue(name, ...): CREATE QUEUE, and the view of the same name that shows the queue's messages.
 -- The view is made with the caller's rights, so it needs CREATE on the schema.
--- Errors: 103 and 153 arguments, 2714 the queue or a relation of that name exists, 229 no right, 9614, 9620, 9653 procedure.
+-- Errors: 103 and 153 arguments, 2714 the queue or a relation of that name exists, 229 no right, 9614, 9620, 9653, 9742 procedure.
 create or replace function broker.create_queue(
   name text,
   status boolean default true,
@@ -82,18 +82,8 @@ begin
       153, format('There is no schema for the view of the queue "%s".', queue_name),
       'Give the argument schema: your search_path names no schema that exists.'
     );
-  elsif not exists (select from pg_namespace n where n.nspname = schema_name) then
-    perform broker_private.refuse(208, format('The schema "%s" is not found.', schema_name), 'Create it, or give another schema.');
-  elsif schema_name like 'pg\_%' then
-    perform broker_private.refuse(
-      153, format('The schema "%s" can''t have the view of a queue.', schema_name), 'Give a schema of your own.'
-    );
-  elsif not has_schema_privilege(caller, schema_name::text, 'CREATE') then
-    perform broker_private.refuse(
-      229, format('Role "%s" may not create the queue''s view in the schema "%s".', caller, schema_name),
-      format('Let the schema''s owner run: GRANT CREATE ON SCHEMA %I TO %I', schema_name, caller)
-    );
   end if;
+  perform broker_private.check_view_schema(caller, schema_name);
   owner_role := broker_private.require_creation(caller, 'queue', queue_owner);
   insert into broker_private.queues (
     name, view_schema, owner, is_receive_enabled, is_enqueue_enabled, is_retention_enabled,

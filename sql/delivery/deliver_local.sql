@@ -9,6 +9,7 @@ declare
 begin
   select sum(broker_private.deliver_dialog(w.endpoint_no)) into moved
   from (select l.endpoint_no from broker_private.local_dialogs_waiting() l order by l.first_id) w;
+  perform broker_private.note_local_reasons();
   return coalesce(moved, 0);
 end
 $$;

@@ -11,6 +11,7 @@ declare
   queue broker_private.queues%rowtype;
   contract broker_private.contracts%rowtype;
   collection broker_private.schema_collections%rowtype;
+  message_type broker_private.message_types%rowtype;
 begin
   perform broker_private.check_role_name('role', grantee_name);
   case coalesce(permission_name, 'NULL') || ' on ' || coalesce(class_name, 'NULL')
@@ -29,6 +30,11 @@ begin
       perform broker_private.require_ownership(role_name, contract.owner, 'contract', contract.name);
       class := 'C';
       securable_id := contract.contract_id;
+    when 'REFERENCES on MESSAGE TYPE' then
+      message_type := broker_private.find_message_type(securable_name);
+      perform broker_private.require_ownership(role_name, message_type.owner, 'message type', message_type.name);
+      class := 'M';
+      securable_id := message_type.message_type_id;
     when 'REFERENCES on XML SCHEMA COLLECTION' then
       collection := broker_private.find_schema_collection(securable_name);
       perform broker_private.require_ownership(role_name, collection.owner, 'schema collection', collection.name);
@@ -41,7 +47,8 @@ begin
     else
       perform broker_private.refuse(
         153, format('There is no permission %s on %s.', coalesce(permission_name, 'NULL'), coalesce(class_name, 'NULL')),
-        'Use SEND on SERVICE, RECEIVE on QUEUE, REFERENCES on CONTRACT or XML SCHEMA COLLECTION, or CONNECT on ENDPOINT, in capitals.'
+        'Use SEND on SERVICE, RECEIVE on QUEUE, REFERENCES on CONTRACT, MESSAGE TYPE or XML SCHEMA COLLECTION,'
+        ' or CONNECT on ENDPOINT, in capitals.'
       );
   end case;
 end

@@ -15,10 +15,15 @@ from collections import defaultdict
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 ROWS = Path(__file__).with_name("rows.toml")
 TESTS = Path(__file__).parents[1]
@@ -129,22 +134,56 @@ def find_tests() -> dict[tuple[str, int], set[str]]:
     return found
 
 
-def _table(lines: list[Line]) -> Table:
-    table = Table("", "feature", "result", "how", box=None, pad_edge=False)
+def _how(line: Line) -> str:
+    """Return where to look, of a line that one must look at."""
+    if line.result == "differs":
+        return f"docs/differences.md: {line.difference}"
+    if line.result == "not built":
+        return f"comes with {line.comes_with}"
+    return ", ".join(sorted(line.tests)) if line.result in BAD else ""
+
+
+def table_of(lines: Sequence[Line]) -> Table:
+    """Return the table for a terminal: it folds what is too long for a column, and cuts nothing."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("", no_wrap=True)
+    table.add_column("feature", ratio=3, overflow="fold")
+    table.add_column("result", no_wrap=True)
+    table.add_column("how", ratio=2, overflow="fold")
     group = ""
     for line in lines:
         if line.group != group:
             group = line.group
             table.add_row("", f"[bold]{group}[/bold]")
-        if line.result == "differs":
-            how = f"docs/differences.md: {line.difference}"
-        elif line.result == "not built":
-            how = f"comes with {line.comes_with}"
-        else:
-            how = ", ".join(sorted(line.tests)) if line.result in BAD else ""
-        colour = COLOURS[line.result]
-        table.add_row(f"{line.kind} {line.number}", line.feature, f"[{colour}]{line.result}[/{colour}]", how)
+        table.add_row(
+            f"{line.kind} {line.number}",
+            Text(line.feature),
+            Text(line.result, COLOURS[line.result]),
+            Text(_how(line)),
+        )
     return table
+
+
+def markdown_of(lines: Sequence[Line]) -> str:
+    """Return the table for the docs."""
+
+    def cell(text: str) -> str:
+        return text.replace("|", "\\|").replace("<", "&lt;")
+
+    return "\n".join(
+        [
+            "| line | feature | result | how |\n|---|---|---|---|",
+            *(
+                f"| {line.kind} {line.number} | {cell(line.feature)} | {line.result} | {cell(_how(line))} |"
+                for line in lines
+            ),
+        ]
+    )
+
+
+def _summary(lines: Sequence[Line]) -> str:
+    results = [line.result for line in lines]
+    return ", ".join(f"{results.count(result)} {result}" for result in COLOURS)
 
 
 def _run(lines: dict[tuple[str, int], Line], options: list[str]) -> int:
@@ -164,19 +203,22 @@ def _run(lines: dict[tuple[str, int], Line], options: list[str]) -> int:
 def main() -> int:
     """Run, print, and return the exit code; what this does not know is handed to pytest, such as --numprocesses 4."""
     parser = argparse.ArgumentParser(prog="python -m tests.conformance", description=__doc__)
-    parser.add_argument("--json", action="store_true", help="print a list of objects")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print a list of objects")
+    form.add_argument("--markdown", action="store_true", help="print the table for the docs")
     arguments, options = parser.parse_known_args()
     lines = read_lines()
     code = _run(lines, options)
-    results = [line.result for line in lines.values()]
     if arguments.json:
         json.dump([asdict(line) for line in lines.values()], sys.stdout, indent=1, default=sorted)
+    elif arguments.markdown:
+        sys.stdout.write(f"{markdown_of(list(lines.values()))}\n\n{_summary(list(lines.values()))}\n")
     else:
         console = Console()
         console = console if console.is_terminal else Console(width=WIDTH)
-        console.print(_table(list(lines.values())))
-        console.print(", ".join(f"{results.count(result)} {result}" for result in COLOURS))
-    return int(code != pytest.ExitCode.OK or bool(BAD & set(results)))
+        console.print(table_of(list(lines.values())))
+        console.print(_summary(list(lines.values())))
+    return int(code != pytest.ExitCode.OK or any(line.result in BAD for line in lines.values()))
 
 
 if __name__ == "__main__":

@@ -188,6 +188,29 @@ def test_row_030_every_option_of_a_queue_changes_while_it_runs(shop: Shop) -> No
     assert psql.bodies() == [b"0"]
 
 
+def test_row_030_a_queue_gets_another_owner_and_its_view_another_schema(shop: Shop) -> None:
+    psql, clerk = shop.psql, shop.database.role()
+    psql.rows(
+        f"create schema office; create table office.taken (); create schema closed; grant usage on schema office, closed to {clerk}"
+    )
+    psql.rows("select broker.create_queue('taken')")
+    psql.send(psql.dialog(), "order", b"0")
+    alter = "select broker.alter_queue('warehouse', "
+    assert psql.refused("select broker.alter_queue('taken', schema => 'office')") == "S2714"
+    psql.rows(alter + "schema => 'office')")
+    psql.rows(alter + "retention => true)")
+    assert psql.rows("select message_body from office.warehouse") == [(b"0",)]
+    assert psql.value("select to_regclass('public.warehouse')") is None
+    user = shop.session(user=clerk)
+    assert user.refused(alter + "owner => current_user)") == "S0229"
+    psql.rows(alter + f"owner => '{clerk}')")
+    assert user.bodies() == [b"0"], "the owner receives"
+    assert user.refused(alter + "owner => 'postgres')") == "S0229", "he is no member of that role"
+    assert user.refused(alter + "schema => 'closed')") == "S0229", "he may create nothing there"
+    psql.rows("select broker.drop_service('//warehouse'), broker.drop_queue('warehouse')")
+    assert psql.value("select to_regclass('office.warehouse')") is None
+
+
 def test_row_031_a_queue_is_not_dropped_under_its_services(shop: Shop) -> None:
     psql = shop.psql
     psql.rows("select broker.create_queue('dock'), broker.create_service('//dock', 'dock')")

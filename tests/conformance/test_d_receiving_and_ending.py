@@ -216,6 +216,29 @@ def test_row_082_transmission_status_is_empty_when_all_is_well_or_unknown(shop: 
     status = "select broker.get_transmission_status(%s)"
     assert psql.value(status, dialog) == ""
     assert psql.value(status, "00000000-0000-0000-0000-000000000000") == ""
+    assert psql.refused(status, None) == "S8418"
+
+
+def test_row_082_transmission_status_says_why_each_dialog_waits_and_stops_when_it_does_not(
+    shop: Shop,
+) -> None:
+    psql = shop.psql
+    goes, waits, unsent = psql.dialog(), psql.dialog(), psql.dialog()
+    psql.send(goes)
+    psql.rows("select broker.alter_queue('warehouse', status => false)")
+    psql.send(waits)
+    lost = psql.value("select broker.begin_dialog('//shop', '//nobody', 'ordering')")
+    psql.send(lost)
+    status = "select broker.get_transmission_status(%s)"
+    told = [psql.value(status, dialog) for dialog in (goes, waits, unsent, lost)]
+    assert [text[:5] for text in told] == ["", "9749:", "", "9793:"]
+    assert '"warehouse"' in told[1]
+    assert '"//nobody"' in told[3]
+    psql.rows("select broker.alter_queue('warehouse', status => true)")
+    assert psql.value(status, waits) == ""
+    assert psql.value(status, lost) == told[3]
+    clerk = shop.session(user=shop.database.role())
+    assert clerk.refused(status, lost) == "S0229", "why a message waits is its sender's to know"
 
 
 def test_a_disk_that_is_full_leaves_the_message_where_it_was(shop: Shop) -> None:

@@ -32,6 +32,20 @@ def test_rows_091_092_093_094_the_closest_priority_is_fixed_when_the_endpoint_is
     assert psql.value(level, dialog) == 1
     psql.send(dialog)
     assert psql.value(level, psql.handle_of(dialog)) == 4
+    alter = "select broker.alter_broker_priority('priority 1', "
+    shown = (
+        "select service_contract_id is null, local_service_id is null, remote_service_name"
+        " from broker.conversation_priorities where name = 'priority 1'"
+    )
+    psql.rows(alter + "contract_name => null, local_service_name => null, remote_service_name => '//other')")
+    assert psql.rows(shown) == [(False, False, "//other")], "NULL leaves a criterion as it is"
+    psql.rows(alter + "contract_name => '', local_service_name => '')")
+    assert psql.rows(shown) == [(True, True, "//other")], "'' makes it ANY"
+    assert psql.refused(alter + "remote_service_name => '')") == "S2714", "priority 8 is for ANY of all three"
+    psql.rows(
+        alter
+        + "contract_name => 'ordering', local_service_name => '//shop', remote_service_name => '//warehouse')"
+    )
     for refused in ((0,), (11,), (None,)):
         assert psql.refused(create, "p", None, None, "//other", *refused) == "S0153"
     assert psql.refused(create, "p", contract, None, None, 5) == "S2714"
@@ -40,6 +54,37 @@ def test_rows_091_092_093_094_the_closest_priority_is_fixed_when_the_endpoint_is
     psql.rows("select broker.drop_broker_priority('priority 1')")
     assert psql.refused("select broker.drop_broker_priority('priority 1')") == "S0208"
     assert psql.value("select count(*) from broker.conversation_priorities") == 7
+
+
+def test_row_095_a_group_is_as_urgent_as_its_conversations_that_have_messages_now(shop: Shop) -> None:
+    psql = shop.psql
+    psql.rows(
+        "select broker.create_service('//express', 'shop'), broker.create_service('//calm', 'shop');"
+        " select broker.create_broker_priority('express', remote_service_name => '//express', priority_level => 9),"
+        " broker.create_broker_priority('calm', remote_service_name => '//calm', priority_level => 2)"
+    )
+    begin = "select broker.begin_dialog(%s, '//warehouse', 'ordering')"
+    calm, express, usual = (psql.value(begin, service) for service in ("//calm", "//express", "//shop"))
+    for dialog in (calm, express):
+        psql.send(dialog, "order", b"opens")
+        assert psql.bodies() == [b"opens"]
+    psql.rows(
+        "select broker.move_conversation(%s, conversation_group_id) from broker.conversation_endpoints"
+        " where conversation_handle = %s",
+        psql.handle_of(express),
+        psql.handle_of(calm),
+    )
+    psql.send(calm, "order", b"level 2, of the group")
+    psql.send(usual, "order", b"level 5, alone")
+    psql.send(express, "order", b"level 9, of the group")
+    look = "select priority, message_body from broker.receive('warehouse', top => 1)"
+    assert psql.rows(look) == [(9, b"level 9, of the group")], "its most urgent message decides"
+    assert psql.rows(look) == [(5, b"level 5, alone")], "what the group has left is less urgent"
+    psql.send(express, "order", b"again")
+    assert psql.rows("select priority, message_body from broker.receive('warehouse')") == [
+        (9, b"again"),
+        (2, b"level 2, of the group"),
+    ], "the group comes whole"
 
 
 def test_rows_058_095_096_the_most_urgent_waiting_message_decides_which_group_is_received(shop: Shop) -> None:

@@ -195,6 +195,28 @@ def test_rows_106_115_edge_047_edge_048_what_has_no_route_waits_for_one(psql: Se
     assert psql.bodies("later") == [b"hello"]
 
 
+def test_row_115_a_status_follows_what_the_message_waits_for(shop: Shop) -> None:
+    psql = shop.psql
+    own, given = begun(psql, "//later"), begun(psql, "//later")
+    # As a worker says of all that waits for a destination.
+    psql.rows(
+        "select broker_private.set_destination_status(destination_no, problem) from broker_private.transmission_work()"
+    )
+    assert waits_with(psql, own) == waits_with(psql, given) == "9793"
+    psql.rows("select broker.create_queue('later', status => false)")
+    psql.rows("select broker.create_service('//later', 'later', '{ordering}')")
+    psql.rows(SENDS_AGAIN)
+    shown = "select distinct left(transmission_status, 4) from broker.transmission_queue"
+    assert (waits_with(psql, own), psql.rows(shown)) == ("9749", [("9749",)]), (
+        "the service is there, its queue is off"
+    )
+    psql.rows("update broker_private.destinations set transmission_status = null")
+    assert waits_with(psql, own) == "9749", "each dialog's own reason, too"
+    psql.rows("select broker.alter_queue('later', status => true)")
+    assert psql.bodies("later") + psql.bodies("later") == [b"hello"] * 2
+    assert waits_with(psql, own) == ""
+
+
 def test_edge_048_a_broker_that_is_named_says_that_it_has_no_such_service(psql: Session) -> None:
     dialog = begun(psql, "//nobody", broker_instance="CURRENT DATABASE")
     ((kind, _, body),) = psql.receive("shop")

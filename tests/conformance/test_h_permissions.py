@@ -60,6 +60,16 @@ RECEIVE_WAREHOUSE = granted("RECEIVE", "QUEUE", "warehouse")
 RIGHTS = {
     "create message type": Right("select broker.create_message_type('mine')", *CREATE),
     "create contract": Right("select broker.create_contract('mine', '{order}')", *CREATE),
+    "create contract: the type": Right(
+        "select broker.create_contract('mine', '{spare}')",
+        f"{CREATE[0]}; {granted('REFERENCES', 'MESSAGE TYPE', 'spare')[0]}",
+        granted("REFERENCES", "MESSAGE TYPE", "spare")[1],
+    ),
+    "create contract: a type for all": Right(
+        "select broker.create_contract('mine', '{spare}')",
+        f"{CREATE[0]}; select broker.grant('REFERENCES', 'MESSAGE TYPE', 'spare', 'public')",
+        "select broker.revoke('REFERENCES', 'MESSAGE TYPE', 'spare', 'public')",
+    ),
     "create queue": Right("select broker.create_queue('mine', schema => 'public')", *CREATE),
     "create route": Right("select broker.create_route('mine', 'LOCAL')", *CREATE),
     "create service on a queue of another": Right(
@@ -179,6 +189,7 @@ class Place:
         self.psql = psql = shop.psql
         psql.rows("create procedure program() language sql as ''")
         psql.rows("select broker.create_message_type('spare'), broker.create_contract('spare', '{order}')")
+        psql.rows("select broker.revoke('REFERENCES', 'MESSAGE TYPE', 'spare', 'public')")
         psql.rows(
             "select broker.create_queue('spare'), broker.create_route('far', 'tcp://far:4022', '//far')"
         )

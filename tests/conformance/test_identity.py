@@ -13,7 +13,7 @@ import pytest
 from pybroker.embedded import EmbeddedServer, EmbeddedServerError
 from pybroker.migrations import migrate
 from tests.conftest import SETTINGS, Database
-from tests.shop import Session, Shop, in_background, until
+from tests.shop import DIALOG_TIMER, ERROR, FIRE, Session, Shop, in_background, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -260,6 +260,41 @@ def test_row_163_everything_survives_a_restart_of_the_server(any_server: Embedde
         shop.psql.send(dialog, "order", b"1")
         assert shop.psql.bodies() == [b"0", b"1"]
         assert shop.psql.state(unsent) == "SO"
+        shop.close()
+
+
+def test_row_163_what_was_committed_survives_a_kill_and_timers_and_lifetimes_end_after_it(
+    any_server: EmbeddedServer,
+) -> None:
+    with EmbeddedServer(version=any_server.version, settings=SETTINGS) as server:
+        server.create_database("shop")
+        migrate(server.url("shop"))
+        shop = Shop(Database(server, "shop"))
+        dialog, mortal = shop.psql.dialog(), shop.psql.dialog(lifetime="1 s")
+        shop.psql.send(dialog, "order", b"committed")
+        shop.psql.send(mortal, "order", b"short")
+        target = shop.psql.handle_of(dialog)
+        shop.psql.rows("select broker.begin_conversation_timer(%s, '1 s')", target)
+        open_one = shop.session(autocommit=False)
+        open_one.send(dialog, "order", b"never committed")
+        open_one.rows("select from broker.receive('warehouse')")
+        server.kill()
+        shop.close()
+        server.start()
+        shop.psql = shop.session()
+        fired = 0
+
+        def all_fired() -> bool:
+            nonlocal fired
+            fired += shop.psql.value(FIRE)
+            return fired == 3
+
+        until(all_fired)
+        kinds = [(kind, body) for kind, _, body in shop.psql.receive(conversation_handle=target)]
+        assert kinds == [(DIALOG_TIMER, None), ("order", b"committed")]
+        assert [kind for kind, _, _ in shop.psql.receive("shop")] == [ERROR]
+        assert shop.psql.state(mortal) == "ER"
+        shop.close()
         shop.close()
 
 

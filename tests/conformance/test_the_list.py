@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+import io
+import re
 
-from tests.conformance.__main__ import Line, find_tests, names_of, read_lines
+import pytest
+from rich.console import Console
+
+from tests.conformance.__main__ import COLOURS, Line, find_tests, markdown_of, names_of, read_lines, table_of
 
 
 def test_the_list_has_every_row_and_edge_case() -> None:
@@ -54,3 +58,30 @@ def test_only_tests_that_ran_make_a_line_pass(
     line = Line("row", 1, "A", "feature", difference, comes_with, tests, outcomes)
     line.judge()
     assert line.result == result
+
+
+def test_a_terminal_of_100_columns_shows_all_that_one_must_look_at() -> None:
+    test = f"tests/conformance/test_with_a_long_name.py::test_row_001_{'which_goes_on_' * 8}end"
+    feature = f"{'many words ' * 15}to the last [one]"
+    lines = [
+        Line("row", number, "A", feature, "why it differs", "a later issue", {test}, set(), result)
+        for number, result in enumerate(COLOURS, 100)
+    ]
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(table_of(lines))
+    printed = console.export_text()
+    assert max(map(len, printed.splitlines())) <= 100
+    together = re.sub(r"\s", "", printed)
+    for line in lines:
+        assert f"row {line.number}" in printed
+        assert line.result in printed
+    # What is folded stands in columns beside each other: all its letters are there.
+    assert printed.count("…") == 0
+    assert len(together) >= len(lines) * len(re.sub(r"\s", "", feature)) + 3 * len(test)
+
+
+def test_the_table_for_the_docs_has_a_line_for_each() -> None:
+    lines = [Line("row", 1, "A", "a <type> | another", "why", None, set(), set(), "differs")]
+    assert markdown_of(lines).splitlines()[2:] == [
+        "| row 1 | a &lt;type> \\| another | differs | docs/differences.md: why |"
+    ]

@@ -1,0 +1,59 @@
+-- broker_private.note_local_reasons(): says anew why messages for services of this database wait, where the reason is another by now.
+-- A service that was missing is there, and its queue is off: nothing moves, so nobody else would say so.
+-- Locks: the rows that say it, skipping what somebody else writes.
+-- Plan: destinations, and transmission_status, which has a row only for dialogs with a reason of their own.
+create or replace function broker_private.note_local_reasons()
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
+as $$
+begin
+  update broker_private.destinations d
+  set transmission_status = x.reason
+  from (
+    select y.destination_no, (
+      select broker_private.waiting_reason(q)
+      from broker_private.services s
+      join broker_private.queues q on q.queue_id = s.queue_id and not q.is_enqueue_enabled
+      where s.name = y.service_name
+    ) as reason
+    from broker_private.destinations y
+    where y.transmission_status is not null
+      and (select r.address from broker_private.route_of(y.service_name, y.broker_instance) r) = 'LOCAL'
+    for update of y skip locked
+  ) x
+  where d.destination_no = x.destination_no and d.transmission_status is distinct from x.reason;
+
+  update broker_private.transmission_status t
+  set status = x.reason
+  from (
+    select w.endpoint_no, broker_private.waiting_reason(q) as reason
+    from broker_private.transmission_status w
+    cross join lateral (
+      select y.conversation_id, y.is_initiator, y.far_service, y.destination_no
+      from broker_private.endpoints y
+      where y.endpoint_no = w.endpoint_no
+      limit 1
+    ) e
+    left join lateral (
+      select y.queue_id from broker_private.endpoints y
+      where y.conversation_id = e.conversation_id and y.is_initiator <> e.is_initiator
+      limit 1
+    ) f on true
+    left join broker_private.services s on s.name = e.far_service
+    join broker_private.queues q on q.queue_id = coalesce(f.queue_id, s.queue_id) and not q.is_enqueue_enabled
+    where w.status <> broker_private.waiting_reason(q) and (
+      e.destination_no = 0 or (
+        select r.address
+        from broker_private.destinations d
+        cross join lateral broker_private.route_of(d.service_name, d.broker_instance) r
+        where d.destination_no = e.destination_no
+      ) = 'LOCAL'
+    )
+    for update of w skip locked
+  ) x
+  where t.endpoint_no = x.endpoint_no;
+end
+$$;
