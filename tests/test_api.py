@@ -38,7 +38,8 @@ FUNCTIONS = {
     ],
     "create_remote_service_binding": ["name to_service user_name anonymous=false owner=NULL"],
     "alter_remote_service_binding": ["name user_name=NULL anonymous=NULL"],
-    "create_certificate": ["name certificate_pem user_name"],
+    "create_certificate": ["name certificate_pem user_name active_for_begin_dialog=true"],
+    "alter_certificate": ["name active_for_begin_dialog"],
     "alter_authorization": ["securable_class name owner"],
     "create_endpoint": [
         "name listener_port state='STOPPED' listener_ip='ALL' certificate=NULL encryption='REQUIRED'"

@@ -224,6 +224,11 @@ LINES: dict[str, Line] = {
         },
         nullable=set(PRIORITY),
     ),
+    "alter_certificate(text,boolean)": Line(
+        {"name": "'spare'", "active_for_begin_dialog": "false"},
+        {"name": unknown("spare")},
+        anything={"active_for_begin_dialog"},
+    ),
     "alter_endpoint(text,integer,text,text,text,text,boolean,integer)": Line(
         {"name": "'worker'", **ENDPOINT},
         {"name": unknown("worker"), **BAD_ENDPOINT},
@@ -298,8 +303,13 @@ LINES: dict[str, Line] = {
         {"name": [*NEW, "'express'"], **BAD_PRIORITY},
         nullable=set(PRIORITY) - {"priority_level"},
     ),
-    "create_certificate(text,text,text)": Line(
-        {"name": "'new'", "certificate_pem": f"'{CERTIFICATE}'", "user_name": "'somebody'"},
+    "create_certificate(text,text,text,boolean)": Line(
+        {
+            "name": "'new'",
+            "certificate_pem": f"'{CERTIFICATE}'",
+            "user_name": "'somebody'",
+            "active_for_begin_dialog": "true",
+        },
         {
             "name": [*NEW, "'worker'"],
             "certificate_pem": [

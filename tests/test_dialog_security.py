@@ -548,6 +548,33 @@ def test_row_122_of_the_valid_certificates_that_which_expires_last_is_taken(
     assert held(shop, warehouse, Conversation([b"one"], "A")) == 28025
 
 
+@pytest.mark.parametrize("place", [0, 1], ids=["own", "far"])
+def test_row_122_a_certificate_out_of_use_secures_no_new_dialog_and_those_it_has_go_on(
+    sides: tuple[Side, Side], place: int
+) -> None:
+    shop, warehouse = sides
+    shop.rows[place] = replace(shop.rows[place], is_active_for_begin_dialog=False)
+    shop.look()
+    assert held(shop, warehouse, Conversation([b"new"])) == 9767
+    assert shop.sealer.plan(taken(shop, warehouse, [Conversation([b"known"], established="F")])).held == []
+    shop.rows[place] = replace(shop.rows[place], is_active_for_begin_dialog=True)
+    shop.look()
+    assert shop.sealer.plan(taken(shop, warehouse, [Conversation([b"new"])])).held == []
+
+
+def test_row_122_of_two_certificates_the_active_one_secures_a_new_dialog(
+    sides: tuple[Side, Side], tmp_path: Path
+) -> None:
+    shop, _ = sides
+    shop.rows = [
+        KnownCertificate(name, "user", identity(tmp_path / "keys", name, ends=ends).pem, False, is_active)
+        for name, ends, is_active in (("later", 30 * DAY, False), ("sooner", 10 * DAY, True))
+    ]
+    shop.look()
+    assert shop.certificates.far("user", is_new=True).name == "sooner"
+    assert shop.certificates.far("user", is_new=False).name == "later"
+
+
 def test_row_122_a_certificate_that_can_t_be_used_is_told_by_its_number(
     sides: tuple[Side, Side], tmp_path: Path, clock: SetClock
 ) -> None:

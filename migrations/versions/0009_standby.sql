@@ -19,3 +19,9 @@ select 'M', t.message_type_id, 'REFERENCES', row(0::oid, null)::broker_private.p
 from broker_private.message_types t
 where t.message_type_id >= 65536
 on conflict do nothing;
+
+-- Certificates may be taken out of use for new dialogs.
+alter table broker_private.certificates add column is_active_for_begin_dialog boolean not null default true;
+drop function if exists broker_private.worker_certificates();
+drop function if exists broker.create_certificate(text, text, text);
+drop function if exists broker_private.create_certificate(name, text, text, text);

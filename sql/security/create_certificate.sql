@@ -1,7 +1,9 @@
--- broker.create_certificate(name, certificate_pem, user_name): CREATE CERTIFICATE: the public certificate of this or another worker. The user
--- that owns it may be a principal that is no database role. Private keys live in the worker's key directory, never here.
+-- broker.create_certificate(name, certificate_pem, user_name, active_for_begin_dialog): CREATE CERTIFICATE: the public certificate of this or
+-- another worker. The user that owns it may be a principal that is no database role. One that is not active secures no new dialog. Private keys live in the worker's key directory, never here.
 -- Errors: 153 not one PEM certificate, a private key, or a short RSA key, 2714 exists, 15232 this certificate is registered already, 103, 229.
-create or replace function broker.create_certificate(name text, certificate_pem text, user_name text)
+create or replace function broker.create_certificate(
+  name text, certificate_pem text, user_name text, active_for_begin_dialog boolean default true
+)
 returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -10,14 +12,16 @@ declare
   done boolean;
 begin
   loop
-    done := broker_private.create_certificate(current_user, name, certificate_pem, user_name);
+    done := broker_private.create_certificate(current_user, name, certificate_pem, user_name, active_for_begin_dialog);
     exit when done is not null;
     done := broker_private.vouch(current_user);
   end loop;
 end
 $$;
 
-create or replace function broker_private.create_certificate(caller name, certificate_name text, pem text, owner_name text)
+create or replace function broker_private.create_certificate(
+  caller name, certificate_name text, pem text, owner_name text, is_active boolean
+)
 returns boolean
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -32,6 +36,7 @@ begin
   end if;
   perform broker_private.check_name('certificate', certificate_name);
   perform broker_private.require_database_ownership(caller, 'certificate');
+  perform broker_private.check_active(certificate_name, is_active);
   if strpos(pem, 'PRIVATE KEY') > 0 then
     perform broker_private.refuse(
       153, format('What is given for the certificate "%s" holds a private key.', certificate_name),
@@ -49,7 +54,8 @@ begin
     );
   end if;
   perform broker_private.check_role_name('user of the certificate', owner_name);
-  insert into broker_private.certificates (name, user_name, certificate_pem) values (certificate_name, broker_private.principal_of(owner_name::name), pem)
+  insert into broker_private.certificates (name, user_name, certificate_pem, is_active_for_begin_dialog)
+  values (certificate_name, broker_private.principal_of(owner_name::name), pem, is_active)
   on conflict do nothing;
   if not found then
     select c.name, broker_private.principal_name(c.user_name) as user_name into known

@@ -1,6 +1,7 @@
--- broker_private.worker_certificates(): every certificate of this home database, and whether its user may connect to the endpoint.
+-- broker_private.worker_certificates(): every certificate of this database, whether its user may connect to the endpoint, and
+-- whether it is for new dialogs.
 create or replace function broker_private.worker_certificates()
-returns table (name text, user_name name, certificate_pem text, may_connect boolean)
+returns table (name text, user_name name, certificate_pem text, may_connect boolean, is_active_for_begin_dialog boolean)
 language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
@@ -11,7 +12,8 @@ begin
     exists (
       select from broker_private.permissions p
       where p.class = 'P' and p.permission = 'CONNECT' and ((p.grantee).role = 0 or p.grantee = c.user_name)
-    )
+    ),
+    c.is_active_for_begin_dialog
   from broker_private.certificates c
   where broker_private.principal_name(c.user_name) is not null;
 end

@@ -94,6 +94,11 @@ RIGHTS = {
     "create certificate": Right(
         f"select broker.create_certificate('mine', '{PEM}', 'me')", *OWNER_OF_THE_DATABASE
     ),
+    "alter certificate": Right(
+        "select broker.alter_certificate('mine', false)",
+        f"select broker.create_certificate('mine', '{PEM}', 'me'); {OWNER_OF_THE_DATABASE[0]}",
+        OWNER_OF_THE_DATABASE[1],
+    ),
     "create endpoint": Right("select broker.create_endpoint('mine', 4022)", *OWNER_OF_THE_DATABASE),
     "alter broker": Right("select broker.alter_broker('DISABLE_BROKER')", *OWNER_OF_THE_DATABASE),
     "alter message type": Right(

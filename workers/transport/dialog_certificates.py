@@ -44,6 +44,7 @@ class DialogCertificate:
         digest: The SHA-256 of its DER form.
         spki: Its public key as DER, by which a key store finds the private one.
         public_key: The same; None if it is of a kind, or a length, that dialogs can't use.
+        is_active: Whether a new dialog may be secured with it.
     """
 
     name: str
@@ -52,6 +53,7 @@ class DialogCertificate:
     digest: bytes
     spki: bytes
     public_key: RSAPublicKey | None
+    is_active: bool
 
     def fault(self, now: datetime) -> TransportError | None:
         """Say why it can't be used at this moment, if so."""
@@ -98,20 +100,22 @@ class DialogCertificates:
         """Return the certificate with this SHA-256, valid or not."""
         return self._by_digest.get(digest)
 
-    def far(self, user_name: str) -> DialogCertificate:
-        """Return the certificate of a far side's user: valid now, with the latest expiry.
+    def far(self, user_name: str, *, is_new: bool = True) -> DialogCertificate:
+        """Return the certificate of a far user: valid, active if the dialog is new, the last to expire.
 
         Raises:
-            TransportError: 9730, he has none; 28024, 28025 or 9733, none that can be used.
+            TransportError: 9730, he has none; 9767, 28024, 28025 or 9733, none that can be used.
         """
-        return _latest(self._of(user_name), self._clock.now(), f'The user "{user_name}"')
+        return _latest(self._of(user_name), self._clock.now(), f'The user "{user_name}"', is_new=is_new)
 
-    def own(self, user_name: str, key_store: KeyStore) -> tuple[DialogCertificate, RSAPrivateKey]:
-        """Return a user's certificate and its private key: valid now, with the latest expiry.
+    def own(
+        self, user_name: str, key_store: KeyStore, *, is_new: bool = True
+    ) -> tuple[DialogCertificate, RSAPrivateKey]:
+        """Return a user's certificate and its private key, chosen as by `far`.
 
         Raises:
-            TransportError: 9730, he has none; 9731, no private key of his is here; 28024, 28025 or 9733, none
-                that can be used.
+            TransportError: 9730, he has none; 9731, no private key of his is here; 9767, 28024, 28025 or
+                9733, none that can be used.
         """
         who = f'The owner of the service, "{user_name}",'
         owned = self._of(user_name)
@@ -121,7 +125,7 @@ class DialogCertificates:
                 faults.NO_DIALOG_KEY,
                 f"{who} has a certificate whose private key is not in the worker's key directory.",
             )
-        chosen = _latest(with_key, self._clock.now(), who)
+        chosen = _latest(with_key, self._clock.now(), who, is_new=is_new)
         key = key_store.private_key(chosen.spki)
         if key is None:
             raise AssertionError("chosen by its private key")
@@ -131,9 +135,19 @@ class DialogCertificates:
         return [certificate for certificate in self._certificates if certificate.user_name == user_name]
 
 
-def _latest(certificates: list[DialogCertificate], now: datetime, who: str) -> DialogCertificate:
+def _latest(
+    certificates: list[DialogCertificate], now: datetime, who: str, *, is_new: bool
+) -> DialogCertificate:
     if not certificates:
         raise TransportError(faults.NO_DIALOG_CERTIFICATE, f"{who} has no certificate in this database.")
+    if is_new:
+        certificates = [certificate for certificate in certificates if certificate.is_active]
+        if not certificates:
+            raise TransportError(
+                faults.NOT_FOR_NEW_DIALOGS,
+                f"{who} has no certificate that is active for new dialogs:"
+                " broker.alter_certificate(name, active_for_begin_dialog => true).",
+            )
     # If none is valid, the latest says why.
     ranked = sorted(certificates, key=lambda c: c.certificate.not_valid_after_utc, reverse=True)
     usable = [certificate for certificate in ranked if certificate.fault(now) is None]
@@ -152,4 +166,12 @@ def _parsed(row: KnownCertificate) -> DialogCertificate | None:
         return None
     usable = key if isinstance(key, RSAPublicKey) and weakness_of(key) is None else None
     digest = hashlib.sha256(certificate.public_bytes(Encoding.DER)).digest()
-    return DialogCertificate(row.name, row.user_name, certificate, digest, public_key_of(key), usable)
+    return DialogCertificate(
+        row.name,
+        row.user_name,
+        certificate,
+        digest,
+        public_key_of(key),
+        usable,
+        row.is_active_for_begin_dialog,
+    )

@@ -193,12 +193,13 @@ class Sealer:
         return sealing.seal(piece)
 
     def _plan(self, dialog: _TakenDialog) -> _Plan:
+        is_new = dialog.is_initiator and dialog.established is None
         own: tuple[DialogCertificate, RSAPrivateKey] | None = None
 
         def certificate_fault() -> TransportError | None:
             nonlocal own
             try:
-                own = self._certificates.own(dialog.owner, self._key_store)
+                own = self._certificates.own(dialog.owner, self._key_store, is_new=is_new)
             except TransportError as fault:
                 return fault
             return None
@@ -221,7 +222,7 @@ class Sealer:
         )
         if kind == "F" and own is None and (fault := certificate_fault()) is not None:
             raise fault
-        far = self._certificates.far(dialog.far_user)
+        far = self._certificates.far(dialog.far_user, is_new=is_new)
         exchanged = self._exchanges.key_for(far, own)
         return _Plan(kind, session_key, master.id if kind == "A" else None, exchanged)
 

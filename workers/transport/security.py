@@ -67,6 +67,7 @@ class KnownCertificate:
     user_name: str
     certificate_pem: str
     may_connect: bool
+    is_active_for_begin_dialog: bool = True
 
 
 @dataclass(frozen=True)

@@ -186,7 +186,11 @@ async def certificates(connection: AsyncConnection[Any]) -> list[KnownCertificat
     """Return every certificate that this home database knows."""
     async with connection.cursor(row_factory=class_row(KnownCertificate)) as cursor:
         await cursor.execute(
-            "select name, user_name, certificate_pem, may_connect from broker_private.worker_certificates()"
+            # A database of an older version doesn't say which are for new dialogs: all are.
+            "select c.name, c.user_name, c.certificate_pem, c.may_connect,"
+            " coalesce((to_jsonb(c) ->> 'is_active_for_begin_dialog')::boolean, true)"
+            " as is_active_for_begin_dialog"
+            " from broker_private.worker_certificates() c"
         )
         return await cursor.fetchall()
 
