@@ -2,9 +2,15 @@
 
 from importlib.metadata import version
 
-from pybroker.app import App
-from pybroker.connection import AsyncBroker, AsyncTransaction, Broker, Transaction, connect, connect_async
-from pybroker.conversation import AsyncConversation, AsyncMessage, Conversation, Message
+from pybroker.client.connection import (
+    AsyncBroker,
+    AsyncTransaction,
+    Broker,
+    Transaction,
+    connect,
+    connect_async,
+)
+from pybroker.client.conversation import AsyncConversation, AsyncMessage, Conversation, Message
 from pybroker.errors import (
     ArgumentError,
     BrokerError,
@@ -25,8 +31,9 @@ from pybroker.errors import (
     ServiceNotFound,
 )
 from pybroker.message import ConversationError
-from pybroker.program_conversation import AsyncProgramConversation, ProgramConversation
-from pybroker.service_program import ServiceProgram, UnhandledMessageType
+from pybroker.programs.app import App
+from pybroker.programs.conversation import AsyncProgramConversation, ProgramConversation
+from pybroker.programs.service_program import ServiceProgram, UnhandledMessageType
 
 __version__ = version("pybroker")
 

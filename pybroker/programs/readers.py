@@ -16,18 +16,18 @@ from psycopg.errors import DeadlockDetected, SerializationFailure
 from tenacity import AsyncRetrying, Retrying, retry_if_exception_type, sleep_using_event, stop_when_event_set
 from tenacity.wait import wait_exponential_jitter
 
-from pybroker.connection import AsyncBroker, Broker
+from pybroker.client.connection import AsyncBroker, Broker
 from pybroker.errors import ConversationNotFound, QueueDisabledError
-from pybroker.group_state import GroupState, statements_for
-from pybroker.program_conversation import AsyncProgramConversation, ProgramConversation, Round
+from pybroker.programs.conversation import AsyncProgramConversation, ProgramConversation, Round
+from pybroker.programs.group_state import GroupState, statements_for
 
 if TYPE_CHECKING:
     import threading
     from uuid import UUID
 
-    from pybroker.connection import AsyncTransaction, Transaction
-    from pybroker.conversation import AsyncMessage, Message
-    from pybroker.service_program import ServiceProgram
+    from pybroker.client.connection import AsyncTransaction, Transaction
+    from pybroker.client.conversation import AsyncMessage, Message
+    from pybroker.programs.service_program import ServiceProgram
 
 # How long one RECEIVE waits, and so at most how long an idle reader takes to notice that it is to stop.
 WAIT = 1.0

@@ -14,19 +14,19 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
-from pybroker import statements
+from pybroker.client import statements
+from pybroker.client.conversation import AsyncConversation, AsyncMessage, Conversation, Message
+from pybroker.client.statements import Pause, Query, Validations
 from pybroker.connection_string import checked
-from pybroker.conversation import AsyncConversation, AsyncMessage, Conversation, Message
 from pybroker.errors import broker_errors
 from pybroker.message import NO_BODY
-from pybroker.statements import Pause, Query, Validations
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator
     from types import TracebackType
 
+    from pybroker.client.statements import Duration, Result, Row, Steps
     from pybroker.message import Body
-    from pybroker.statements import Duration, Result, Row, Steps
 
 # Those of every broker, the innermost last. A context variable, since a broker on a pool serves many threads
 # and tasks, each with a transaction of its own.

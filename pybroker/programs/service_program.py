@@ -25,7 +25,7 @@ from pybroker.message import (
 )
 
 if typing.TYPE_CHECKING:
-    from pybroker.conversation import AsyncConversation, AsyncMessage, Conversation, Message
+    from pybroker.client.conversation import AsyncConversation, AsyncMessage, Conversation, Message
 
 Handler = Callable[..., Any]
 

@@ -13,8 +13,8 @@ import psycopg
 
 from pybroker.connection_string import checked
 from pybroker.errors import broker_errors
-from pybroker.readers import AsyncReader, Reader
-from pybroker.service_program import ServiceProgram
+from pybroker.programs.readers import AsyncReader, Reader
+from pybroker.programs.service_program import ServiceProgram
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from pybroker import statements
+from pybroker.client import statements
 from pybroker.message import NO_BODY, ReceivedMessage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from uuid import UUID
 
+    from pybroker.client.statements import Result, Steps, Validations
     from pybroker.message import Body
-    from pybroker.statements import Result, Steps, Validations
 
 
 class _Session(Protocol):

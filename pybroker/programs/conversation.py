@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pybroker.conversation import AsyncConversation, AsyncMessage, Conversation, Message
+from pybroker.client.conversation import AsyncConversation, AsyncMessage, Conversation, Message
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     import psycopg
 
-    from pybroker.connection import AsyncBroker, AsyncTransaction, Broker, Transaction
-    from pybroker.group_state import GroupState
+    from pybroker.client.connection import AsyncBroker, AsyncTransaction, Broker, Transaction
+    from pybroker.programs.group_state import GroupState
 
 
 @dataclass
