@@ -55,6 +55,7 @@ lint: .venv/.linters
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.sync_twin --check
 	$(BIN)/python -m tests.sql_checks
 
 bench: .venv/.bench

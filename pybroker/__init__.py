@@ -2,15 +2,12 @@
 
 from importlib.metadata import version
 
-from pybroker.client.connection import (
-    AsyncBroker,
-    AsyncTransaction,
-    Broker,
-    Transaction,
-    connect,
-    connect_async,
-)
-from pybroker.client.conversation import AsyncConversation, AsyncMessage, Conversation, Message
+from pybroker.client.broker import Broker, connect
+from pybroker.client.broker_async import AsyncBroker, connect_async
+from pybroker.client.conversation import Conversation, Message
+from pybroker.client.conversation_async import AsyncConversation, AsyncMessage
+from pybroker.client.session import Transaction
+from pybroker.client.session_async import AsyncTransaction
 from pybroker.errors import (
     ArgumentError,
     BrokerError,

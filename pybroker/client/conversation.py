@@ -1,9 +1,10 @@
+# Made from conversation_async.py by python -m tests.sync_twin: change that file.
 """Conversations: one side of a dialog, known by its handle, and the messages received on it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from pybroker.client import statements
 from pybroker.message import NO_BODY, ReceivedMessage
@@ -12,22 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from uuid import UUID
 
-    from pybroker.client.statements import Result, Steps, Validations
+    from pybroker.client.session import Session
     from pybroker.message import Body
-
-
-class _Session(Protocol):
-    @property
-    def validations(self) -> Validations: ...
-
-    def run(self, steps: Steps[Result]) -> Result: ...
-
-
-class _AsyncSession(Protocol):
-    @property
-    def validations(self) -> Validations: ...
-
-    async def run(self, steps: Steps[Result]) -> Result: ...
 
 
 @dataclass(frozen=True)
@@ -43,7 +30,7 @@ class Conversation:
     """
 
     handle: UUID
-    _session: _Session = field(repr=False, compare=False)
+    _session: Session = field(repr=False, compare=False)
 
     def send(self, message_type: str, body: Body = NO_BODY) -> None:
         """Send a message to the far side.
@@ -149,56 +136,6 @@ class Conversation:
 
 
 @dataclass(frozen=True)
-class AsyncConversation:
-    """One side of a dialog; :class:`Conversation` for asyncio. Two are equal if their handles are.
-
-    Attributes:
-        handle: the conversation handle; each side of a dialog has its own.
-    """
-
-    handle: UUID
-    _session: _AsyncSession = field(repr=False, compare=False)
-
-    async def send(self, message_type: str, body: Body = NO_BODY) -> None:
-        """Send a message to the far side; see :meth:`Conversation.send`."""
-        await self._session.run(statements.send(self._session.validations, self.handle, message_type, body))
-
-    async def send_batch(self, message_type: str, bodies: Iterable[Body]) -> None:
-        """Send many messages in their order, all or none; see :meth:`Conversation.send_batch`."""
-        await self._session.run(
-            statements.send_batch(self._session.validations, self.handle, message_type, bodies)
-        )
-
-    async def end(
-        self, *, error_code: int | None = None, error_description: str | None = None, cleanup: bool = False
-    ) -> None:
-        """End this side of the conversation; see :meth:`Conversation.end`."""
-        await self._session.run(
-            statements.end_conversation(self.handle, error_code, error_description, cleanup)
-        )
-
-    async def move(self, conversation_group_id: UUID) -> None:
-        """Join another conversation group of the same service; see :meth:`Conversation.move`."""
-        await self._session.run(statements.move_conversation(self.handle, conversation_group_id))
-
-    async def note_failure(self, error: str) -> bool:
-        """Note a failure, after the rollback; see :meth:`Conversation.note_failure`."""
-        return await self._session.run(statements.note_failure(self.handle, error))
-
-    async def redrive(self) -> int:
-        """Take the conversation out of quarantine; see :meth:`Conversation.redrive`."""
-        return await self._session.run(statements.redrive(self.handle))
-
-    async def discard(self) -> int:
-        """Remove the message that failed; see :meth:`Conversation.discard`."""
-        return await self._session.run(statements.discard(self.handle))
-
-    async def transmission_status(self) -> str:
-        """Return the last problem of sending; see :meth:`Conversation.transmission_status`."""
-        return await self._session.run(statements.get_transmission_status(self.handle))
-
-
-@dataclass(frozen=True)
 class Message(ReceivedMessage):
     """A received message: the columns of ``broker.message``, readings of the body, and its conversation."""
 
@@ -207,14 +144,3 @@ class Message(ReceivedMessage):
     def reply(self, message_type: str, body: Body = NO_BODY) -> None:
         """Send a message back on the conversation; see :meth:`Conversation.send`."""
         self.conversation.send(message_type, body)
-
-
-@dataclass(frozen=True)
-class AsyncMessage(ReceivedMessage):
-    """A received message; :class:`Message` for asyncio."""
-
-    conversation: AsyncConversation = field(repr=False, compare=False)
-
-    async def reply(self, message_type: str, body: Body = NO_BODY) -> None:
-        """Send a message back on the conversation; see :meth:`Conversation.send`."""
-        await self.conversation.send(message_type, body)

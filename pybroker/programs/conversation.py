@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pybroker.client.conversation import AsyncConversation, AsyncMessage, Conversation, Message
+from pybroker.client.conversation import Conversation, Message
+from pybroker.client.conversation_async import AsyncConversation, AsyncMessage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,7 +14,10 @@ if TYPE_CHECKING:
 
     import psycopg
 
-    from pybroker.client.connection import AsyncBroker, AsyncTransaction, Broker, Transaction
+    from pybroker.client.broker import Broker
+    from pybroker.client.broker_async import AsyncBroker
+    from pybroker.client.session import Transaction
+    from pybroker.client.session_async import AsyncTransaction
     from pybroker.programs.group_state import GroupState
 
 

@@ -16,7 +16,8 @@ from psycopg.errors import DeadlockDetected, SerializationFailure
 from tenacity import AsyncRetrying, Retrying, retry_if_exception_type, sleep_using_event, stop_when_event_set
 from tenacity.wait import wait_exponential_jitter
 
-from pybroker.client.connection import AsyncBroker, Broker
+from pybroker.client.broker import Broker
+from pybroker.client.broker_async import AsyncBroker
 from pybroker.errors import ConversationNotFound, QueueDisabledError
 from pybroker.programs.conversation import AsyncProgramConversation, ProgramConversation, Round
 from pybroker.programs.group_state import GroupState, statements_for
@@ -25,8 +26,10 @@ if TYPE_CHECKING:
     import threading
     from uuid import UUID
 
-    from pybroker.client.connection import AsyncTransaction, Transaction
-    from pybroker.client.conversation import AsyncMessage, Message
+    from pybroker.client.conversation import Message
+    from pybroker.client.conversation_async import AsyncMessage
+    from pybroker.client.session import Transaction
+    from pybroker.client.session_async import AsyncTransaction
     from pybroker.programs.service_program import ServiceProgram
 
 # How long one RECEIVE waits, and so at most how long an idle reader takes to notice that it is to stop.
