@@ -29,7 +29,8 @@ from pybroker.errors import (
 )
 from pybroker.message import ConversationError
 from pybroker.programs.app import App
-from pybroker.programs.conversation import AsyncProgramConversation, ProgramConversation
+from pybroker.programs.conversation import ProgramConversation
+from pybroker.programs.conversation_async import AsyncProgramConversation
 from pybroker.programs.service_program import ServiceProgram, UnhandledMessageType
 
 __version__ = version("pybroker")

@@ -1,3 +1,4 @@
+# Made from conversation_async.py by python -m tests.sync_twin: change that file.
 """The conversation that a handler of a service program gets: in the transaction of its reader."""
 
 from __future__ import annotations
@@ -5,8 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pybroker.client.conversation import Conversation, Message
-from pybroker.client.conversation_async import AsyncConversation, AsyncMessage
+from pybroker.client.conversation import Conversation
+from pybroker.programs.round import InRound
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,55 +16,13 @@ if TYPE_CHECKING:
     import psycopg
 
     from pybroker.client.broker import Broker
-    from pybroker.client.broker_async import AsyncBroker
+    from pybroker.client.conversation import Message
     from pybroker.client.session import Transaction
-    from pybroker.client.session_async import AsyncTransaction
-    from pybroker.programs.group_state import GroupState
-
-
-@dataclass
-class Round:
-    """What the calls of one transaction share.
-
-    Attributes:
-        state: the group's state; None if the program keeps none.
-        ended: handles of conversations that a handler has ended; what else was received of them is left out.
-    """
-
-    state: GroupState | None = None
-    ended: set[UUID] = field(default_factory=set)
-
-
-class _InProgram:
-    """What the conversations of sync and async programs have in common."""
-
-    _round: Round
-
-    @property
-    def state(self) -> Any:
-        """The state of the conversation group, to be changed in place; it is stored when the reader commits.
-
-        Raises:
-            LookupError: the program was made without ``state``.
-        """
-        return self._known_state().value
-
-    def forget_state(self) -> None:
-        """Remove the group's state when the reader commits.
-
-        Raises:
-            LookupError: the program was made without ``state``.
-        """
-        self._known_state().forget()
-
-    def _known_state(self) -> GroupState:
-        if self._round.state is None:
-            raise LookupError("The program keeps no state: give service_program() state and state_table.")
-        return self._round.state
+    from pybroker.programs.round import Round
 
 
 @dataclass(frozen=True)
-class ProgramConversation(_InProgram, Conversation):
+class ProgramConversation(InRound, Conversation):
     """A conversation, in a handler of a service program.
 
     Everything that a handler does on it, on its broker and on its connection is one transaction with what was
@@ -92,37 +51,9 @@ class ProgramConversation(_InProgram, Conversation):
     def end(
         self, *, error_code: int | None = None, error_description: str | None = None, cleanup: bool = False
     ) -> None:
-        """End this side of the conversation; see :meth:`Conversation.end`. The rest of it is left out."""
+        """End this side of the conversation, and leave out the rest of it.
+
+        As :meth:`Conversation.end`.
+        """
         super().end(error_code=error_code, error_description=error_description, cleanup=cleanup)
-        self._round.ended.add(self.handle)
-
-
-@dataclass(frozen=True)
-class AsyncProgramConversation(_InProgram, AsyncConversation):
-    """A conversation, in a handler of an async service program; see :class:`ProgramConversation`.
-
-    Attributes:
-        handle: the conversation handle.
-        conversation_group_id: the group, which this transaction has locked.
-        service_name: this side's service.
-        messages: what the handler is called for.
-        broker: for dialogs of the program's own.
-    """
-
-    conversation_group_id: UUID = field(compare=False)
-    service_name: str = field(compare=False)
-    messages: Sequence[AsyncMessage] = field(compare=False, repr=False)
-    broker: AsyncBroker = field(compare=False, repr=False)
-    _transaction: AsyncTransaction = field(compare=False, repr=False)
-    _round: Round = field(compare=False, repr=False)
-
-    async def connection(self) -> psycopg.AsyncConnection[Any]:
-        """Return the transaction's connection, for the program's own statements in it."""
-        return await self._transaction.connection()
-
-    async def end(
-        self, *, error_code: int | None = None, error_description: str | None = None, cleanup: bool = False
-    ) -> None:
-        """End this side of the conversation; see :meth:`ProgramConversation.end`."""
-        await super().end(error_code=error_code, error_description=error_description, cleanup=cleanup)
         self._round.ended.add(self.handle)
