@@ -19,7 +19,6 @@ INSTALL := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-ch
 	@$(PYTHON) -m venv .venv
 	@$(INSTALL) --upgrade "pip>=25.1" setuptools
 	@$(INSTALL) --config-settings editable_mode=compat --editable ".[embedded]" --group test
-	@for folder in migrations sql workers; do ln -sfn ../$$folder pybroker/$$folder; done
 	@touch $@
 
 # Apart from the rest, as it is ten times as large, and the demo needs none of it.
@@ -56,6 +55,7 @@ lint: .venv/.linters
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.sync_twin --check
 	$(BIN)/python -m tests.sql_checks
 
 # REVISION=e6d75f0 AGAINST="--rounds 5 -- --scenario ours"
@@ -81,4 +81,4 @@ soak: .venv
 	@$(BIN)/python -m tests.chaos.soak $(if $(MESSAGES),--messages $(MESSAGES))
 
 clean:
-	rm -rf .venv pybroker/migrations pybroker/sql pybroker/workers
+	rm -rf .venv

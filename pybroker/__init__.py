@@ -2,9 +2,12 @@
 
 from importlib.metadata import version
 
-from pybroker.app import App
-from pybroker.connection import AsyncBroker, AsyncTransaction, Broker, Transaction, connect, connect_async
-from pybroker.conversation import AsyncConversation, AsyncMessage, Conversation, Message
+from pybroker.client.broker import Broker, connect
+from pybroker.client.broker_async import AsyncBroker, connect_async
+from pybroker.client.conversation import Conversation, Message
+from pybroker.client.conversation_async import AsyncConversation, AsyncMessage
+from pybroker.client.session import Transaction
+from pybroker.client.session_async import AsyncTransaction
 from pybroker.errors import (
     ArgumentError,
     BrokerError,
@@ -25,8 +28,10 @@ from pybroker.errors import (
     ServiceNotFound,
 )
 from pybroker.message import ConversationError
-from pybroker.program_conversation import AsyncProgramConversation, ProgramConversation
-from pybroker.service_program import ServiceProgram, UnhandledMessageType
+from pybroker.programs.app import App
+from pybroker.programs.conversation import ProgramConversation
+from pybroker.programs.conversation_async import AsyncProgramConversation
+from pybroker.programs.service_program import ServiceProgram, UnhandledMessageType
 
 __version__ = version("pybroker")
 

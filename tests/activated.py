@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -20,6 +19,7 @@ import pytest
 from pybroker.workers.activation import READER_NAME, Activation
 from pybroker.workers.clock import Clock
 from pybroker.workers.database import Database
+from tests.patience import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine, Iterator
@@ -34,13 +34,7 @@ CLI = "from pybroker.commands import main; main()"
 
 def eventually(condition: Callable[[], Any]) -> Any:
     """Return the condition's first true value."""
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        value = condition()
-        if value:
-            return value
-        assert time.monotonic() < deadline, "the condition did not become true"
-        time.sleep(0.02)
+    return until(condition, seconds=PATIENCE)
 
 
 RAMP = 5.0

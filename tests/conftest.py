@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, settings
 
 from pybroker.embedded import EmbeddedServer, available_versions
 from pybroker.migrations import migrate
+from tests import patience
 from tests.shop import DEFINITIONS, Shop
 
 if TYPE_CHECKING:
@@ -98,6 +99,12 @@ def _use_memory() -> None:
         os.environ["TMPDIR"] = str(MEMORY)
         # It has been asked for before, and remembers.
         tempfile.tempdir = None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Let the waits of a test give up, and say why, before its own limit ends it."""
+    patience.begin(item)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

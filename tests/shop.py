@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
+from tests.patience import until  # noqa: F401 - with the application that most tests use
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from uuid import UUID
@@ -32,15 +34,6 @@ select broker.create_queue('warehouse');
 select broker.create_service('//shop', 'shop');
 select broker.create_service('//warehouse', 'warehouse', '{ordering,DEFAULT}');
 """
-
-
-def until(condition: Callable[[], object]) -> None:
-    """Wait for what another session or process is about to do; the test's own time limit ends it."""
-    pause, seconds = threading.Event(), 0.01
-    while not condition():
-        pause.wait(seconds)
-        # Whoever waits for long leaves the processor to what it waits for.
-        seconds = min(1.2 * seconds, 0.1)
 
 
 class Session:

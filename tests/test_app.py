@@ -411,7 +411,7 @@ def test_a_program_that_is_written_wrong_is_refused_where_it_is_written(shop: Sh
 
 
 def test_a_queue_that_is_off_is_waited_for(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pybroker.readers._DISABLED_PAUSE", 0.05)
+    monkeypatch.setattr("pybroker.programs.reader._DISABLED_PAUSE", 0.05)
     app = App(shop.database.url)
     done = []
 

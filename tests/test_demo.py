@@ -20,6 +20,7 @@ import pytest
 from pybroker.demo import reconciliation
 from pybroker.demo.stock_trading import market
 from pybroker.embedded import available_versions
+from tests.patience import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -109,10 +110,7 @@ def running(directory: Path, *arguments: str, command: str = COMMAND) -> Iterato
 
 
 def eventually(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(condition, seconds=PATIENCE)
 
 
 def open_conversations(session: psycopg.Connection[Any]) -> int:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, cast
 
 from pybroker.workers.transport import wire
 from pybroker.workers.transport.line import Line
 from pybroker.workers.transport.link import Traffic
 from pybroker.workers.transport.security import Peer
+from tests.patience import state_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,6 +76,7 @@ class FarLink:
 
 async def settled(condition: Callable[[], object]) -> None:
     """Let the other tasks run until `condition()`."""
-    async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110 - nothing sets an event
-            await asyncio.sleep(0.001)
+    gives_up_at = time.monotonic() + 60
+    while not condition():  # nothing sets an event
+        assert time.monotonic() < gives_up_at, f"waited in vain: {state_of(condition)}"
+        await asyncio.sleep(0.001)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, cast
 
@@ -131,10 +132,11 @@ class Pair:
 
     async def empty(self, count: Callable[[], int]) -> None:
         """Send until nothing waits."""
-        async with asyncio.timeout(100):
-            while count():
-                await self.sender.send(self.destination, self.line)
-                await asyncio.sleep(0.01)
+        gives_up_at = time.monotonic() + 100
+        while waiting := count():
+            assert time.monotonic() < gives_up_at, f"{waiting} messages still wait"
+            await self.sender.send(self.destination, self.line)
+            await asyncio.sleep(0.01)
 
 
 @asynccontextmanager

@@ -96,8 +96,12 @@ class Pair(NamedTuple):
 
 def _arrived(site: Site, queue: str, count: int) -> list[Received]:
     received: list[Received] = []
-    while len(received) < count:
-        received += site.psql.receive(queue, timeout="30 s")
+
+    def all_received() -> bool:
+        received.extend(site.psql.receive(queue, timeout="5 s"))
+        return len(received) >= count
+
+    until(all_received)
     return received
 
 

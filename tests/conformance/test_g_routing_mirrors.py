@@ -21,7 +21,7 @@ from tests.conftest import SETTINGS
 from tests.proxy import Proxy, proxy_to
 from tests.shop import ERROR, in_background, until
 from tests.standby import Standby, follow_synchronously, standby_of, stop_following
-from tests.transport import NO_DIALOGS, FarLink
+from tests.transport import NO_DIALOGS, FarLink, settled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -259,9 +259,7 @@ async def refused(outbound: Outbound, link: FarLink, number: int) -> None:
     """Send a batch that is answered with this refusal."""
     before = len(link.sent_frames)
     sending = asyncio.create_task(outbound.exchange(NO_DIALOGS))
-    async with asyncio.timeout(20):
-        while len(link.sent_frames) == before:  # noqa: ASYNC110 - nothing sets an event
-            await asyncio.sleep(0.001)
+    await settled(lambda: len(link.sent_frames) > before)
     batch = link.sent_frames[-1]
     assert isinstance(batch, wire.Batch)
     link.arrive(wire.Refusal(batch.number, number, "The database is away."))
@@ -287,9 +285,7 @@ def test_row_112_a_worker_whose_database_is_away_is_left_when_the_partner_is_the
         assert (await outbound.open()).link.address == "tcp://two:2"
         # There it stays, also when the first one is back.
         network.links[-1].arrive(None)
-        async with asyncio.timeout(20):
-            while outbound.fault is None:  # noqa: ASYNC110 - nothing sets an event
-                await asyncio.sleep(0.001)
+        await settled(lambda: outbound.fault is not None)
         clock.seconds += 15
         assert (await outbound.open()).link.address == "tcp://two:2"
 

@@ -248,7 +248,9 @@ def damaged(name: str) -> Callable[[wire.Frame], list[wire.Frame]]:
             return [frame]
         if name == "body":
             bodies = arrays.to_elements(frame.bodies, arrays.BYTEA)
-            changed = arrays.from_elements([(body or b"")[:-1] + b"?" for body in bodies], arrays.BYTEA)
+            # One bit, as any byte that takes the place of another may be the same one.
+            altered = [bytes([*body[:-1], body[-1] ^ 1]) if body else body for body in bodies]
+            changed = arrays.from_elements(altered, arrays.BYTEA)
             return [msgspec.structs.replace(frame, bodies=changed)]
         # As if the dialog had begun in the clear.
         return [msgspec.structs.replace(frame, envelopes=b"", key_exchanges=[])]

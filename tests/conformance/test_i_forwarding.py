@@ -122,8 +122,12 @@ def begin(site: Site, service: str = "//warehouse", *, encryption: bool = False)
 
 def received(session: Session, queue: str, count: int) -> list[tuple[str, int, bytes | None]]:
     messages: list[tuple[str, int, bytes | None]] = []
-    while len(messages) < count:
-        messages += session.receive(queue, timeout="5 s")
+
+    def all_received() -> bool:
+        messages.extend(session.receive(queue, timeout="5 s"))
+        return len(messages) >= count
+
+    until(all_received)
     return messages
 
 
@@ -295,10 +299,11 @@ class Post:
         return asyncio.create_task(self.forwarder.relay(batch, ("tcp://far:4022",)))
 
     async def sent(self, count: int) -> list[wire.Batch]:
-        async with asyncio.timeout(20):
-            while len(batches := [f for f in self.far.sent_frames if isinstance(f, wire.Batch)]) < count:  # noqa: ASYNC110 - nothing sets an event
-                await asyncio.sleep(0.001)
-        return batches
+        def batches() -> list[wire.Batch]:
+            return [frame for frame in self.far.sent_frames if isinstance(frame, wire.Batch)]
+
+        await settled(lambda: len(batches()) >= count)
+        return batches()
 
     def answer(self, batch: wire.Batch) -> None:
         self.far.arrive(wire.Ack(batch.number, bytes(16), b"1", b"2", b"3", b"4"))
@@ -362,9 +367,7 @@ def test_row_141_row_157_what_could_not_be_forwarded_for_60_s_is_purged() -> Non
         sent = post.relay(1)
         await post.sent(1)
         waits = post.relay(2)
-        async with asyncio.timeout(20):
-            while len(post.forwarder._held) < 2:  # noqa: ASYNC110 - nothing sets an event
-                await asyncio.sleep(0.001)
+        await settled(lambda: len(post.forwarder._held) >= 2)
         post.clock.seconds += 59.9
         post.forwarder.purge()
         assert not any(held.is_stale for held in post.forwarder._held)

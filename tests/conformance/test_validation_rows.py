@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from tests.shop import END_DIALOG, ERROR, Session, Shop
+from tests.shop import END_DIALOG, ERROR, Session, Shop, until
 from tests.validating import TRADE_ACK, TRADE_ENTRY, Worker, trade_entry
 
 if TYPE_CHECKING:
@@ -272,8 +272,7 @@ def test_rows_083_084_a_timer_fires_beside_an_incomplete_message(labels: Labels)
     target = psql.handle_of(dialog)
     psql.send(dialog, "label", b"<id>1</id>")
     psql.rows("select broker.begin_conversation_timer(%s, '0.001 s')", target)
-    while not psql.value("select broker_private.fire_timers()"):
-        pass
+    until(lambda: psql.value("select broker_private.fire_timers()"))
     ((kind, _, _),) = psql.receive()
     assert kind.endswith("/DialogTimer")
     assert labels.incomplete() == 1

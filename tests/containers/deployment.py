@@ -167,20 +167,28 @@ class Broker:
     def certificate(self) -> str:
         """Return the worker's certificate, once it has made one."""
         assert self.worker is not None
-        while "END CERTIFICATE" not in (said := say(self.worker, "cat", f"{_KEYS}/{self.name}.pem") or ""):
-            time.sleep(0.1)
-        return said
+        worker, path = self.worker, f"{_KEYS}/{self.name}.pem"
+
+        def written() -> str | None:
+            said = say(worker, "cat", path) or ""
+            return said if "END CERTIFICATE" in said else None
+
+        certificate: str = until(written)
+        return certificate
 
     def wait_for_database(self) -> None:
         self._session().close()
 
     def _session(self) -> psycopg.Connection[Any]:
         """Connect again until the server is there."""
-        while True:
-            try:
+
+        def connected() -> psycopg.Connection[Any] | None:
+            with contextlib.suppress(psycopg.OperationalError):
                 return self.connect()
-            except psycopg.OperationalError:
-                time.sleep(0.1)
+            return None
+
+        session: psycopg.Connection[Any] = until(connected)
+        return session
 
     def _inner_url(self) -> str:
         return (

@@ -51,8 +51,7 @@ class Composition:
 
     def say(self, service: str, *command: str) -> str:
         """Return what a command says in a container; asked again while its output is lost, as happens on a busy machine."""
-        while not (said := self.run("exec", "-T", service, *command)):
-            pass
+        said: str = until(lambda: self.run("exec", "-T", service, *command))
         return said
 
     def query(self, service: str, query: str) -> str:

@@ -44,7 +44,7 @@ def test_the_wheel_holds_every_module_and_every_sql_file(wheel: Path) -> None:
         held = set(archive.namelist())
     expected = set()
     for folder, package in PACKAGE_OF.items():
-        # os.walk follows no links: `make` puts some into pybroker/ that lead back to the other folders.
+        # os.walk follows no links: some in pybroker/ lead to the other folders.
         for directory, _, names in os.walk(ROOT / folder):
             inside = Path(package, Path(directory).relative_to(ROOT / folder))
             expected |= {

@@ -8,7 +8,7 @@ import psycopg
 import structlog
 from lxml import etree
 
-from pybroker.connection import AsyncBroker, connect_async
+from pybroker.client.broker_async import AsyncBroker, connect_async
 from pybroker.errors import BrokerError
 from pybroker.workers.clock import Backoff, Clock
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from structlog.typing import FilteringBoundLogger
 
-    from pybroker.conversation import AsyncMessage
+    from pybroker.client.conversation_async import AsyncMessage
 
 EVENT_NOTIFICATION = "http://schemas.microsoft.com/SQL/Notifications/EventNotification"
 # A wait ends now and then, so that a connection that was cut without a word is noticed.

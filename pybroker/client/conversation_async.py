@@ -3,35 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from pybroker import statements
+from pybroker.client import statements
 from pybroker.message import NO_BODY, ReceivedMessage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from uuid import UUID
 
+    from pybroker.client.session_async import AsyncSession
     from pybroker.message import Body
-    from pybroker.statements import Result, Steps, Validations
-
-
-class _Session(Protocol):
-    @property
-    def validations(self) -> Validations: ...
-
-    def run(self, steps: Steps[Result]) -> Result: ...
-
-
-class _AsyncSession(Protocol):
-    @property
-    def validations(self) -> Validations: ...
-
-    async def run(self, steps: Steps[Result]) -> Result: ...
 
 
 @dataclass(frozen=True)
-class Conversation:
+class AsyncConversation:
     """One side of a dialog. Two are equal if their handles are.
 
     Every method here locks the conversation's group until its transaction ends, and waits for whoever holds
@@ -43,9 +29,9 @@ class Conversation:
     """
 
     handle: UUID
-    _session: _Session = field(repr=False, compare=False)
+    _session: AsyncSession = field(repr=False, compare=False)
 
-    def send(self, message_type: str, body: Body = NO_BODY) -> None:
+    async def send(self, message_type: str, body: Body = NO_BODY) -> None:
         """Send a message to the far side.
 
         Args:
@@ -60,17 +46,19 @@ class Conversation:
             NullBodyError: the body is None (8433).
             TypeError, ValueError: json can't hold the body; nothing was sent to the database.
         """
-        self._session.run(statements.send(self._session.validations, self.handle, message_type, body))
+        await self._session.run(statements.send(self._session.validations, self.handle, message_type, body))
 
-    def send_batch(self, message_type: str, bodies: Iterable[Body]) -> None:
+    async def send_batch(self, message_type: str, bodies: Iterable[Body]) -> None:
         """Send many messages in their order, all or none, in one call: much cheaper than a call for each.
 
         Raises:
             BrokerError: as :meth:`send`.
         """
-        self._session.run(statements.send_batch(self._session.validations, self.handle, message_type, bodies))
+        await self._session.run(
+            statements.send_batch(self._session.validations, self.handle, message_type, bodies)
+        )
 
-    def end(
+    async def end(
         self, *, error_code: int | None = None, error_description: str | None = None, cleanup: bool = False
     ) -> None:
         """End this side of the conversation; its messages that nobody received are removed.
@@ -89,9 +77,11 @@ class Conversation:
             BrokerError: an error without both values, or out of range (8419, 8422, 8424), or with cleanup
                 (153).
         """
-        self._session.run(statements.end_conversation(self.handle, error_code, error_description, cleanup))
+        await self._session.run(
+            statements.end_conversation(self.handle, error_code, error_description, cleanup)
+        )
 
-    def move(self, conversation_group_id: UUID) -> None:
+    async def move(self, conversation_group_id: UUID) -> None:
         """Join another conversation group of the same service; messages that wait here go along.
 
         Both groups are locked until the transaction ends. A group that loses its last conversation is gone.
@@ -105,9 +95,9 @@ class Conversation:
             ConversationStateError: this side has ended (8438).
             PermissionDenied: the caller owns neither the conversation nor its service (229).
         """
-        self._session.run(statements.move_conversation(self.handle, conversation_group_id))
+        await self._session.run(statements.move_conversation(self.handle, conversation_group_id))
 
-    def note_failure(self, error: str) -> bool:
+    async def note_failure(self, error: str) -> bool:
         """Note that a transaction which had received from this conversation failed, after it was rolled back.
 
         On a queue with ``poison_action`` QUARANTINE the fifth failure in a row quarantines the conversation:
@@ -119,9 +109,9 @@ class Conversation:
         Returns:
             Whether the conversation is quarantined now.
         """
-        return self._session.run(statements.note_failure(self.handle, error))
+        return await self._session.run(statements.note_failure(self.handle, error))
 
-    def redrive(self) -> int:
+    async def redrive(self) -> int:
         """Take the conversation out of quarantine: all its messages can be received, the failing one first.
 
         Returns:
@@ -130,9 +120,9 @@ class Conversation:
         Raises:
             ConversationStateError: it is not quarantined (8427).
         """
-        return self._session.run(statements.redrive(self.handle))
+        return await self._session.run(statements.redrive(self.handle))
 
-    def discard(self) -> int:
+    async def discard(self) -> int:
         """Remove the message that failed, and take the conversation out of quarantine with the others.
 
         Returns:
@@ -141,80 +131,19 @@ class Conversation:
         Raises:
             ConversationStateError: it is not quarantined (8427).
         """
-        return self._session.run(statements.discard(self.handle))
-
-    def transmission_status(self) -> str:
-        """Return the last problem of sending on this conversation; ``""`` if none is known."""
-        return self._session.run(statements.get_transmission_status(self.handle))
-
-
-@dataclass(frozen=True)
-class AsyncConversation:
-    """One side of a dialog; :class:`Conversation` for asyncio. Two are equal if their handles are.
-
-    Attributes:
-        handle: the conversation handle; each side of a dialog has its own.
-    """
-
-    handle: UUID
-    _session: _AsyncSession = field(repr=False, compare=False)
-
-    async def send(self, message_type: str, body: Body = NO_BODY) -> None:
-        """Send a message to the far side; see :meth:`Conversation.send`."""
-        await self._session.run(statements.send(self._session.validations, self.handle, message_type, body))
-
-    async def send_batch(self, message_type: str, bodies: Iterable[Body]) -> None:
-        """Send many messages in their order, all or none; see :meth:`Conversation.send_batch`."""
-        await self._session.run(
-            statements.send_batch(self._session.validations, self.handle, message_type, bodies)
-        )
-
-    async def end(
-        self, *, error_code: int | None = None, error_description: str | None = None, cleanup: bool = False
-    ) -> None:
-        """End this side of the conversation; see :meth:`Conversation.end`."""
-        await self._session.run(
-            statements.end_conversation(self.handle, error_code, error_description, cleanup)
-        )
-
-    async def move(self, conversation_group_id: UUID) -> None:
-        """Join another conversation group of the same service; see :meth:`Conversation.move`."""
-        await self._session.run(statements.move_conversation(self.handle, conversation_group_id))
-
-    async def note_failure(self, error: str) -> bool:
-        """Note a failure, after the rollback; see :meth:`Conversation.note_failure`."""
-        return await self._session.run(statements.note_failure(self.handle, error))
-
-    async def redrive(self) -> int:
-        """Take the conversation out of quarantine; see :meth:`Conversation.redrive`."""
-        return await self._session.run(statements.redrive(self.handle))
-
-    async def discard(self) -> int:
-        """Remove the message that failed; see :meth:`Conversation.discard`."""
         return await self._session.run(statements.discard(self.handle))
 
     async def transmission_status(self) -> str:
-        """Return the last problem of sending; see :meth:`Conversation.transmission_status`."""
+        """Return the last problem of sending on this conversation; ``""`` if none is known."""
         return await self._session.run(statements.get_transmission_status(self.handle))
 
 
 @dataclass(frozen=True)
-class Message(ReceivedMessage):
-    """A received message: the columns of ``broker.message``, readings of the body, and its conversation."""
-
-    conversation: Conversation = field(repr=False, compare=False)
-
-    def reply(self, message_type: str, body: Body = NO_BODY) -> None:
-        """Send a message back on the conversation; see :meth:`Conversation.send`."""
-        self.conversation.send(message_type, body)
-
-
-@dataclass(frozen=True)
 class AsyncMessage(ReceivedMessage):
-    """A received message; :class:`Message` for asyncio."""
+    """A received message: the columns of ``broker.message``, readings of the body, and its conversation."""
 
     conversation: AsyncConversation = field(repr=False, compare=False)
 
     async def reply(self, message_type: str, body: Body = NO_BODY) -> None:
-        """Send a message back on the conversation; see :meth:`Conversation.send`."""
+        """Send a message back on the conversation; see :meth:`AsyncConversation.send`."""
         await self.conversation.send(message_type, body)

@@ -25,7 +25,8 @@ from pybroker.message import (
 )
 
 if typing.TYPE_CHECKING:
-    from pybroker.conversation import AsyncConversation, AsyncMessage, Conversation, Message
+    from pybroker.client.conversation import Conversation, Message
+    from pybroker.client.conversation_async import AsyncConversation, AsyncMessage
 
 Handler = Callable[..., Any]
 

@@ -13,8 +13,9 @@ import psycopg
 
 from pybroker.connection_string import checked
 from pybroker.errors import broker_errors
-from pybroker.readers import AsyncReader, Reader
-from pybroker.service_program import ServiceProgram
+from pybroker.programs.reader import Reader
+from pybroker.programs.reader_async import AsyncReader
+from pybroker.programs.service_program import ServiceProgram
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence

@@ -1,0 +1,1 @@
+"""The client: brokers, transactions and conversations, each for threads and for asyncio."""

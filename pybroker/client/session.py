@@ -1,0 +1,242 @@
+# Made from session_async.py by python -m tests.sync_twin: change that file.
+"""Sessions: what runs a broker's calls on a connection or a pool, and its transaction blocks."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Self
+
+import psycopg
+from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
+
+from pybroker.client import statements
+from pybroker.client.concurrency import Lock, sleep
+from pybroker.client.statements import Pause, Validations
+from pybroker.errors import broker_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+    from psycopg_pool import ConnectionPool
+
+    from pybroker.client.statements import Query, Result, Row, Steps
+
+# Those of every broker, the innermost last. A context variable, since a broker on a pool serves many threads,
+# each with a transaction of its own.
+_open_blocks: ContextVar[tuple[Transaction, ...]] = ContextVar("pybroker_open_blocks", default=())
+
+
+def _close_block(block: Transaction) -> None:
+    # Not by a token: a task's fixture may be left in another context than it was entered in.
+    _open_blocks.set(tuple(other for other in _open_blocks.get() if other is not block))
+
+
+def _is_idle(connection: psycopg.Connection[Any]) -> bool:
+    return connection.info.transaction_status == TransactionStatus.IDLE
+
+
+def _is_rollback(error: BaseException | None) -> bool:
+    return isinstance(error, psycopg.Rollback) and error.transaction is None
+
+
+class Transaction:
+    """The block of ``with broker.transaction():``.
+
+    On a broker made from a URL or a pool nothing is begun until a call does something, so that waiting for
+    the first message holds nothing. On a connection of the program's own the transaction begins with the
+    block, since the program's statements on that connection belong to it too.
+
+    Tasks that are started in the block share it; threads don't.
+    """
+
+    def __init__(self, session: Session, outer: Transaction | None) -> None:
+        self._session = session
+        self._outer = outer
+        self._is_over = False
+        self._is_touched = False
+        self._connection: psycopg.Connection[Any] | None = None
+        self._held = ExitStack()
+        # Else one task's empty poll could roll back what another has just done.
+        self.lock: Lock = outer.lock if outer else Lock()
+
+    def connection(self) -> psycopg.Connection[Any]:
+        """Begin the transaction and return its connection, for the program's own statements in it.
+
+        Raises:
+            RuntimeError: the block is over.
+        """
+        with self.lock:
+            self.touch()
+            return self.begun()
+
+    def __enter__(self) -> Self:
+        if self._session.begins_at_once:
+            self.connection()
+        _open_blocks.set((*_open_blocks.get(), self))
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        _close_block(self)
+        with self.lock:
+            self._is_over = True
+            if self._connection is None:
+                return _is_rollback(error)
+            with broker_errors():
+                return self._held.__exit__(error_type, error, traceback) is True
+
+    def is_of(self, session: Session) -> bool:
+        """Return whether this is an open block of that session."""
+        return self._session is session and not self._is_over
+
+    @property
+    def is_touched(self) -> bool:
+        """Whether something was done in this transaction, or in one around it, that a rollback would lose."""
+        return self._is_touched or (self._outer is not None and self._outer.is_touched)
+
+    def touch(self) -> None:
+        """Note that what follows is not to be given up for a poll."""
+        self._is_touched = True
+        if self._outer is not None:
+            self._outer.touch()
+
+    def begun(self) -> psycopg.Connection[Any]:
+        """Begin what has not begun, here and around, and return the connection."""
+        if self._is_over:
+            raise RuntimeError("This transaction is over: its with block has ended.")
+        if self._connection is None:
+            with ExitStack() as held:
+                connection = self._outer.begun() if self._outer else held.enter_context(self._session.lend())
+                held.enter_context(connection.transaction())
+                self._held = held.pop_all()
+                self._connection = connection
+        return self._connection
+
+    def give_up(self) -> None:
+        """Roll back, here and around; the next call begins anew."""
+        if self._connection is not None:
+            self._connection = None
+            self._held.__exit__(psycopg.Rollback, psycopg.Rollback(), None)
+        if self._outer is not None:
+            self._outer.give_up()
+
+
+class Session:
+    """Runs steps on a connection or a pool, in the transaction block around the call if there is one."""
+
+    def __init__(self, source: psycopg.Connection[Any] | ConnectionPool[Any], owns_source: bool) -> None:
+        self._source = source
+        self._owns_source = owns_source
+        self._is_own_session: bool | None = None
+        self.validations = Validations()
+
+    @property
+    def begins_at_once(self) -> bool:
+        """Whether a transaction begins with its block, as on a connection of the program's own."""
+        return isinstance(self._source, psycopg.Connection) and not self._owns_source
+
+    @contextmanager
+    def lend(self) -> Iterator[psycopg.Connection[Any]]:
+        """Give the connection, or one of the pool's for as long as it is needed."""
+        if isinstance(self._source, psycopg.Connection):
+            yield self._source
+        else:
+            with self._source.connection() as connection:
+                yield connection
+
+    def transaction(self) -> Transaction:
+        """Return a transaction block inside the one that is open here, if there is one."""
+        return Transaction(self, self._block())
+
+    def is_in_transaction(self) -> bool:
+        """Return whether a rollback now would lose something."""
+        block = self._block()
+        if block is not None:
+            return block.is_touched
+        return isinstance(self._source, psycopg.Connection) and not _is_idle(self._source)
+
+    def close(self) -> None:
+        """Close the connection, if it is not the program's own."""
+        if self._owns_source:
+            self._source.close()
+
+    def run(self, steps: Steps[Result]) -> Result:
+        """Run the steps of a call to their end, and return its result."""
+        try:
+            step = next(steps)
+            while True:
+                rows = self._wait(step) if isinstance(step, Pause) else self._fetch(step)
+                step = steps.send(rows)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+
+    def _wait(self, pause: Pause) -> list[Row]:
+        with broker_errors():
+            connection = self._sleeper(pause)
+            asleep = self._rows(connection, statements.sleep_on(pause.queue)) if connection else []
+            if connection and asleep:
+                try:
+                    for _ in connection.notifies(timeout=pause.longest_sleep, stop_after=1):
+                        pass
+                finally:
+                    self._rows(connection, statements.wake_up(pause.queue))
+            else:
+                sleep(pause.seconds)
+            return asleep
+
+    def _sleeper(self, pause: Pause) -> psycopg.Connection[Any] | None:
+        """Return the connection if it can be notified, and is to be."""
+        source = self._source
+        # A connection of the program's own has listeners, and a transaction, that only the program knows of.
+        if not isinstance(source, psycopg.Connection) or not self._owns_source:
+            return None
+        if pause.longest_sleep == 0 or not _is_idle(source):
+            return None
+        if self._is_own_session is None:
+            query = statements.is_own_session(source.info.backend_pid)
+            self._is_own_session = bool(self._rows(source, query))
+        return source if self._is_own_session else None
+
+    def _block(self) -> Transaction | None:
+        for block in reversed(_open_blocks.get()):
+            if block.is_of(self):
+                return block
+        return None
+
+    def _fetch(self, query: Query) -> list[Row]:
+        block = self._block()
+        with broker_errors():
+            if block is None:
+                return self._fetch_alone(query)
+            with block.lock:
+                if not query.is_poll:
+                    block.touch()
+                rows = self._rows(block.begun(), query)
+                if rows:
+                    block.touch()
+                elif not block.is_touched:
+                    block.give_up()
+                return rows
+
+    def _fetch_alone(self, query: Query) -> list[Row]:
+        with self.lend() as connection:
+            was_idle = _is_idle(connection)
+            rows = self._rows(connection, query)
+            if query.is_poll and not rows and was_idle:
+                connection.rollback()
+            return rows
+
+    @staticmethod
+    def _rows(connection: psycopg.Connection[Any], query: Query) -> list[Row]:
+        # Not connection.cursor(): the program may have given its connection another kind of cursor or row.
+        with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
+            cursor.execute(query.sql, query.parameters, binary=True)
+            return cursor.fetchall()

@@ -1,0 +1,1 @@
+"""Service programs: handlers of messages, and the readers that call them."""

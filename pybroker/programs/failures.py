@@ -1,0 +1,51 @@
+"""Failures of handlers: whose they are, how they are told, and the pause after them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from psycopg.errors import DeadlockDetected, SerializationFailure
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+# A failing message comes back at once; without a pause a broken handler would take a processor.
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
+
+
+class HandlerFailure(Exception):  # noqa: N818
+    """A handler raised, as the cause says, with a message of this conversation."""
+
+    def __init__(self, handle: UUID) -> None:
+        super().__init__(handle)
+        self.handle = handle
+
+
+class Pauses:
+    """How long to wait after failures in a row."""
+
+    def __init__(self) -> None:
+        self._next = _FIRST_PAUSE
+
+    def failed(self) -> float:
+        """Return the seconds to wait now; after the next failure they are more."""
+        pause, self._next = self._next, min(self._next * 2, _LONGEST_PAUSE)
+        return pause
+
+    def reset(self) -> None:
+        """Begin with the shortest again."""
+        self._next = _FIRST_PAUSE
+
+
+def raise_as_failure(handle: UUID, error: Exception) -> None:
+    """Raise a handler's error as the conversation's failure, unless trying again may mend it."""
+    if isinstance(error, DeadlockDetected | SerializationFailure):
+        raise error
+    raise HandlerFailure(handle) from error
+
+
+def in_one_line(error: Any) -> str:
+    """Return an error, or the outcome that holds one, as its class and text in one line."""
+    found = error.exception() if hasattr(error, "exception") and callable(error.exception) else error
+    text = " ".join(str(found).split())
+    return f"{type(found).__name__}: {text}" if text else type(found).__name__
