@@ -10,7 +10,7 @@ PYTEST_OPTIONS := --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reo
 # Twice quiet is errors only: a package index that lacks a package is no news when the next one has it.
 INSTALL := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check
 
-.PHONY: demo test conformance test-containers lint bench bench-against instructions capacity chaos soak clean
+.PHONY: demo test conformance test-containers lint bench bench-against concepts instructions capacity chaos soak clean
 
 .venv: .venv/.installed
 .venv/.installed: pyproject.toml
@@ -57,6 +57,10 @@ lint: .venv/.linters
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.sync_twin --check
 	$(BIN)/python -m tests.sql_checks
+
+# REVISION=e6d75f0
+concepts: .venv
+	@$(BIN)/python -m tests.concepts $(REVISION)
 
 # REVISION=e6d75f0 AGAINST="--rounds 5 -- --scenario ours"
 bench-against: .venv/.bench
