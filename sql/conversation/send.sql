@@ -155,12 +155,12 @@ begin
       (e.send_types -> type_name)::integer
     into location, version, conversation_group, made, target, place, level, type_id
     from broker_private.endpoints e
-    where e.conversation_handle = handle and e.local_end is null and e.expires_at > broker_private.clock()
-      and e.send_types ? type_name
-      and (
-        pg_has_role(caller, e.send_receiver, 'USAGE') is not false
-        or pg_has_role(caller, 'pg_database_owner', 'USAGE') or broker_private.may_receive(caller, e.queue_id)
-      );
+    where e.conversation_handle = handle and e.expires_at > broker_private.clock()
+      and case
+        when e.send_types is null then false
+        when pg_has_role(caller, e.send_receiver, 'USAGE') is not false then true
+        else broker_private.may_receive(caller, e.queue_id)
+      end;
     exit when not found;
     perform from broker_private.groups g where g.group_no = conversation_group for update;
     perform from broker_private.endpoints e where e.ctid = location and e.xmin = version;
