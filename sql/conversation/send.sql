@@ -27,10 +27,12 @@ returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+  done boolean;
 begin
   loop
     exit when broker_private.send(current_user, conversation_handle, message_type, body);
-    perform broker_private.vouch(current_user);
+    done := broker_private.vouch(current_user);
   end loop;
 end
 $$;
@@ -40,10 +42,12 @@ returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+  done boolean;
 begin
   loop
     exit when broker_private.send(current_user, conversation_handle, message_type, convert_to(body, 'UTF8'));
-    perform broker_private.vouch(current_user);
+    done := broker_private.vouch(current_user);
   end loop;
 end
 $$;
@@ -53,10 +57,12 @@ returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+  done boolean;
 begin
   loop
     exit when broker_private.send(current_user, conversation_handle, message_type, convert_to(body::text, 'UTF8'));
-    perform broker_private.vouch(current_user);
+    done := broker_private.vouch(current_user);
   end loop;
 end
 $$;
@@ -66,10 +72,12 @@ returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+  done boolean;
 begin
   loop
     exit when broker_private.send(current_user, conversation_handle, message_type, convert_to(body::text, 'UTF8'));
-    perform broker_private.vouch(current_user);
+    done := broker_private.vouch(current_user);
   end loop;
 end
 $$;
