@@ -11,7 +11,7 @@
 -- A plan may be believed if no mark is as young as the oldest transaction that was not over when the plan
 -- was made. So a plan made while a change was not committed is never believed. A number counted by each
 -- change would fail here: it can be read while the change can't be seen.
--- Marks name no object: to look for a plan's own would cost each SEND 4,000 instructions, and a change of
+-- Marks name no object: to look for a plan's own would cost each SEND a column and two operators, and a change of
 -- definitions is rare. It costs each dialog one SEND in the general way, and one change of a row.
 --
 -- No plan is made that a mark makes worthless at once: while a long transaction runs beside it, a SEND
