@@ -123,8 +123,10 @@ def test_a_release_with_dialogs_in_it_is_upgraded_and_is_like_a_fresh_one(
         dialog = psql.dialog()
         psql.send(dialog, "order", b"sent before the upgrade")
         assert migrate(old).previous == "pybroker_0001"
-        psql.send(dialog, "order", b"sent after it")
-        assert psql.bodies() == [b"sent before the upgrade", b"sent after it"]
+        # The first goes the general way and makes the send plan, the others go by it.
+        for body in (b"sent after it", b"by its plan", b"and again"):
+            psql.send(dialog, "order", body)
+        assert psql.bodies() == [b"sent before the upgrade", b"sent after it", b"by its plan", b"and again"]
         for name in ("shop", "warehouse"):
             psql.rows("select broker.drop_service(%s)", f"//{name}")
             psql.rows("select broker.drop_queue(%s)", name)

@@ -14,7 +14,7 @@ begin
   insert into broker_private.endpoints (
     conversation_handle, conversation_id, is_initiator, group_no, service_id, queue_id, contract_id, far_service,
     far_broker_instance, destination_no, path, far_endpoint_no, priority, expires_at, is_encrypted, owner,
-    service_name, contract_name, conversation_group_id, plain_types
+    service_name, contract_name, conversation_group_id
   )
   values (
     handle, conversation, initiator, group_number, service, queue, contract, far_service_name,
@@ -22,14 +22,7 @@ begin
     broker_private.priority_of(contract, service, far_service_name), expiry, encryption, owner_role,
     (select coalesce(s.name, s.dropped_name) from broker_private.services s where s.service_id = service),
     (select coalesce(c.name, c.dropped_name) from broker_private.contracts c where c.contract_id = contract),
-    (select g.conversation_group_id from broker_private.groups g where g.group_no = group_number),
-    (
-      select jsonb_object_agg(m.message_type_name, m.message_type_id)
-      from broker_private.contract_messages m
-      where m.contract_id = contract and m.validation = 'N'
-        and case when initiator then m.is_sent_by_initiator else m.is_sent_by_target end
-      having sum(octet_length(m.message_type_name)) <= 200
-    )
+    (select g.conversation_group_id from broker_private.groups g where g.group_no = group_number)
   )
   returning endpoint_no into number;
   insert into broker_private.sequence_counters (endpoint_no, kind, epoch, next_number, padding)

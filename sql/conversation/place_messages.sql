@@ -18,13 +18,8 @@ declare
   f broker_private.endpoints%rowtype;
   far_queue broker_private.queues%rowtype;
 begin
-  if e.path in ('U', 'B', 'I') then
+  if e.path <> 'R' then
     e := broker_private.find_path(e);
-    -- The broker refused the dialog just now: its Error is what there is to receive. SEND does not look for one on a straight dialog.
-    if e.path = 'L' and exists (select from broker_private.far_events v where v.endpoint_no = e.endpoint_no and v.event = 'X') then
-      update broker_private.endpoints x set path = 'I' where x.endpoint_no = e.endpoint_no;
-      return;
-    end if;
   end if;
   if e.path in ('L', 'I') then
     select x.* into f from broker_private.endpoints x where x.endpoint_no = e.far_endpoint_no;
@@ -37,32 +32,19 @@ begin
       update broker_private.endpoints x set path = 'I' where x.endpoint_no = e.endpoint_no returning * into e;
     end if;
   end if;
-  if e.path = 'L' then
-    insert into broker_private.messages (
-      group_no, endpoint_no, enqueue_time, queue_id, message_type_id, precedence, urgency, body, shared_body_no, shared_size
-    )
-    select
-      f.group_no, f.endpoint_no, broker_private.clock(), f.queue_id, type_id, 10 - f.priority, 2,
-      case when shared_no is null then nullif(c.content, '') end, shared_no, case when shared_no is not null then octet_length(c.content) end
-    from unnest(contents) with ordinality as c (content, place)
-    where not exists (select from broker_private.far_events v where v.endpoint_no = e.endpoint_no and v.event = 'X')
-    order by c.place;
-    perform broker_private.note_arrival(f.queue_id);
-  elsif exists (select from broker_private.far_events v where v.endpoint_no = e.endpoint_no and v.event = 'X') then
+  if exists (select from broker_private.far_events v where v.endpoint_no = e.endpoint_no and v.event = 'X') then
     -- The broker refused the dialog just now: its Error is what there is to receive.
     return;
+  elsif e.path = 'L' then
+    perform broker_private.put_messages(
+      null, f.endpoint_no, f.queue_id, (10 - f.priority)::smallint, type_id, contents, shared_no
+    );
   elsif e.path = 'I' then
     perform broker_private.hold_messages(f, type_id, 'M', contents, is_checked, shared_no);
   else
-    insert into broker_private.transmission_messages (
-      endpoint_no, enqueue_time, destination_no, message_type_id, precedence, kind, body, shared_body_no, shared_size
-    )
-    select
-      e.endpoint_no, broker_private.clock(), broker_private.destination_for(e), type_id, 10 - e.priority, 'M',
-      case when shared_no is null then nullif(c.content, '') end, shared_no, case when shared_no is not null then octet_length(c.content) end
-    from unnest(contents) with ordinality as c (content, place)
-    order by c.place;
-    perform broker_private.note_arrival(0);
+    perform broker_private.put_messages(
+      null, e.endpoint_no, broker_private.destination_for(e), (e.priority - 11)::smallint, type_id, contents, shared_no
+    );
   end if;
 end
 $$;

@@ -185,7 +185,11 @@ begin
     left join broker_private.endpoints f on f.endpoint_no = e.far_endpoint_no
     left join broker_private.queues fq on fq.queue_id = f.queue_id
     where e.local_end is null and e.expires_at > broker_private.clock() and not q.is_retention_enabled
-      and (e.path = 'R' or e.path = 'L' and fq.is_enqueue_enabled)
+      and (
+        e.path = 'R'
+        or e.path = 'L' and fq.is_enqueue_enabled
+          and (select b.is_broker_enabled from broker_private.broker_instance b where b.is_the_only_row)
+      )
       and case when e.is_initiator then c.is_sent_by_initiator else c.is_sent_by_target end
       and octet_length(content) <= broker_private.largest_body() and c.validation = checked and is_valid
       and c.schema_collection_id is null

@@ -13,7 +13,7 @@ declare
   content bytea := case when error_code is not null then broker_private.error_body(error_code, error_description) end;
   end_kind "char" := case when error_code is null then 'E' else 'X' end;
 begin
-  if e.path in ('B', 'I') then
+  if e.path <> 'R' then
     e := broker_private.find_path(e);
   end if;
   if e.path in ('L', 'I') then

@@ -15,13 +15,17 @@ set enable_hashjoin = off
 set enable_mergejoin = off
 as $$
 declare
-  conversation_group broker_private.groups%rowtype;
   e broker_private.endpoints%rowtype;
   sendable broker_private.contract_messages%rowtype;
   state text;
   is_checked boolean;
 begin
-  conversation_group := broker_private.lock_group_of(handle);
+  -- Before the lock too: who may not send waits for nobody.
+  perform broker_private.require_receive(caller, x.queue_id)
+  from broker_private.endpoints x
+  where x.conversation_handle = handle
+    and (select s.state from broker_private.endpoint_states s where s.endpoint_no = x.endpoint_no) is not null;
+  perform broker_private.lock_group_of(handle);
   select x.* into e from broker_private.endpoints x where x.conversation_handle = handle;
   perform broker_private.require_receive(caller, e.queue_id);
   select x.state into state from broker_private.endpoint_states x where x.endpoint_no = e.endpoint_no;
@@ -75,5 +79,6 @@ begin
   is_checked := broker_private.are_valid(sendable, contents);
   perform broker_private.retain_sent(e, sendable.message_type_id, contents, shared_no);
   perform broker_private.place_messages(e, sendable.message_type_id, contents, is_checked, shared_no);
+  perform broker_private.refresh_plan(e.endpoint_no, caller);
 end
 $$;

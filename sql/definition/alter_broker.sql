@@ -54,8 +54,6 @@ begin
       perform broker_private.deliver_dialog(w.endpoint_no) from broker_private.local_dialogs_waiting() w;
     when 'DISABLE_BROKER' then
       update broker_private.broker_instance b set is_broker_enabled = false;
-      -- SEND looks at a dialog's path, not at the broker: so none may be straight.
-      update broker_private.endpoints x set path = 'B' where x.path in ('L', 'I') and x.local_end is null;
     when 'NEW_BROKER' then
       perform broker_private.forget_conversations();
       delete from broker_private.destinations d where d.destination_no <> 0;
@@ -66,8 +64,6 @@ begin
         select x.endpoint_no from broker_private.endpoints x where x.local_end is null order by x.endpoint_no
       loop
         select x.* into e from broker_private.endpoints x where x.endpoint_no = endpoint;
-        -- SEND does not look for an Error on a straight dialog.
-        update broker_private.endpoints x set path = case x.path when 'L' then 'I' else x.path end where x.endpoint_no = endpoint;
         if broker_private.put_broker_error(endpoint, 9719, broker_private.fault_text(row(9719, null)::broker_private.fault)) then
           perform broker_private.tell_far_side(e, -9720, broker_private.fault_text(row(9720, null)::broker_private.fault));
         end if;

@@ -40,12 +40,6 @@ begin
   code := broker_private.validation_code(this.name, type_validation);
   collection := broker_private.collection_for(caller, this.name, type_validation, type_schema_collection);
   select t.* into this from broker_private.message_types t where t.message_type_id = this.message_type_id for update;
-  -- Dialogs that began when it had no validation have it among their plain types, and SEND trusts that unless it finds the type here.
-  if code = 'N' then
-    delete from broker_private.unusual_objects u where u.object_id = this.message_type_id;
-  elsif this.validation = 'N' then
-    insert into broker_private.unusual_objects (object_id) values (this.message_type_id);
-  end if;
   update broker_private.message_types t
   set validation = code, schema_collection_id = collection
   where t.message_type_id = this.message_type_id;

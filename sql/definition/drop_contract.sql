@@ -56,8 +56,6 @@ begin
     select x.endpoint_no from broker_private.endpoints x where x.contract_id = this.contract_id and x.local_end is null order by x.endpoint_no
   loop
     select x.* into e from broker_private.endpoints x where x.endpoint_no = endpoint;
-    -- SEND does not look for an Error on a straight dialog.
-    update broker_private.endpoints x set path = case x.path when 'L' then 'I' else x.path end where x.endpoint_no = endpoint;
     if broker_private.put_broker_error(e.endpoint_no, 8487, 'The remote contract has been dropped.') then
       perform broker_private.tell_far_side(e, -8487, 'The remote contract has been dropped.');
     end if;

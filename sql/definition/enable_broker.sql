@@ -1,11 +1,21 @@
 -- broker_private.enable_broker(): turns the broker on, here: from now on a copy of this database is told from it.
+-- Send plans that were copied name transactions of another server: they go, with the marks that held for all of them.
+-- Locks: in a copy, the rows of the groups that have a plan.
 create or replace function broker_private.enable_broker()
 returns void
-language sql
-begin atomic
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if broker_private.is_copy() then
+    update broker_private.groups g set send_handle = null where g.send_handle is not null;
+    update broker_private.endpoints e set send_types = null where e.send_types is not null;
+    delete from broker_private.plan_marks m;
+  end if;
   update broker_private.broker_instance b
   set
     is_broker_enabled = true,
-    database_oid = (select d.oid from pg_catalog.pg_database d where d.datname = pg_catalog.current_database()),
+    database_oid = (select d.oid from pg_database d where d.datname = current_database()),
     system_identifier = broker_private.system_identifier();
-end;
+end
+$$;

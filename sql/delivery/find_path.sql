@@ -2,6 +2,7 @@
 -- At the first message: to a service of this database straight into its queue (the target's endpoint is made here), to any
 -- other by the transmission queue; if several brokers have the service, one of them is chosen for the dialog. A local dialog whose messages had to wait goes straight again once nothing of it waits, and behind what is
 -- incomplete on the far side until a worker has looked at that.
+-- A straight dialog waits too once its broker is off.
 -- Locks: none but the endpoint's own row; the caller holds its group.
 create or replace function broker_private.find_path(e broker_private.endpoints)
 returns broker_private.endpoints
@@ -21,6 +22,12 @@ declare
 begin
   -- A snapshot that is older than what another session has put there can't tell that nothing waits.
   if e.path in ('B', 'I') and current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
+    return e;
+  end if;
+  if e.path in ('L', 'I') and not (select b.is_broker_enabled from broker_private.broker_instance b where b.is_the_only_row) then
+    e.path := 'B';
+  end if;
+  if e.path = 'L' then
     return e;
   end if;
   if e.path = 'I' then

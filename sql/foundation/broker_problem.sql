@@ -10,9 +10,7 @@ declare
   this broker_private.broker_instance%rowtype;
 begin
   select b.* into this from broker_private.broker_instance b where b.is_the_only_row;
-  if this.database_oid <> (select d.oid from pg_database d where d.datname = current_database())
-    or this.system_identifier is not null and this.system_identifier is distinct from broker_private.system_identifier()
-  then
+  if broker_private.is_copy() then
     return format(
       '9773: The broker is disabled: this database is a copy, and the broker instance "%s" may live on elsewhere. If it does, run '
       'alter_broker(''NEW_BROKER'') here; if this database takes its place, ENABLE_BROKER.', this.service_broker_guid

@@ -58,14 +58,19 @@ class Call:
     messages: int = 1
 
 
-def calls(local: str, remote: str) -> list[Call]:
-    """Return the calls that are counted, on these two conversation handles."""
+def calls(local: str, remote: str, related: str) -> list[Call]:
+    """Return the calls that are counted, on these conversation handles; related is one of a group of three."""
     send = "select broker.send('{}', 'DEFAULT', '" + BODY.decode() + "'::bytea)"
     return [
         Call("select 1", "select 1"),
         Call("SEND, local", send.format(local)),
         Call("SEND, remote", send.format(remote)),
         Call("SEND, local, by a granted role", send.format(local), CLERK),
+        Call("SEND, local, in a group of three", send.format(related)),
+        Call(
+            "begin_dialog with a first SEND",
+            f"select broker.send(broker.begin_dialog('near', 'far'), 'DEFAULT', '{BODY.decode()}'::bytea)",
+        ),
         Call("RECEIVE TOP (1)", "select * from broker.receive('far', 1)"),
         Call("RECEIVE TOP (1), by a granted role", "select * from broker.receive('far', 1)", CLERK),
         Call("RECEIVE TOP (10)", "select * from broker.receive('far', 10)", messages=10),
@@ -107,8 +112,8 @@ def count(chosen: str = "", calls_more: int = CALLS) -> dict[str, int]:
             }
 
 
-def _prepare(session: psycopg.Connection[tuple[str]]) -> tuple[str, str]:
-    """Define two services, open a dialog to each of a near and an absent one, and fill the near one's queue."""
+def _prepare(session: psycopg.Connection[tuple[str]]) -> tuple[str, str, str]:
+    """Define two services, open dialogs to a near and an absent one, and fill the near one's queue."""
     session.execute(DEFINITIONS.encode())
     handles = []
     for service, times in (("far", WAITING), ("away", 1)):
@@ -117,8 +122,17 @@ def _prepare(session: psycopg.Connection[tuple[str]]) -> tuple[str, str]:
         handles.append(row[0])
         for _ in range(times):
             session.execute("select broker.send(%s::uuid, 'DEFAULT', %s::bytea)", (row[0], BODY))
+    related = handles[0]
+    for _ in range(2):
+        row = session.execute(
+            "select broker.begin_dialog('near', 'far', related_conversation => %s)::text", (handles[0],)
+        ).fetchone()
+        assert row is not None
+        related = row[0]
+        for _ in range(2):
+            session.execute("select broker.send(%s::uuid, 'DEFAULT', %s::bytea)", (related, BODY))
     session.execute("vacuum analyze")
-    return handles[0], handles[1]
+    return handles[0], handles[1], related
 
 
 @contextmanager
@@ -187,7 +201,7 @@ def main() -> int:
     )
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    names = [call.name for call in calls("", "")]
+    names = [call.name for call in calls("", "", "")]
     if options.calls < 1:
         parser.error(f"--calls is {options.calls}: give 1 or more")
     if not any(options.call in name for name in names):
