@@ -1,19 +1,19 @@
 """What workers say of themselves is logged, so that a standby can read its views.
 
-Revision ID: pybroker_0009
+Revision ID: pybroker_0005
 """
 
 from pybroker.migrations import run_revision_sql
 
-revision = "pybroker_0009"
-down_revision = "pybroker_0003"
+revision = "pybroker_0005"
+down_revision = "pybroker_0004"
 branch_labels = None
 depends_on = None
 
 
 def upgrade() -> None:
     """Make the tables of workers and readers logged, and drop ALTER QUEUE's old form."""
-    run_revision_sql("0009_standby.sql")
+    run_revision_sql("0005_rows.sql")
 
 
 def downgrade() -> None:
