@@ -173,7 +173,10 @@ begin
     end if;
 
     select
-      broker_private.role_of_owner(s.owner), (
+      case
+        when s.owner <> 'pg_database_owner'::regrole then broker_private.name_of_role(s.owner)
+        else (select broker_private.role_of_owner('pg_database_owner'))
+      end, (
         select y.name from broker_private.message_types y where y.message_type_id = row_types[1]
       ),
       broker_private.principal_name(r.user_name), case when r.is_anonymous then 'A' when not r.is_anonymous then 'F' end
