@@ -48,6 +48,7 @@ declare
   noted bigint[];
   known bigint[];
   known_brokers uuid[];
+  has_ended boolean;
   fresh bigint[];
   held bigint[];
   far_user text;
@@ -60,32 +61,85 @@ declare
   dialog integer;
 begin
   while not is_odd loop
+    -- One statement, so one snapshot: a number is the counter's, plus the place among the rows. Rows from
+    -- before an acknowledgement, with the counter from after it, would be sent again as other messages.
     select
       (
         select b.is_broker_priority_honored from broker_private.broker_instance b
         where b.is_the_only_row and broker_private.is_surely_on(b)
       ),
-      array_agg(w.id), array_agg(w.endpoint_no), array_agg(w.message_type_id), array_agg(w.precedence),
-      string_agg(w.kind::text, ''), array_agg(w.enqueue_time), sum(w.size + 64), max(w.size),
-      array_agg(
-        case when w.shared_body_no is null then w.body else broker_private.shared_body(w.shared_body_no) end
-      )
-    into is_honored, row_ids, row_endpoints, row_types, precedences, kinds, sent_at, size, largest, bodies
+      w.row_ids, w.row_endpoints, w.row_types, w.precedences, w.kinds, w.sent_at, w.size, w.largest, w.bodies,
+      d.endpoint_nos, d.conversation_ids, d.from_initiator, d.from_services, d.to_services, d.to_brokers,
+      d.contracts, d.expirations, d.encrypted, d.next_numbers, d.established, d.session_keys, d.service_ids,
+      d.far_user, f.noted, f.known, f.known_brokers, f.has_ended
+    into
+      is_honored, row_ids, row_endpoints, row_types, precedences, kinds, sent_at, size, largest, bodies,
+      endpoint_nos, conversation_ids, from_initiator, from_services, to_services, to_brokers, contracts,
+      expirations, encrypted, acknowledged, established, session_keys, service_ids, far_user,
+      noted, known, known_brokers, has_ended
     from (
       select
-        t.id, t.endpoint_no, t.message_type_id, t.kind, t.enqueue_time, t.precedence, t.body, t.shared_body_no,
-        coalesce(octet_length(t.body), t.shared_size, 0) as size
-      from broker_private.transmission_messages t
-      where t.destination_no = take.destination and t.endpoint_no % take.lanes = take.lane
-      order by t.precedence, t.id
-      limit take.max_messages
-    ) w;
+        array_agg(r.id) as row_ids, array_agg(r.endpoint_no) as row_endpoints,
+        array_agg(r.message_type_id) as row_types, array_agg(r.precedence) as precedences,
+        string_agg(r.kind::text, '') as kinds, array_agg(r.enqueue_time) as sent_at,
+        sum(r.size + 64) as size, max(r.size) as largest,
+        array_agg(
+          case when r.shared_body_no is null then r.body else broker_private.shared_body(r.shared_body_no) end
+        ) as bodies
+      from (
+        select
+          t.id, t.endpoint_no, t.message_type_id, t.kind, t.enqueue_time, t.precedence, t.body, t.shared_body_no,
+          coalesce(octet_length(t.body), t.shared_size, 0) as size
+        from broker_private.transmission_messages t
+        where t.destination_no = take.destination and t.endpoint_no % take.lanes = take.lane
+        order by t.precedence, t.id
+        limit take.max_messages
+      ) r
+    ) w
+    cross join lateral (
+      select
+        array_agg(e.endpoint_no) as endpoint_nos, array_agg(e.conversation_id) as conversation_ids,
+        array_agg(e.is_initiator) as from_initiator, array_agg(e.service_name) as from_services,
+        array_agg(e.far_service) as to_services, array_agg(e.far_broker_instance) as to_brokers,
+        array_agg(e.contract_name) as contracts, array_agg(e.expires_at) as expirations,
+        array_agg(e.is_encrypted) as encrypted, array_agg(e.next_number) as next_numbers,
+        array_agg(e.kind) as established, array_agg(e.session_key) as session_keys,
+        array_agg(e.service_id) as service_ids,
+        (array_agg(broker_private.principal_name(e.far_user)) filter (where e.far_user is not null))[1] as far_user
+      from (
+        select
+          x.endpoint_no, x.conversation_id, x.is_initiator, x.service_name, x.far_service, x.far_broker_instance,
+          x.contract_name, x.expires_at, x.is_encrypted, x.service_id, y.kind::text as kind, y.session_key,
+          y.far_user, (
+            select n.next_number from broker_private.sequence_counters n
+            where n.endpoint_no = x.endpoint_no and n.kind = 'A'
+            order by n.epoch desc
+            limit 1
+          ) as next_number
+        from broker_private.endpoints x
+        left join broker_private.dialog_security y on y.endpoint_no = x.endpoint_no
+        where x.endpoint_no = any (w.row_endpoints)
+        order by x.endpoint_no
+      ) e
+    ) d
+    cross join lateral (
+      select
+        array_agg(v.endpoint_no) filter (where v.event = 'S') as noted,
+        array_agg(v.endpoint_no) filter (where v.event = 'B') as known,
+        array_agg(v.far_broker_instance) filter (where v.event = 'B') as known_brokers,
+        bool_or(v.event in ('E', 'X')) is true as has_ended
+      from (
+        select x.endpoint_no, x.event, x.far_broker_instance from broker_private.far_events x
+        where x.endpoint_no = any (d.endpoint_nos)
+        order by x.endpoint_no
+      ) v
+    ) f;
     exit when is_honored is null;
     if row_ids is null then
       return;
     end if;
     -- They came in the order of their levels; while those don't count, a lower one may have older messages.
-    is_odd := precedences[1] <> precedences[cardinality(row_ids)]
+    is_odd := has_ended or precedences[1] <> precedences[cardinality(row_ids)]
       or size > take.max_bytes and cardinality(row_ids) > 1 or largest > take.largest_body;
     if not is_odd and not is_honored and cardinality(row_ids) = take.max_messages then
       is_odd := exists (
@@ -94,40 +148,6 @@ begin
       );
     end if;
     exit when is_odd;
-
-    select
-      array_agg(d.endpoint_no), array_agg(d.conversation_id), array_agg(d.is_initiator), array_agg(d.service_name),
-      array_agg(d.far_service), array_agg(d.far_broker_instance), array_agg(d.contract_name),
-      array_agg(d.expires_at), array_agg(d.is_encrypted), array_agg(d.next_number),
-      array_agg(d.kind), array_agg(d.session_key), array_agg(d.service_id),
-      (array_agg(broker_private.principal_name(d.far_user)) filter (where d.far_user is not null))[1]
-    into
-      endpoint_nos, conversation_ids, from_initiator, from_services, to_services, to_brokers, contracts,
-      expirations, encrypted, acknowledged, established, session_keys, service_ids, far_user
-    from (
-      select
-        e.endpoint_no, e.conversation_id, e.is_initiator, e.service_name, e.far_service, e.far_broker_instance,
-        e.contract_name, e.expires_at, e.is_encrypted, e.service_id, y.kind::text as kind, y.session_key, y.far_user,
-        (
-          select x.next_number from broker_private.sequence_counters x
-          where x.endpoint_no = e.endpoint_no and x.kind = 'A'
-          order by x.epoch desc
-          limit 1
-        ) as next_number
-      from broker_private.endpoints e
-      left join broker_private.dialog_security y on y.endpoint_no = e.endpoint_no
-      where e.endpoint_no = any (row_endpoints)
-      order by e.endpoint_no
-    ) d;
-    select
-      array_agg(f.endpoint_no) filter (where f.event = 'S'), array_agg(f.endpoint_no) filter (where f.event = 'B'),
-      array_agg(f.far_broker_instance) filter (where f.event = 'B'), bool_or(f.event in ('E', 'X')) is true
-    into noted, known, known_brokers, is_odd
-    from (
-      select x.endpoint_no, x.event, x.far_broker_instance from broker_private.far_events x
-      where x.endpoint_no = any (endpoint_nos)
-      order by x.endpoint_no
-    ) f;
     -- What belongs to the service and to the far service is asked for once, so all dialogs have the same ones, on the same side.
     is_odd := is_odd or far_user is not null or array_remove(service_ids, service_ids[1]) <> '{}'
       or array_remove(to_services, to_services[1]) <> '{}' or array_remove(from_initiator, from_initiator[1]) <> '{}';
