@@ -27,6 +27,7 @@ from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixe
 
 from pybroker.embedded import EmbeddedServer
 from pybroker.migrations import migrate
+from tests.bench import hop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -100,16 +101,23 @@ def count(chosen: str = "", calls_more: int = CALLS) -> dict[str, int]:
             migrate(server.url(DATABASE))
             with psycopg.connect(server.url(DATABASE), autocommit=True) as session:
                 handles = _prepare(session)
+            shapes = _chosen_shapes(chosen)
+            if shapes:
+                _prepare_hop(server, shapes)
             postgres = server.binary("postgres")
         programs.mkdir()
         account = data.stat()
         os.chown(programs, account.st_uid, account.st_gid)
         with _counted_server(postgres, data, programs) as url:
-            return {
+            counted = {
                 call.name: _cost(call, url, programs, calls_more)
                 for call in calls(*handles)
                 if chosen in call.name
             }
+            for shape in shapes:
+                costs = _cost_of_batches(shape, programs)
+                counted |= {name: cost for name, cost in costs.items() if chosen in name}
+            return counted
 
 
 def _prepare(session: psycopg.Connection[tuple[str]]) -> tuple[str, str, str]:
@@ -133,6 +141,21 @@ def _prepare(session: psycopg.Connection[tuple[str]]) -> tuple[str, str, str]:
             session.execute("select broker.send(%s::uuid, 'DEFAULT', %s::bytea)", (related, BODY))
     session.execute("vacuum analyze")
     return handles[0], handles[1], related
+
+
+def _chosen_shapes(chosen: str) -> list[hop.Shape]:
+    return [shape for shape in hop.SHAPES if any(chosen in name for name in shape.names.values())]
+
+
+def _prepare_hop(server: EmbeddedServer, shapes: list[hop.Shape]) -> None:
+    for database in (hop.NEAR, hop.FAR):
+        server.create_database(database)
+        migrate(server.url(database))
+    with (
+        psycopg.connect(server.url(hop.NEAR), autocommit=True) as near,
+        psycopg.connect(server.url(hop.FAR), autocommit=True) as far,
+    ):
+        hop.prepare(near, far, shapes)
 
 
 @contextmanager
@@ -171,6 +194,20 @@ def _cost(call: Call, url: str, programs: Path, calls_more: int) -> int:
     return (many - few) // (calls_more * call.messages)
 
 
+def _cost_of_batches(shape: hop.Shape, programs: Path) -> dict[str, int]:
+    near, far = (f"host={programs} port=5432 user={OWNER} dbname={name}" for name in (hop.NEAR, hop.FAR))
+    _, few, many = (
+        {
+            step: _total(programs / str(process))
+            for step, process in hop.move_batches(near, far, shape, times).items()
+        }
+        for times in (1, shape.few, shape.few + shape.more)
+    )
+    return {
+        name: (many[step] - few[step]) // (shape.more * shape.messages) for step, name in shape.names.items()
+    }
+
+
 def _instructions(call: Call, url: str, programs: Path, times: int) -> int:
     with _connect(url, call.role) as session:
         process = session.info.backend_pid
@@ -202,6 +239,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     names = [call.name for call in calls("", "", "")]
+    names += [name for shape in hop.SHAPES for name in shape.names.values()]
     if options.calls < 1:
         parser.error(f"--calls is {options.calls}: give 1 or more")
     if not any(options.call in name for name in names):
