@@ -27,10 +27,8 @@ def main() -> int:
             failures += outcome.broken is not None
             said = "holds" if outcome.broken is None else f"{outcome.broken} is broken:\n{outcome.text}"
             seconds = time.monotonic() - begun
-            print(
-                f"{name}{bounds_of}: {outcome.states} states, depth {outcome.depth}, {seconds:.0f} s: {said}",
-                flush=True,
-            )  # noqa: T201
+            went = f"{outcome.states} states, depth {outcome.depth}, {seconds:.0f} s"
+            print(f"{name}{bounds_of}: {went}: {said}", flush=True)  # noqa: T201
         for mutant in tlc.mutants(name):
             found = tlc.check(name, mutant=mutant).broken
             failures += found is None

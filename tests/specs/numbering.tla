@@ -70,7 +70,7 @@ Send ==
 
 \* end_conversation with an error: its DELETE has come to some of the rows.
 BeginError(locked) ==
-    /\ WithError /\ side = "open"
+    /\ WithError /\ side = "open" /\ sent > 0
     /\ side' = "ending"
     /\ dropping' = locked
     /\ UNCHANGED <<sent, rows, acked, flight, isBroken, losses, net, answers, far, torn>>

