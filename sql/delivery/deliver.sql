@@ -135,12 +135,22 @@ begin
     limit 1
     for update
   ) c;
+  -- A sender that says nothing has one batch of a dialog on its way, which begins behind what it has an acknowledgement of.
+  if deliver.acknowledged is null then
+    select array_agg(b.endpoint_no) into confirmed
+    from (
+      select endpoint_nos[m.dialog] as endpoint_no
+      from unnest(deliver.dialog_index, deliver.sequence_numbers) as m (dialog, number)
+      group by 1
+      having min(m.number) > 0
+    ) b;
+  end if;
   -- The sender has an acknowledgement of the first message, so it never comes again (closing_time). That something else came
   -- does not tell: batches follow each other before an answer is there.
   if confirmed is not null then
     update broker_private.sequence_counters n
     set is_confirmed = true
-    where n.endpoint_no = any (confirmed) and n.kind = 'I';
+    where n.endpoint_no = any (confirmed) and n.kind = 'I' and n.next_number > 0 and not n.is_confirmed;
   end if;
   sent_at := coalesce(sent_at, array_fill(null::timestamp with time zone, array[cardinality(sequence_numbers)]));
   -- What repeats nothing can't tell that the sender's database has gone back.
