@@ -30,12 +30,17 @@ declare
   dialogs constant integer := cardinality(conversation_ids);
   endpoint_nos bigint[];
   is_ahead boolean;
+  confirmed bigint[];
 begin
-  if kinds = repeat('M', cardinality(dialog_index)) then
-    select array_agg(x.endpoint_no order by x.place), bool_and(x.is_ahead)
-    into endpoint_nos, is_ahead
+  if kinds = repeat('M', cardinality(dialog_index)) and acknowledged is not null then
+    select
+      array_agg(x.endpoint_no order by x.place), bool_and(x.is_ahead),
+      array_agg(x.endpoint_no) filter (where x.is_new)
+    into endpoint_nos, is_ahead, confirmed
     from (
-      select s.endpoint_no, s.place, (c.next_number < s.acknowledged) is not true as is_ahead
+      select
+        s.endpoint_no, s.place, (c.next_number < s.acknowledged) is not true as is_ahead,
+        s.acknowledged > 0 and not c.is_confirmed as is_new
       from (
         select e.endpoint_no, d.place, d.acknowledged, count(*) over () as known
         from unnest(
@@ -74,7 +79,7 @@ begin
         order by e.endpoint_no
       ) s
       cross join lateral (
-        select n.next_number from broker_private.sequence_counters n
+        select n.next_number, n.is_confirmed from broker_private.sequence_counters n
         where n.endpoint_no = s.endpoint_no and n.kind = 'I' and s.known = dialogs
         order by n.epoch desc
         limit 1
@@ -83,6 +88,9 @@ begin
     ) x;
     -- What repeats nothing can't tell that the sender's database has gone back.
     if is_ahead and cardinality(endpoint_nos) = dialogs then
+      if confirmed is not null then
+        perform broker_private.confirm_dialogs(confirmed);
+      end if;
       next_numbers := broker_private.deliver_plain(
         endpoint_nos, type_names, dialog_index, type_index, sequence_numbers, bodies, sent_at
       );

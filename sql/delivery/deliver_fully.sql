@@ -44,6 +44,7 @@ declare
   unmade bigint[];
   is_doubtful boolean;
   is_behind boolean;
+  confirmed bigint[];
   unpinned integer[];
   answered bigint[];
   answer record;
@@ -119,7 +120,10 @@ begin
   end loop;
 
   -- What the sender knows to have arrived is what is expected here, unless an acknowledgement was lost.
-  select bool_or(c.next_number <> d.acknowledged), bool_or(c.next_number < d.acknowledged) into is_doubtful, is_behind
+  select
+    bool_or(c.next_number <> d.acknowledged), bool_or(c.next_number < d.acknowledged),
+    array_agg(d.endpoint_no) filter (where d.acknowledged > 0 and not c.is_confirmed)
+  into is_doubtful, is_behind, confirmed
   from (
     select u.endpoint_no, max(u.acknowledged) as acknowledged
     from unnest(endpoint_nos, deliver_fully.acknowledged) as u (endpoint_no, acknowledged)
@@ -127,12 +131,23 @@ begin
     order by u.endpoint_no
   ) d
   cross join lateral (
-    select n.next_number from broker_private.sequence_counters n
+    select n.next_number, n.is_confirmed from broker_private.sequence_counters n
     where n.endpoint_no = d.endpoint_no and n.kind = 'I'
     order by n.epoch desc
     limit 1
     for update
   ) c;
+  -- A sender that says nothing has one batch of a dialog on its way, which begins behind what it has an acknowledgement of.
+  if deliver_fully.acknowledged is null then
+    select array_agg(b.endpoint_no) into confirmed
+    from (
+      select endpoint_nos[m.dialog] as endpoint_no
+      from unnest(deliver_fully.dialog_index, deliver_fully.sequence_numbers) as m (dialog, number)
+      group by 1
+      having min(m.number) > 0
+    ) b;
+  end if;
+  perform broker_private.confirm_dialogs(confirmed);
   sent_at := coalesce(sent_at, array_fill(null::timestamp with time zone, array[cardinality(sequence_numbers)]));
   -- What repeats nothing can't tell that the sender's database has gone back.
   if is_behind is not true and deliver_fully.kinds = repeat('M', cardinality(dialog_index)) and array_remove(fault_codes, null) = '{}' then
@@ -265,13 +280,10 @@ begin
   moved as (
     update broker_private.sequence_counters n
     set
-      next_number = m.next_number, epoch = m.next_number >> 7, is_confirmed = n.is_confirmed or m.is_confirmed, sent_at = m.sent_at
+      next_number = m.next_number, epoch = m.next_number >> 7, sent_at = m.sent_at
     from (
-      -- A batch has a dialog's messages from the first on that its sender knows no acknowledgement of.
-      -- IN is hashed; a join of what is thought to be one row with another is a walk of all for each.
       select
         j.location, max(j.number) + 1 as next_number,
-        bool_and((j.endpoint_no in (select a.endpoint_no from arrived a where a.number = 0)) is not true) as is_confirmed,
         (array_agg(j.sent_at order by j.number desc))[1] as sent_at
       from judged j
       where j.faults_so_far = 0

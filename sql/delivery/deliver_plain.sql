@@ -82,7 +82,7 @@ begin
   with moved as (
     update broker_private.sequence_counters n
     set
-      next_number = u.next_number, epoch = u.next_number >> 7, is_confirmed = n.is_confirmed or n.next_number > 0,
+      next_number = u.next_number, epoch = u.next_number >> 7,
       sent_at = deliver_plain.sent_at[u.last_place]
     from unnest(locations, next_numbers, last_places) as u (location, next_number, last_place)
     where n.ctid = u.location

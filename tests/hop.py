@@ -1,0 +1,121 @@
+"""One direction of a hop, played by a test: take, deliver and acknowledge of two databases, and no worker between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tests.brokers import INITIATOR_DEFINITIONS, TARGET_DEFINITIONS
+from tests.shop import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from uuid import UUID
+
+    from tests.conftest import Database
+
+# Of take's columns those that deliver is given, in its order, with their types.
+_COLUMNS = {
+    "conversation_ids": "uuid[]",
+    "from_initiator": "boolean[]",
+    "from_services": "text[]",
+    "to_services": "text[]",
+    "to_brokers": "uuid[]",
+    "contracts": "text[]",
+    "expirations": "timestamptz[]",
+    "encrypted": "boolean[]",
+    "type_names": "text[]",
+    "dialog_index": "integer[]",
+    "type_index": "integer[]",
+    "sequence_numbers": "bigint[]",
+    "kinds": "text",
+    "bodies": "bytea[]",
+}
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What take returned of one dialog."""
+
+    endpoint: int
+    numbers: list[int]
+    rows: list[int]
+    columns: dict[str, Any]
+    acknowledged: list[int]
+    sent_at: list[Any]
+
+    @property
+    def end(self) -> int:
+        return self.numbers[-1] + 1
+
+
+class Hop:
+    """A shop with a route to a warehouse in another database; `dialog` is one between the two."""
+
+    def __init__(self, make_database: Callable[[str], Database]) -> None:
+        self.near, self.far = (Session(make_database(name).connect()) for name in ("near", "far"))
+        self.near.connection.execute(INITIATOR_DEFINITIONS)
+        self.far.connection.execute(TARGET_DEFINITIONS)
+        self.near.rows(
+            "select broker.create_route('far', 'tcp://127.0.0.1:9', service_name => '//warehouse')"
+        )
+        self.near_broker, self.far_broker = (
+            site.value("select service_broker_guid from broker_private.broker_instance")
+            for site in (self.near, self.far)
+        )
+        self.dialog = self.begin()
+
+    def begin(self) -> UUID:
+        handle: UUID = self.near.value(
+            "select broker.begin_dialog('//shop', '//warehouse', 'ordering', encryption => false)"
+        )
+        return handle
+
+    def take(self, size: int = 10, behind: Batch | None = None) -> Batch | None:
+        """Take the next batch, behind one that is in flight."""
+        found = self.near.rows(
+            f"select endpoint_nos[1], sequence_numbers, row_ids, acknowledged, sent_at, {', '.join(_COLUMNS)}"
+            " from broker_private.take(%s, 0, 1, %s, 1000000, '{}', in_flight_endpoints => %s::bigint[],"
+            " in_flight_rows => %s::bigint[], in_flight_numbers => %s::bigint[])",
+            self.near.value("select max(destination_no) from broker_private.destinations"),
+            size,
+            *(([behind.endpoint], [behind.rows[-1]], [behind.end]) if behind else ([], [], [])),
+        )
+        if not found:
+            return None
+        endpoint, numbers, rows, acknowledged, sent_at, *columns = found[0]
+        return Batch(
+            endpoint, numbers, rows, dict(zip(_COLUMNS, columns, strict=True)), acknowledged, sent_at
+        )
+
+    def deliver(self, batch: Batch) -> tuple[int, int | None]:
+        """Deliver it; return the number that is expected next, and the fault."""
+        casts = ", ".join(f"%s::{kind}" for kind in _COLUMNS.values())
+        ((next_numbers, faults),) = self.far.rows(
+            f"select next_numbers, fault_codes from broker_private.deliver(%s::uuid, {casts}, array['N'], array[null],"
+            " array[null::bytea], %s::bigint[], %s::timestamptz[])",
+            self.near_broker,
+            *batch.columns.values(),
+            batch.acknowledged,
+            batch.sent_at,
+        )
+        return next_numbers[0], (faults or [None])[0]
+
+    def acknowledge(self, batch: Batch, next_number: int) -> None:
+        """Do what the sender's worker does with an answer."""
+        number = min(next_number, batch.end)
+        if next_number > batch.end:
+            torn = "select broker_private.fail_torn_dialogs(array[%s::bigint], array[%s::bigint])"
+            self.near.rows(torn, batch.endpoint, next_number)
+        if number > batch.numbers[0]:
+            self.near.rows(
+                "select broker_private.acknowledge(%s, array[%s::bigint], array[%s::bigint], array[%s::bigint])",
+                self.far_broker,
+                batch.endpoint,
+                number,
+                batch.rows[number - batch.numbers[0] - 1],
+            )
+
+    def close(self) -> None:
+        for site in (self.near, self.far):
+            site.connection.close()

@@ -1,0 +1,170 @@
+"""What a hop between two databases promises, call by call: no worker, so nothing is left to chance."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from tests.hop import Batch, Hop
+from tests.shop import ERROR
+from tests.specs import tlc
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.conftest import Database
+
+needs_tlc = pytest.mark.skipif(
+    tlc.missing() is not None and "CI" not in os.environ, reason=str(tlc.missing())
+)
+BEHAVIOURS, SEED = 12, 19
+# Function, what it says, and what a careless hand makes of it.
+MISTAKES = {
+    "a number is given twice": (
+        "take",
+        "coalesce(take.in_flight_numbers[array_position(take.in_flight_endpoints, e.endpoint_no)], c.acknowledged)",
+        "c.acknowledged",
+    ),
+    "the counter is left where it was": (
+        "acknowledge",
+        "set next_number = n.next_number + c.messages,",
+        "set next_number = n.next_number,",
+    ),
+    "the rows are not counted": (
+        "acknowledge",
+        "set next_number = n.next_number + c.messages,",
+        "set next_number = n.next_number + c.messages + 1,",
+    ),
+    "a duplicate is not dropped": (
+        "deliver_plain",
+        "and l.numbers = array(select generate_series(c.next_number, c.next_number + cardinality(l.numbers) - 1))",
+        "",
+    ),
+}
+
+
+class DiffersError(AssertionError):
+    """PostgreSQL came to another state than the specification."""
+
+
+def replay_all(hop: Hop, behaviours: list[list[list[str]]]) -> None:
+    for behaviour in behaviours:
+        with psycopg.connect(hop.near.connection.info.dsn) as ending:
+            replay(hop, behaviour, ending)
+
+
+def replay(hop: Hop, behaviour: list[list[str]], ending: psycopg.Connection[Any]) -> None:
+    """Do on a new dialog what the specification did, and compare what both remember after each action."""
+    hop.near.rows("delete from broker_private.transmission_messages")
+    dialog = hop.begin()
+    endpoint = hop.near.value("select max(endpoint_no) from broker_private.endpoints")
+    sent, flight, net = 0, list[Batch](), dict[str, Batch]()
+    conversation = hop.near.value(
+        "select conversation_id from broker.conversation_endpoints where conversation_handle = %s", dialog
+    )
+    for place, (action, *arguments, acked, expected, rows) in enumerate(behaviour):
+        match action:
+            case "send":
+                sent += 1
+                hop.near.send(dialog, "order", str(sent).encode())
+            case "error":
+                ending.execute("select broker.end_conversation(%s, 1, 'no more')", (dialog,))
+            case "commit":
+                ending.commit()
+            case "rollback":
+                ending.rollback()
+            case "lose":
+                flight.clear()
+            case "take":
+                size, name = arguments
+                batch = hop.take(int(size), behind=flight[-1] if flight else None)
+                first, length, _, _ = map(int, name.split(","))
+                if batch is None or batch.numbers != list(range(first, first + length)):
+                    raise DiffersError(place, behaviour, batch and batch.numbers)
+                flight.append(batch)
+                net[name] = batch
+            case "arrive":
+                hop.deliver(net[arguments[0]])
+            case "settle":
+                hop.acknowledge(flight.pop(0), int(arguments[0]))
+        near = hop.near.rows(
+            "select n.next_number, (select count(*) from broker_private.transmission_messages)"
+            " from broker_private.sequence_counters n where n.endpoint_no = %s and n.kind = 'A'",
+            endpoint,
+        )
+        far = hop.far.rows(
+            "select n.next_number from broker_private.sequence_counters n join broker_private.endpoints e using (endpoint_no)"
+            " where e.conversation_id = %s and n.kind = 'I'",
+            conversation,
+        ) or [(0,)]
+        if (near, far) != ([(int(acked), int(rows))], [(int(expected),)]):
+            raise DiffersError(place, behaviour, near, far)
+    received = hop.far.rows("select message_type_name, message_body from broker.receive('warehouse', 100)")
+    bodies = [body for kind, body in received if kind != ERROR]
+    if bodies != [str(place + 1).encode() for place in range(len(bodies))]:
+        raise DiffersError(behaviour, bodies)
+
+
+@needs_tlc
+def test_what_the_specification_does_the_functions_do(hop: Hop) -> None:
+    behaviours = tlc.traces("numbering", number=BEHAVIOURS, depth=40, seed=SEED)
+    assert {action for behaviour in behaviours for action, *_ in behaviour} >= {
+        "error",
+        "commit",
+        "lose",
+        "settle",
+    }
+    replay_all(hop, behaviours)
+
+
+@needs_tlc
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_function_that_does_something_else_is_found(hop: Hop, mistake: str) -> None:
+    function, right, wrong = MISTAKES[mistake]
+    for site in (hop.near, hop.far):
+        text = site.value(
+            "select pg_get_functiondef(p.oid) from pg_proc p"
+            " where p.proname = %s and p.pronamespace = 'broker_private'::regnamespace",
+            function,
+        )
+        assert right in text
+        site.connection.execute(text.replace(right, wrong))
+    behaviours = tlc.traces("numbering", number=BEHAVIOURS, depth=40, seed=SEED)
+    with pytest.raises(DiffersError):
+        replay_all(hop, behaviours)
+
+
+@pytest.fixture
+def hop(make_database: Callable[[str], Database]) -> Iterator[Hop]:
+    hop = Hop(make_database)
+    yield hop
+    hop.close()
+
+
+def test_a_dialog_whose_answers_were_lost_is_not_opened_twice(hop: Hop) -> None:
+    hop.near.send(hop.dialog, "order", b"first")
+    hop.near.end(hop.dialog)
+    first = hop.take(1)
+    assert first is not None
+    second = hop.take(1, behind=first)
+    assert second is not None
+    assert (first.numbers, second.numbers) == ([0], [1])
+    hop.deliver(first)
+    hop.deliver(second)
+    (handle,) = {
+        row[0] for row in hop.far.rows("select conversation_handle from broker.receive('warehouse', 10)")
+    }
+    hop.far.end(handle)
+    # What the warehouse answered to the two batches never arrives.
+    hop.far.rows(
+        "create or replace function broker_private.clock() returns timestamptz language sql volatile"
+        " begin atomic select pg_catalog.clock_timestamp() + interval '31 min'; end"
+    )
+    hop.far.rows("select broker_private.sweep()")
+    again = hop.take()
+    if again is not None:
+        hop.deliver(again)
+    assert hop.far.bodies() == []
