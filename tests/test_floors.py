@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from tests.shop import Session, Shop, in_background
+from tests.shop import Session, Shop, in_background, until, waits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,6 +81,47 @@ def test_a_message_that_is_committed_late_is_received_all_the_same(shop: Shop) -
     raise_above(psql)
     last = psql.value("select last_value from broker_private.queuing_order")
     assert psql.value(NEWEST_FLOOR, "warehouse") >= last - 1, "and then the floors rise"
+
+
+RAISE = "select broker_private.raise_floors(queue_id, 3000, null) from broker_private.queues where name = 'warehouse'"
+# Where a raiser waits in the test below, if its session says so.
+PAUSES = {
+    "after its number": "nextval('broker_private.floor_numbers');",
+    "after its look": "pg_backend_pid();",
+}
+
+
+def test_a_message_is_received_though_a_raiser_met_floors_that_are_younger_than_its_look(shop: Shop) -> None:
+    """What tests/specs/floors.tla found: all senders that such floors remember seem to have ended."""
+    psql = shop.psql
+    definition = psql.value("select pg_get_functiondef('broker_private.raise_floors'::regproc)")
+    for number, (place, anchor) in enumerate(PAUSES.items()):
+        assert anchor in definition, place
+        definition = definition.replace(
+            anchor,
+            f"{anchor} if current_setting('test.pause', true) = '{place}'"
+            f" then perform pg_advisory_xact_lock_shared({number}); end if;",
+        )
+    psql.rows(definition)
+    dialog = psql.dialog()
+    psql.send(dialog, "order", b"1")
+    assert psql.bodies() == [b"1"]
+    early, late = shop.sessions(2)
+    early.send(psql.dialog(), "order", b"rolled back")
+    raising = []
+    for number, place in enumerate(PAUSES):
+        psql.rows("select pg_advisory_lock(%s)", number)
+        raiser = shop.session()
+        raiser.rows("select set_config('test.pause', %s, false)", place)
+        raising.append(in_background(partial(raiser.rows, RAISE)))
+        until(partial(waits, psql, raiser, "Lock"))
+    early.connection.rollback()
+    late.send(dialog, "order", b"2")
+    for number, work in enumerate(raising):
+        psql.rows("select pg_advisory_unlock(%s)", number)
+        work.result(10)
+    late.connection.commit()
+    assert psql.bodies() == [b"2"]
 
 
 def test_what_a_rollback_brings_back_is_received_again(shop: Shop) -> None:

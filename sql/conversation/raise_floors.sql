@@ -6,6 +6,10 @@
 -- (read first; and not by a function of sequences, which takes that lock) and those who are sending then: once all of them have ended, every id up to
 -- that value is decided. Senders that are in flight are remembered for the next time. One that was prepared meanwhile has another
 -- name, so any that is prepared counts as one of them.
+-- The row with the senders that are remembered is read before the look at who is sending now. A row that
+-- another raiser put there after the look may remember later senders, and it would seem that all of them
+-- had ended. It is read again after the look: a reset that was over by then has put another one there.
+-- tests/specs/floors.tla is a model of this, which TLC checks.
 -- A message that somebody has received and not committed is seen here, and stays above the floor. Those that this transaction has received
 -- come back only together with the floor that was before.
 -- The search that met the deleted messages has marked in the index what nobody can see any more. That costs no search anything any more, but its pages do, until a vacuum
@@ -27,6 +31,7 @@ set enable_mergejoin = off
 as $$
 declare
   this_number bigint;
+  newest_number bigint;
   last_id bigint;
   senders text[];
   is_prepared boolean;
@@ -46,8 +51,9 @@ begin
   if current_setting('transaction_isolation') <> 'read committed' or current_setting('transaction_read_only') = 'on' then
     return;
   end if;
-  -- The order of these four counts: see above, and reset_floors.
+  -- The order of these five counts: see above, and reset_floors.
   this_number := nextval('broker_private.floor_numbers');
+  select f.* into base from broker_private.queue_floors f where f.queue_id = queue order by f.number desc limit 1;
   select s.last_value - case when s.is_called then 0 else 1 end into last_id from broker_private.queuing_order s;
   select
     coalesce(array_agg(l.virtualtransaction) filter (where l.relation = 'broker_private.queuing_order'::regclass), '{}'),
@@ -58,14 +64,15 @@ begin
   where l.locktype = 'relation' and l.database = (select d.oid from pg_database d where d.datname = current_database())
     and l.relation in ('broker_private.queuing_order'::regclass, 'broker_private.floor_resets'::regclass)
     and l.mode = 'RowExclusiveLock' and l.pid is distinct from pg_backend_pid();
-  if is_reset then
-    return;
-  end if;
-  select f.* into base from broker_private.queue_floors f where f.queue_id = queue order by f.number desc limit 1;
-  if base.number > this_number then
+  select f.number into newest_number
+  from broker_private.queue_floors f
+  where f.queue_id = queue
+  order by f.number desc
+  limit 1;
+  if is_reset or newest_number is distinct from base.number or newest_number > this_number then
     -- To be replaced only by a newer row: what lies between the two may be there, and not be right.
     return;
-  elsif found then
+  elsif newest_number is not null then
     select f.ctid into base_location
     from broker_private.queue_floors f
     where f.queue_id = queue and f.number = base.number
