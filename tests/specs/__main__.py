@@ -29,10 +29,10 @@ def main() -> int:
             seconds = time.monotonic() - begun
             went = f"{outcome.states} states, depth {outcome.depth}, {seconds:.0f} s"
             print(f"{name}{bounds_of}: {went}: {said}", flush=True)  # noqa: T201
-        for mutant in tlc.mutants(name):
-            found = tlc.check(name, mutant=mutant).broken
-            failures += found is None
-            print(f'  "{mutant}": {found or "NOT FOUND"}', flush=True)  # noqa: T201
+            for mutant in tlc.mutants(name, bounds_of):
+                found = tlc.check(name, mutant=mutant, bounds_of=bounds_of).broken
+                failures += found is None
+                print(f'  "{mutant}": {found or "NOT FOUND"}', flush=True)  # noqa: T201
     return int(failures > 0)
 
 

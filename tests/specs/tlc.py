@@ -38,10 +38,20 @@ def names() -> list[str]:
     return sorted(file.stem for file in FOLDER.glob("*.cfg") if "." not in file.stem)
 
 
-def mutants(name: str) -> list[str]:
-    """Return the mistakes that a specification can make: each string that its Mutant is compared with."""
+def mutants(name: str, bounds_of: str = "") -> list[str]:
+    """Return the mistakes that these bounds must find, each a string that the specification's Mutant is compared with.
+
+    Those that the bounds of the night say that they find are left to these.
+    """
+    found_by = {
+        bounds: re.findall(r"^\\\* FINDS (.+)$", (FOLDER / f"{name}{bounds}.cfg").read_text(), re.MULTILINE)
+        for bounds in nightly(name)
+    }
+    if bounds_of:
+        return found_by[bounds_of]
     text = (FOLDER / f"{name}.tla").read_text()
-    return sorted({found for found in re.findall(r'\bMutant\s*/?=\s*"([^"]+)"', text) if found != "none"})
+    all_of_them = set(re.findall(r'\bMutant\s*/?=\s*"([^"]+)"', text)) - {"none"}
+    return sorted(all_of_them.difference(*found_by.values()))
 
 
 def nightly(name: str) -> list[str]:
