@@ -37,26 +37,54 @@ DATABASE, OWNER, CLERK = "counted", "postgres", "clerk"
 # What RECEIVE finds in the queue: more than all calls together take.
 WAITING = 3000
 FEW, CALLS = 20, 60
+# Of a queue where RECEIVE has to pass what others hold, or what old snapshots see: dialogs, messages of each.
+OTHERS, OTHERS_WAITING = 100, 40
+HELD, HELD_WAITING = 8, 500
+DELETED = 3000
 DEFINITIONS = f"""
 create role {CLERK} login;
 select broker.create_queue('near');
 select broker.create_queue('far');
+select broker.create_queue('worn');
+select broker.create_queue('beset');
 select broker.create_service('near', 'near');
+select broker.create_service('worn', 'worn', '{{DEFAULT}}');
+select broker.create_service('beset', 'beset', '{{DEFAULT}}');
 select broker.create_service('far', 'far', '{{DEFAULT}}');
 select broker.create_route('away', 'tcp://127.0.0.1:1', 'away');
 select broker.grant('RECEIVE', 'QUEUE', 'near', '{CLERK}');
 select broker.grant('RECEIVE', 'QUEUE', 'far', '{CLERK}');
 """
+QUEUE = "select q.queue_id from broker_private.queues q where q.name = '{}'"
+FILL = """
+do $$
+declare
+  dialogs uuid[] := array(
+    select broker.begin_dialog('near', '{service}') from pg_catalog.generate_series(1, {dialogs})
+  );
+begin
+  for turn in 1..{turns} loop
+    perform broker.send_batch(d, 'DEFAULT', pg_catalog.array_fill('{body}'::bytea, array[{run}]))
+    from pg_catalog.unnest(dialogs) d;
+  end loop;
+end
+$$
+"""
 
 
 @dataclass(frozen=True)
 class Call:
-    """A call that is counted: what it is called, its SQL, the role that makes it, the messages that it moves."""
+    """A call that is counted: what it is called, its SQL, the role that makes it, the messages that it moves.
+
+    Another session keeps a transaction open meanwhile that begins with what is held; a third one runs what follows.
+    """
 
     name: str
     statement: str
     role: str = OWNER
     messages: int = 1
+    held: str = ""
+    then: str = ""
 
 
 def calls(local: str, remote: str, related: str) -> list[Call]:
@@ -75,6 +103,26 @@ def calls(local: str, remote: str, related: str) -> list[Call]:
         Call("RECEIVE TOP (1)", "select * from broker.receive('far', 1)"),
         Call("RECEIVE TOP (1), by a granted role", "select * from broker.receive('far', 1)", CLERK),
         Call("RECEIVE TOP (10)", "select * from broker.receive('far', 10)", messages=10),
+        Call(
+            "RECEIVE TOP (1) under an old snapshot",
+            "select * from broker.receive('worn', 1)",
+            held="begin isolation level repeatable read; select 1",
+            then=(
+                "delete from broker_private.messages m where m.id in (select x.id from broker_private.messages x"
+                f" where x.queue_id = ({QUEUE.format('worn')}) order by x.id limit {DELETED});"
+                # As a RECEIVE looks now and then.
+                f" select broker_private.pick_above_floors(({QUEUE.format('worn')}), true)"
+            ),
+        ),
+        Call(
+            "RECEIVE TOP (1) behind 8 held groups",
+            "select * from broker.receive('beset', 1)",
+            held=(
+                "begin; select from broker_private.groups g where g.group_no in (select x.group_no"
+                f" from broker_private.messages x where x.queue_id = ({QUEUE.format('beset')})"
+                f" order by x.id limit {HELD * HELD_WAITING}) for update"
+            ),
+        ),
     ]
 
 
@@ -139,6 +187,13 @@ def _prepare(session: psycopg.Connection[tuple[str]]) -> tuple[str, str, str]:
         related = row[0]
         for _ in range(2):
             session.execute("select broker.send(%s::uuid, 'DEFAULT', %s::bytea)", (related, BODY))
+    for service, dialogs, turns, run in (
+        ("worn", OTHERS, OTHERS_WAITING, 1),
+        ("beset", HELD, 1, HELD_WAITING),
+        ("beset", OTHERS, OTHERS_WAITING, 1),
+    ):
+        text = FILL.format(service=service, dialogs=dialogs, turns=turns, run=run, body=BODY.decode())
+        session.execute(text.encode())
     session.execute("vacuum analyze")
     return handles[0], handles[1], related
 
@@ -189,6 +244,16 @@ def _connect(url: str, role: str) -> psycopg.Connection[tuple[object, ...]]:
 
 
 def _cost(call: Call, url: str, programs: Path, calls_more: int) -> int:
+    if not call.held:
+        return _cost_alone(call, url, programs, calls_more)
+    with _connect(url, OWNER) as holder, _connect(url, OWNER) as third:
+        for session, text in ((holder, call.held), (third, call.then)):
+            for statement in filter(None, text.split(";")):
+                session.execute(statement.encode())
+        return _cost_alone(call, url, programs, calls_more)
+
+
+def _cost_alone(call: Call, url: str, programs: Path, calls_more: int) -> int:
     # The first session after a start fills what all sessions share.
     _, few, many = (_instructions(call, url, programs, times) for times in (1, FEW, FEW + calls_more))
     return (many - few) // (calls_more * call.messages)
