@@ -5,12 +5,7 @@ returns bigint
 language sql stable
 begin atomic
   select
-    (
-      select n.next_number from broker_private.sequence_counters n
-      where n.endpoint_no = endpoint and n.kind = 'R'
-      order by n.epoch desc
-      limit 1
-    ) + (
+    (select n.next_number from broker_private.newest_counter(endpoint, 'R') n) + (
       select count(*)
       from broker_private.endpoints e
       join broker_private.messages m

@@ -35,10 +35,7 @@ begin
       update broker_private.sequence_counters s
       set next_number = s.next_number + 1, epoch = (s.next_number + 1) >> 7
       where s.ctid = (
-        select n.ctid from broker_private.sequence_counters n
-        where n.endpoint_no = e.endpoint_no and n.kind = 'R'
-        order by n.epoch desc
-        limit 1
+        select n.location from broker_private.newest_counter(e.endpoint_no, 'R') n
       );
     end if;
   end if;

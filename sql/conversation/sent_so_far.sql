@@ -15,10 +15,10 @@ begin
   end if;
   -- Within this database what went straight came first: what was received and what waits for it.
   return (
-    select n.next_number from broker_private.sequence_counters n
-    where n.endpoint_no = coalesce(f.endpoint_no, e.endpoint_no) and n.kind = case when f.endpoint_no is null then 'A' else 'R' end
-    order by n.epoch desc
-    limit 1
+    select n.next_number
+    from broker_private.newest_counter(
+      coalesce(f.endpoint_no, e.endpoint_no), case when f.endpoint_no is null then 'A' else 'R' end::"char"
+    ) n
   ) + (
     select count(*) from broker_private.messages m
     where m.group_no = f.group_no and m.precedence = 10 - f.priority and m.endpoint_no = f.endpoint_no and m.urgency = 2

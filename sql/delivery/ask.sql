@@ -39,12 +39,7 @@ begin
   ) e
   join broker_private.services s on s.service_id = e.service_id
   join broker_private.contracts k on k.contract_id = e.contract_id
-  cross join lateral (
-    select n.next_number from broker_private.sequence_counters n
-    where n.endpoint_no = e.endpoint_no and n.kind = 'A'
-    order by n.epoch desc
-    limit 1
-  ) c
+  cross join lateral broker_private.newest_counter(e.endpoint_no, 'A') c
   left join broker_private.far_events b on b.endpoint_no = e.endpoint_no and b.event = 'B'
   left join broker_private.remote_service_bindings r on r.remote_service_name = e.far_service and e.is_initiator
   left join broker_private.dialog_security y on y.endpoint_no = e.endpoint_no

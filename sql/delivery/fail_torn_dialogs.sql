@@ -18,12 +18,7 @@ begin
   torn := array(
     select u.endpoint_no
     from unnest(fail_torn_dialogs.endpoint_nos, fail_torn_dialogs.next_numbers) as u (endpoint_no, next_number)
-    cross join lateral (
-      select n.next_number from broker_private.sequence_counters n
-      where n.endpoint_no = u.endpoint_no and n.kind = 'A'
-      order by n.epoch desc
-      limit 1
-    ) c
+    cross join lateral broker_private.newest_counter(u.endpoint_no, 'A') c
     cross join lateral (
       select count(*) as messages, coalesce(bool_or(t.kind = 'X'), false) as has_error
       from broker_private.transmission_messages t

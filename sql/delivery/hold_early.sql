@@ -32,12 +32,7 @@ begin
   ) a
   join broker_private.endpoints e on e.endpoint_no = a.endpoint_no and e.local_end is null
   left join broker_private.contract_messages k on k.contract_id = e.contract_id and k.message_type_name = a.type_name and a.kind = 'M'
-  cross join lateral (
-    select n.next_number from broker_private.sequence_counters n
-    where n.endpoint_no = e.endpoint_no and n.kind = 'I'
-    order by n.epoch desc
-    limit 1
-  ) c
+  cross join lateral broker_private.newest_counter(e.endpoint_no, 'I') c
   where a.has_gap and a.number > c.next_number and a.number < c.next_number + 1000
     and (a.kind = 'E' and a.body is null or a.kind = 'M' and k.message_type_id is not null)
     and (select coalesce(sum(h.size), 0) from broker_private.early_messages h where h.endpoint_no = e.endpoint_no and h.is_whole) < 67108864

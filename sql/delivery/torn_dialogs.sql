@@ -17,12 +17,7 @@ begin
   return query
   select d.place::integer, case when d.acknowledged > c.next_number then 9719 else 9720 end, case when d.acknowledged > c.next_number then 9720 else 9719 end
   from unnest(torn_dialogs.endpoint_nos, torn_dialogs.acknowledged) with ordinality as d (endpoint_no, acknowledged, place)
-  cross join lateral (
-    select n.next_number, n.sent_at from broker_private.sequence_counters n
-    where n.endpoint_no = d.endpoint_no and n.kind = 'I'
-    order by n.epoch desc
-    limit 1
-  ) c
+  cross join lateral broker_private.newest_counter(d.endpoint_no, 'I') c
   join (
     -- Grouped once: a look for each dialog would be one at all messages for each.
     select
