@@ -92,6 +92,17 @@ def worker(
             " after a restart they are asked at once.",
         ),
     ] = 3600.0,
+    linger: Annotated[
+        float,
+        typer.Option(
+            envvar="PYBROKER_LINGER",
+            metavar="SECONDS",
+            min=0,
+            max=10,
+            help="How long a message waits at most so that others leave with it, while they flow; 0 is not"
+            " at all. The first one after idleness leaves at once.",
+        ),
+    ] = 0.1,
     heartbeat_file: Annotated[
         Path | None,
         typer.Option(
@@ -139,6 +150,7 @@ def worker(
         reconnect_after=reconnect_after,
         retry_connect_after=retry_connect_after,
         probe_after=probe_after,
+        linger=linger,
     )
 
     async def serve() -> None:

@@ -21,6 +21,7 @@ from pybroker.workers.transport.lines import Lines
 from pybroker.workers.transport.outbound import Outbound
 from pybroker.workers.transport.pace import Pace
 from pybroker.workers.transport.probe import Probe
+from pybroker.workers.transport.processors import Processors
 from pybroker.workers.transport.receiver import Receiver
 from pybroker.workers.transport.router import Router
 from pybroker.workers.transport.secure_dialogs import SecureDialogs
@@ -79,8 +80,17 @@ class Transport:
             home, databases, key_directory, self._lines, clock=self._clock, connections=connections
         )
         siblings = Siblings(databases, receiver, self._clock)
+        processors = Processors(self._clock)
         self._routers = {
-            database: Router(database, siblings, dialogs, self._outbound_to, self._clock, pace=self._pace)
+            database: Router(
+                database,
+                siblings,
+                dialogs,
+                self._outbound_to,
+                self._clock,
+                pace=self._pace,
+                time_left=processors.time_left,
+            )
             for database in databases
         }
         self._probes = {

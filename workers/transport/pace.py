@@ -32,6 +32,7 @@ class Pace:
         ping_after: seconds of silence, after which the far side is asked whether it is there.
         close_idle_after: seconds without a batch, after which a connection is closed.
         probe_after: seconds from one look at all open dialogs, whose far sides are asked, to the next.
+        linger: seconds that a message waits at most, so that others leave with it; 0 is not at all.
     """
 
     resend_after: float = 4.0
@@ -40,6 +41,7 @@ class Pace:
     ping_after: float = 15.0
     close_idle_after: float = 90.0
     probe_after: float = 3600.0
+    linger: float = 0.1
 
 
 class Resends:

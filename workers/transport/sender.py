@@ -21,11 +21,12 @@ from pybroker.workers.transport import arrays, batches, statements, wire
 from pybroker.workers.transport.faults import TransportError, line_of
 from pybroker.workers.transport.held import HeldDialogs
 from pybroker.workers.transport.in_flight import InFlight
+from pybroker.workers.transport.linger import Linger
 from pybroker.workers.transport.outbound import FIRST_PAUSE, LONGEST_PAUSE
 from pybroker.workers.transport.pace import Pace, Resends
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
     from types import TracebackType
 
     from psycopg import AsyncConnection
@@ -71,6 +72,7 @@ class _Posted(NamedTuple):
 
     is_full: bool
     dialogs: int
+    messages: int
 
 
 class _Settled(NamedTuple):
@@ -176,6 +178,7 @@ class Sender:
         *,
         pace: Pace | None = None,
         lanes: int = LANES,
+        time_left: Callable[[], float] = lambda: 1.0,
     ) -> None:
         """Prepare.
 
@@ -186,6 +189,7 @@ class Sender:
             clock: says when the next attempt is due.
             pace: how long what was not acknowledged waits before it is sent again.
             lanes: batches in flight at once while there is much to send.
+            time_left: returns which share of their time processors have left.
         """
         self._database = database
         self._destination_no = destination_no
@@ -200,7 +204,9 @@ class Sender:
         self._status: str | None = None
         self._has_status = False
         # By endpoint; a dialog that is not due is left out.
-        self._resends = Resends(clock, pace or Pace())
+        pace = pace or Pace()
+        self._resends = Resends(clock, pace)
+        self._linger = Linger(pace.linger, clock, time_left)
         # Since the last batch by age.
         self._batches_by_priority = 0
         # Dialogs that have a large message to send, with their levels, the oldest first; and those that are
@@ -316,6 +322,9 @@ class Sender:
                     # Here, where all of them are in one lane, the level of each counts against all others.
                     self._start_transfers(destination, carrier, lane)
                     await self._send_in_lanes(destination, carrier)
+                elif batch is not None and not (is_full or self._large or self._crossing):
+                    # What comes meanwhile waits in its table, and goes by its level as ever.
+                    await self._clock.sleep(self._linger.pause(batch.messages))
         return True
 
     def _may_go_on(self) -> bool:
@@ -357,7 +366,9 @@ class Sender:
         self._batches_by_priority = 0 if by_age else self._batches_by_priority + 1
         found = await self._take(carrier, lane, by_age=by_age)
         if found is None:
+            self._linger.taken(0)
             return None
+        self._linger.taken(len(found.batch.kinds))
         self._has_levels = found.batch.level is not None
         turn = await carrier.ask(found.batch.level)
         try:
@@ -390,7 +401,7 @@ class Sender:
         lane.in_flight.add(ends)
         lane.add(self._settle_in_order(_Sent(taken, ends, sealed, answer), lane.newest, lane.in_flight))
         is_full = len(taken.kinds) * 2 >= _most_messages(carrier) or len(taken.bodies) * 2 >= MAXIMUM_BYTES
-        return _Posted(is_full, len(ends))
+        return _Posted(is_full, len(ends), len(taken.kinds))
 
     async def _take(self, carrier: Carrier, lane: _Lane, *, by_age: bool) -> _Found | None:
         """Return the next batch of a lane, or None if nothing waits."""
