@@ -30,6 +30,7 @@ DIALOGS = 4
 _AGAIN = (
     psycopg.errors.DeadlockDetected,
     psycopg.errors.UndefinedFunction,
+    psycopg.errors.UndefinedColumn,
     psycopg.errors.InternalError_,
     psycopg.errors.FeatureNotSupported,
 )
