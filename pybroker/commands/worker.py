@@ -102,7 +102,7 @@ def worker(
             help="How long a message waits at most so that others leave with it, while they flow; 0 is not"
             " at all. The first one after idleness leaves at once.",
         ),
-    ] = 0.1,
+    ] = 0.0,
     heartbeat_file: Annotated[
         Path | None,
         typer.Option(

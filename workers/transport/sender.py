@@ -324,7 +324,9 @@ class Sender:
                     await self._send_in_lanes(destination, carrier)
                 elif batch is not None and not (is_full or self._large or self._crossing):
                     # What comes meanwhile waits in its table, and goes by its level as ever.
-                    await self._clock.sleep(self._linger.pause(batch.messages))
+                    pause = self._linger.pause(batch.messages)
+                    if pause:
+                        await self._clock.sleep(pause)
         return True
 
     def _may_go_on(self) -> bool:
