@@ -57,6 +57,7 @@ lint: .venv/.linters
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.sync_twin --check
 	$(BIN)/python -m tests.sql_checks
+	$(BIN)/codespell
 
 # REVISION="e6d75f0 ../another-checkout" CONCEPTS="--page docs/performance.md"
 concepts: .venv/.linters
