@@ -57,10 +57,11 @@ lint: .venv/.linters
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.sync_twin --check
 	$(BIN)/python -m tests.sql_checks
+	$(BIN)/codespell
 
-# REVISION=e6d75f0
-concepts: .venv
-	@$(BIN)/python -m tests.concepts $(REVISION)
+# REVISION="e6d75f0 ../another-checkout" CONCEPTS="--page docs/performance.md"
+concepts: .venv/.linters
+	@$(BIN)/python -m tests.concepts $(REVISION) $(CONCEPTS)
 
 # REVISION=e6d75f0 AGAINST="--rounds 5 -- --scenario ours"
 bench-against: .venv/.bench

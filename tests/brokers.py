@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import psycopg
 
 from pybroker.embedded import EmbeddedServer
+from tests import sql_calls
 from tests.conftest import migrated_database
 from tests.shop import Session
 
@@ -150,6 +151,7 @@ class Site:
         self.psql.connection.close()
 
     def drop_database(self) -> None:
+        sql_calls.note(self.server.url(self.name))
         with psycopg.connect(self.server.url("postgres"), autocommit=True) as session:
             session.execute(f'drop database "{self.name}" with (force)'.encode())
 

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, settings
 
 from pybroker.embedded import EmbeddedServer, available_versions
 from pybroker.migrations import migrate
-from tests import patience
+from tests import patience, sql_calls
 from tests.shop import DEFINITIONS, Shop
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ LAST_FILES = (
     "test_model.py",
 )
 # Without fsync a test can't show what a crashed disk would keep, but none here pulls the plug of a disk.
-SETTINGS = {"fsync": "off", "max_connections": "200", "shared_buffers": "64MB"}
+SETTINGS = {"fsync": "off", "max_connections": "200", "shared_buffers": "64MB", **sql_calls.SETTINGS}
 
 
 class Database:
@@ -125,6 +125,7 @@ def start_server() -> Iterator[Callable[[int], EmbeddedServer]]:
                 pytest.skip(f"PostgreSQL {version} is not installed here")
             if version not in running:
                 running[version] = servers.enter_context(EmbeddedServer(version=version, settings=SETTINGS))
+                servers.callback(sql_calls.note_all, running[version])
             return running[version]
 
         yield start
@@ -146,6 +147,7 @@ def server_for() -> Iterator[Callable[[str, int], EmbeddedServer]]:
             if (site, version) not in running:
                 server = EmbeddedServer(version=version, listen=True, settings=SETTINGS)
                 running[site, version] = servers.enter_context(server)
+                servers.callback(sql_calls.note_all, server)
             return running[site, version]
 
         yield start
@@ -235,6 +237,7 @@ def _temporary_database(
     """Drop it at the end: a run has a thousand databases of 10 MB each."""
     database = migrated_database(server, f"{prefix}_{uuid.uuid4().hex[:8]}", with_shop=with_shop)
     yield database
+    sql_calls.note(database.url)
     with psycopg.connect(server.url("postgres"), autocommit=True) as session:
         session.execute(f'drop database if exists "{database.name}" with (force)'.encode())
 

@@ -239,9 +239,14 @@ def test_two_databases_typed_by_hand(tmp_path: Path) -> None:
         assert "//shop/order      | one" in done.stdout, done.stdout
 
 
-@pytest.mark.parametrize("page", ["README.md", *sorted(p.name for p in (ROOT / "docs").glob("*.md"))])
+PAGES = sorted(
+    str(p.relative_to(ROOT)) for folder in (".", "docs", "sql") for p in (ROOT / folder).glob("*.md")
+)
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_no_link_leads_nowhere(page: str) -> None:
-    path = ROOT / page if page == "README.md" else ROOT / "docs" / page
+    path = ROOT / page
     for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8")):
         assert (path.parent / target).exists(), f"{page} links to {target}"
 

@@ -67,17 +67,17 @@ def figures(result: dict[str, Any]) -> str:
     return "\n\n".join(said)
 
 
-def replaced(page: str, text: str) -> str:
+def replaced(page: str, text: str, marks: tuple[str, str] = (BEGIN, END)) -> str:
     """Return the page with the text between its marks.
 
     Raises:
         ValueError: The page has no marks.
     """
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
+    before, begin, rest = page.partition(marks[0])
+    _, end, after = rest.partition(marks[1])
     if not (begin and end):
-        raise ValueError(f"no {BEGIN} and {END}")
-    return f"{before}{BEGIN}\n\n{text}\n\n{END}{after}"
+        raise ValueError(f"no {marks[0]} and {marks[1]}")
+    return f"{before}{begin}\n\n{text}\n\n{end}{after}"
 
 
 def _measured(target: dict[str, Any]) -> str:

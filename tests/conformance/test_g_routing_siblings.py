@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import psycopg
 import pytest
 
+from tests import sql_calls
 from tests.conftest import migrated_database
 from tests.shop import END_DIALOG, Session, until
 
@@ -77,6 +78,8 @@ def siblings(
     worker.wait(timeout=60)
     for session in sessions:
         session.connection.close()
+    for name in NAMES:
+        sql_calls.note(server.url(name))
     with psycopg.connect(server.url("postgres"), autocommit=True) as session:
         for name in NAMES:
             session.execute(f'drop database "{name}" with (force)'.encode())
