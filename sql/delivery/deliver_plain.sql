@@ -13,72 +13,71 @@ create or replace function broker_private.deliver_plain(
 returns bigint[]
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set enable_hashjoin = off
 as $$
 declare
-  type_ids integer[];
   is_plain boolean;
   group_nos bigint[];
   queue_ids integer[];
   precedences smallint[];
+  -- By dialog and type.
+  type_ids integer[];
+  message_types integer[];
   locations tid[];
   next_numbers bigint[];
   last_places bigint[];
+  dialog integer;
+  queue integer;
 begin
-  type_ids := array(
-    select y.message_type_id
-    from unnest(type_names) with ordinality as t (name, place)
-    left join broker_private.message_types y on y.name = t.name
-    order by t.place
-  );
-  -- The numbers are gathered as they come: out of order they are none of these.
+  -- Every dialog is asked for every type.
+  if cardinality(type_names) > 8 then
+    return null;
+  end if;
   select
-    count(distinct e.endpoint_no) = count(*) and sum(cardinality(l.numbers)) = cardinality(deliver_plain.bodies) and bool_and(coalesce(
-      l.named_types = cardinality(l.numbers)
-        and l.numbers = array(select generate_series(c.next_number, c.next_number + cardinality(l.numbers) - 1))
-        and e.local_end is null and e.is_enqueue_enabled
+    array_agg(e.endpoint_no) = deliver_plain.endpoint_nos and bool_and(
+      e.local_end is null and q.is_enqueue_enabled
         and (select true from broker_private.far_events f where f.endpoint_no = e.endpoint_no and f.event in ('E', 'X', 'F') limit 1) is null
         and (select true from broker_private.early_messages h where h.endpoint_no = e.endpoint_no and h.is_whole limit 1) is null
         and (select true from broker_private.incomplete_messages i where i.endpoint_no = e.endpoint_no limit 1) is null
-        and not exists (
-          select
-          from unnest(case when l.first_type = l.last_type then array[l.first_type] else array(select distinct unnest(l.types)) end) as x (type_index)
-          where (type_ids[x.type_index] = (
-            select k.message_type_id
-            from broker_private.contract_messages k
-            where k.contract_id = e.contract_id and k.message_type_name = deliver_plain.type_names[x.type_index] and k.validation = 'N'
-              and case when e.is_initiator then k.is_sent_by_target else k.is_sent_by_initiator end
-          )) is not true
-        ),
-      false
-    )),
-    array_agg(e.group_no order by d.place), array_agg(e.queue_id order by d.place),
-    array_agg((10 - e.priority)::smallint order by d.place),
-    array_agg(c.location order by d.place), array_agg(c.next_number + cardinality(l.numbers) order by d.place),
-    array_agg(l.last_place order by d.place)
-  into is_plain, group_nos, queue_ids, precedences, locations, next_numbers, last_places
-  from unnest(deliver_plain.endpoint_nos) with ordinality as d (endpoint_no, place)
-  left join (
-    select
-      m.dialog, array_agg(m.number) as numbers, max(m.place) as last_place, array_agg(m.type_index) as types, count(m.type_index) as named_types,
-      min(m.type_index) as first_type, max(m.type_index) as last_type
-    from unnest(deliver_plain.dialog_index, deliver_plain.type_index, deliver_plain.sequence_numbers)
-      with ordinality as m (dialog, type_index, number, place)
-    group by m.dialog
-  ) l on l.dialog = d.place
-  left join lateral (
-    select x.endpoint_no, x.group_no, x.queue_id, x.priority, x.is_initiator, x.contract_id, x.local_end, q.is_enqueue_enabled
-    from broker_private.endpoints x
-    join broker_private.queues q on q.queue_id = x.queue_id
-    where x.endpoint_no = d.endpoint_no
-    limit 1
-  ) e on true
-  left join lateral (
+    ),
+    array_agg(e.group_no), array_agg(e.queue_id), array_agg((10 - e.priority)::smallint),
+    array_agg(c.location), array_agg(c.next_number),
+    array_agg(array(
+      select (
+        select k.message_type_id
+        from broker_private.contract_messages k
+        where k.contract_id = e.contract_id and k.message_type_name = t.name and k.validation = 'N'
+          and case when e.is_initiator then k.is_sent_by_target else k.is_sent_by_initiator end
+      )
+      from unnest(deliver_plain.type_names) as t (name)
+    ))
+  into is_plain, group_nos, queue_ids, precedences, locations, next_numbers, type_ids
+  from unnest(deliver_plain.endpoint_nos) as d (endpoint_no)
+  join broker_private.endpoints e on e.endpoint_no = d.endpoint_no
+  join broker_private.queues q on q.queue_id = e.queue_id
+  cross join lateral (
     select n.ctid as location, n.next_number from broker_private.sequence_counters n
     where n.endpoint_no = e.endpoint_no and n.kind = 'I'
     order by n.epoch desc
     limit 1
-  ) c on true;
-  if is_plain is not true then
+  ) c;
+  if is_plain is not true or cardinality(dialog_index) <> cardinality(bodies)
+    or cardinality(deliver_plain.endpoint_nos) > 1 and cardinality(deliver_plain.endpoint_nos) <> (
+      select count(distinct u.endpoint_no) from unnest(deliver_plain.endpoint_nos) as u (endpoint_no)
+    )
+  then
+    return null;
+  end if;
+  for place in 1 .. cardinality(dialog_index) loop
+    dialog := dialog_index[place];
+    message_types[place] := type_ids[dialog][type_index[place]];
+    if (sequence_numbers[place] = next_numbers[dialog] and message_types[place] > 0) is not true then
+      return null;
+    end if;
+    next_numbers[dialog] := next_numbers[dialog] + 1;
+    last_places[dialog] := place;
+  end loop;
+  if cardinality(last_places) <> cardinality(locations) or array_position(last_places, null) is not null then
     return null;
   end if;
 
@@ -94,14 +93,18 @@ begin
     group_no, endpoint_no, sequence_number, enqueue_time, queue_id, message_type_id, precedence, urgency, body
   )
   select
-    group_nos[m.dialog], deliver_plain.endpoint_nos[m.dialog], m.number, broker_private.clock(), queue_ids[m.dialog], type_ids[m.type_index],
+    group_nos[m.dialog], deliver_plain.endpoint_nos[m.dialog], m.number, broker_private.clock(), queue_ids[m.dialog], m.message_type_id,
     precedences[m.dialog], 2, m.body
-  from unnest(deliver_plain.dialog_index, deliver_plain.type_index, deliver_plain.sequence_numbers, deliver_plain.bodies)
-    with ordinality as m (dialog, type_index, number, body, place)
-  order by m.place;
-  perform broker_private.wake_sleepers(q.queue_id)
-  from (select distinct u.queue_id from unnest(queue_ids) as u (queue_id)) q
-  where not pg_try_advisory_xact_lock_shared(1886937714, q.queue_id);
+  from unnest(deliver_plain.dialog_index, message_types, deliver_plain.sequence_numbers, deliver_plain.bodies)
+    as m (dialog, message_type_id, number, body);
+  foreach dialog in array queue_ids loop
+    if dialog is distinct from queue then
+      queue := dialog;
+      if not pg_try_advisory_xact_lock_shared(1886937714, queue) then
+        perform broker_private.wake_sleepers(queue);
+      end if;
+    end if;
+  end loop;
   return next_numbers;
 end
 $$;

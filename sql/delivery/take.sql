@@ -1,19 +1,18 @@
 -- hot path
--- broker_private.take(destination, lane, lanes, max messages, max bytes, paused, largest body, by age, in flight, rows, numbers): the next batch for a destination, as arrays in one row,
--- without the endpoints in paused. With a largest body, a message with a larger one and what follows on its dialog are left out too, and those dialogs
--- are named in large_endpoint_nos, the oldest message's first, which may be all that the row has: take_piece is for them. large_levels: the level of each, also
--- by age; 5 while the broker doesn't honour priorities. By age: the oldest leave first, whatever their level.
--- level: that of the first message, or of all that leave by age the highest; null while the broker doesn't honour priorities.
--- For the security of each dialog: who owns its service here, who the far side is, the kind that its binding asks for now (F, A, null without one), the
--- kind that it was given when it first went over the network, and the key that was kept then. By acknowledged, the next number that the far broker has to
--- acknowledge, and sent_at of each message deliver finds out whether one of the two databases has gone back to an earlier state.
+-- broker_private.take(destination, lane, lanes, max messages, max bytes, paused, largest body,
+-- by age, in flight, rows, numbers): the next batch for a destination, as arrays in one row.
 --
--- It reads, and notes once that a dialog's messages go to another broker: from then on they never go anywhere else. A message's number is the next one that the far broker has to acknowledge on its dialog, plus the message's
--- place among the dialog's rows: that can be worked out again as often as a batch has to be sent again. The order of rows of one dialog is
--- the order of their commits, as its senders take turns at the group lock. So a dialog
--- is always in the same lane, and what a lane has in flight is named: of each of those endpoints the last row, behind which the batch begins, and the number that comes
--- next. An endpoint that was left out of a batch, or of which not all was acknowledged, is in flight until all batches with it are settled, and paused until then.
--- Plan: next_to_leave's; counters, endpoints, services, contracts by key.
+-- A batch in which nothing is out of the ordinary is put together here: nothing is paused or in
+-- flight, no body is large, all fits, all leaves in the order in which it came, and the far side
+-- has ended nothing. All else is take_fully's, which says what each argument and column is, and
+-- why a batch may be taken again.
+--
+-- A dialog of which nothing has gone yet may be moving within this database; deliver_dialog holds
+-- its counter then. So its counter is locked, and all is looked at again by statements that see
+-- what moved before.
+-- Locks: the counters of dialogs of which nothing has gone, in the order of their endpoints.
+-- Plan: the head of transmission_messages_destination; the rest by key, once for each dialog.
+-- Why: what a statement costs to set up is more than what it does for one message.
 create or replace function broker_private.take(
   destination integer, lane integer, lanes integer, max_messages integer, max_bytes bigint, paused bigint[],
   largest_body bigint default null, by_age boolean default false,
@@ -37,186 +36,211 @@ set enable_mergejoin = off
 set enable_hashjoin = off
 as $$
 declare
-  left_out bigint[] := take.paused;
-  held bigint[] := '{}';
-  large_ids bigint[] := '{}';
-  more_left_out bigint[];
-  more_held bigint[];
-  more_large bigint[];
-  more_large_ids bigint[];
+  is_honored boolean;
+  row_endpoints bigint[];
+  row_types integer[];
+  precedences smallint[];
+  size bigint;
+  largest integer;
+  type_ids integer[];
+  service_ids integer[];
+  next_numbers bigint[];
+  noted bigint[];
+  known bigint[];
+  known_brokers uuid[];
+  has_ended boolean;
+  has_far_user boolean;
+  fresh bigint[];
+  held bigint[];
+  far_user text;
+  binding text;
+  owner text;
+  type_name text;
+  is_odd boolean := take.paused <> '{}' or take.in_flight_endpoints <> '{}' or take.by_age;
+  endpoint bigint;
+  place integer := 0;
+  dialog integer;
 begin
-  -- A worker may have asked before this database was replaced by a copy.
-  if broker_private.broker_problem() is not null then
-    return;
-  end if;
-  large_endpoint_nos := '{}';
-  -- Mostly once. A dialog of which nothing has gone yet may be moving within this database (deliver_dialog holds its counter then): it is left out. One that can be
-  -- held is looked at again, as this statement would still see what moved just before; nobody moves it after, as it is held until S is committed.
-  loop
-    with rows_in_order as materialized (
-      select t.id, t.endpoint_no, t.message_type_id, t.kind, t.body, t.shared_body_no, t.shared_size, t.enqueue_time, t.turn,
-        row_number() over in_order as place, sum(coalesce(octet_length(t.body), t.shared_size, 0) + 64) over in_order as total
-      from broker_private.next_to_leave(
-        take.destination, take.lane, take.lanes, take.max_messages, left_out, take.by_age, take.in_flight_endpoints, take.in_flight_rows
-      ) t
-      where large_ids = '{}' or not exists (
-        select from unnest(take.large_endpoint_nos, large_ids) as l (endpoint_no, id) where l.endpoint_no = t.endpoint_no and t.id >= l.id
-      )
-      window in_order as (order by t.turn, t.id rows unbounded preceding)
-    ),
-    next as materialized (
-      select r.endpoint_no, bool_or(r.kind = 'X') as has_error, bool_or(r.place = 1 or r.total <= take.max_bytes) as is_in_batch,
-        min(r.id) filter (where coalesce(octet_length(r.body), r.shared_size) > take.largest_body) as large_id
-      from rows_in_order r
-      group by r.endpoint_no
-    ),
-    fresh as materialized (
-      select n.endpoint_no from next n
-      where n.endpoint_no <> all (held)
-        and not exists (select from broker_private.far_events f where f.endpoint_no = n.endpoint_no and f.event in ('S', 'B'))
-    ),
-    now_held as materialized (
-      select f.endpoint_no from fresh f
-      cross join lateral (
-        select x.endpoint_no from broker_private.sequence_counters x
-        where x.endpoint_no = f.endpoint_no and x.kind = 'A'
-        order by x.epoch desc
-        limit 1
-        for update skip locked
-      ) c
-    ),
-    -- What the far side has ended and this side has not is left out too: its messages wait until it does, and go then. An Error does not wait.
-    ended as (
-      select n.endpoint_no from next n
-      where not n.has_error
-        and exists (select from broker_private.far_events f where f.endpoint_no = n.endpoint_no and f.event in ('E', 'X'))
-        and exists (select from broker_private.endpoints e where e.endpoint_no = n.endpoint_no and e.local_end is null)
-    ),
-    barred as materialized (
-      select
-        array(select f.endpoint_no from fresh f where f.endpoint_no not in (select h.endpoint_no from now_held h))
-          || array(select e.endpoint_no from ended e) as endpoint_nos,
-        array(select h.endpoint_no from now_held h) as held,
-        array(select n.endpoint_no from next n where n.large_id is not null order by n.large_id) as large,
-        array(select n.large_id from next n where n.large_id is not null order by n.large_id) as large_ids
-    ),
-    batch as not materialized (
-      select r.* from rows_in_order r where r.place = 1 or r.total <= take.max_bytes
-    ),
-    -- Of each endpoint in the batch, in the order of lines' dense_rank: an endpoint's row, service and contract stay while messages of it wait.
-    dialogs as materialized (
-      select n.endpoint_no, row_number() over (order by n.endpoint_no) as dialog, e.conversation_id, e.is_initiator,
-        coalesce(s.name, s.dropped_name) as from_service, e.far_service,
-        coalesce(e.far_broker_instance, (
-          select f.far_broker_instance from broker_private.far_events f where f.endpoint_no = e.endpoint_no and f.event = 'B'
-        )) as to_broker,
-        coalesce(k.name, k.dropped_name) as contract, e.expires_at, e.is_encrypted,
-        coalesce(take.in_flight_numbers[array_position(take.in_flight_endpoints, e.endpoint_no)], c.acknowledged) as next_number, c.acknowledged,
-        case
-          when s.owner <> 'pg_database_owner'::regrole then broker_private.name_of_role(s.owner)
-          else (select broker_private.role_of_owner('pg_database_owner'))
-        end::text as owner,
-        broker_private.principal_name(coalesce(r.user_name, y.far_user))::text as far_user,
-        case when r.is_anonymous then 'A' when not r.is_anonymous then 'F' end as binding, y.kind::text as security_kind, y.session_key
-      from next n
-      cross join barred b
-      join broker_private.endpoints e on e.endpoint_no = n.endpoint_no
-      join broker_private.services s on s.service_id = e.service_id
-      join broker_private.contracts k on k.contract_id = e.contract_id
-      cross join lateral (
-        select x.next_number as acknowledged from broker_private.sequence_counters x
-        where x.endpoint_no = e.endpoint_no and x.kind = 'A'
-        order by x.epoch desc
-        limit 1
-      ) c
-      left join broker_private.remote_service_bindings r on r.remote_service_name = e.far_service and e.is_initiator
-      left join broker_private.dialog_security y on y.endpoint_no = e.endpoint_no
-      where n.is_in_batch and b.endpoint_nos = '{}' and b.held = '{}' and b.large_ids = '{}'
-    ),
-    noted as (
-      insert into broker_private.far_events (endpoint_no, event)
-      select d.endpoint_no, 'S' from dialogs d
-      where not exists (
-        select from broker_private.far_events f where f.endpoint_no = d.endpoint_no and f.event = 'S'
-      )
-      on conflict do nothing
-    ),
-    headers as materialized (
-      select
-        array_agg(d.endpoint_no) as endpoint_nos, array_agg(d.conversation_id) as conversation_ids, array_agg(d.is_initiator) as from_initiator,
-        array_agg(d.from_service) as from_services, array_agg(d.far_service) as to_services, array_agg(d.to_broker) as to_brokers,
-        array_agg(d.contract) as contracts, array_agg(d.expires_at) as expirations, array_agg(d.is_encrypted) as encrypted,
-        array_agg(d.next_number) as next_numbers, array_agg(d.acknowledged) as acknowledged, array_agg(d.owner) as owners, array_agg(d.far_user) as far_users,
-        array_agg(d.binding) as bindings, array_agg(d.security_kind) as established, array_agg(d.session_key) as session_keys
-      from (select * from dialogs x order by x.dialog) d
-    ),
-    types as materialized (
-      select array_agg(y.message_type_id) as type_ids, array_agg(y.name) as type_names
-      from (select distinct b.message_type_id from batch b) x
-      join broker_private.message_types y on y.message_type_id = x.message_type_id
-    ),
-    -- Without the bodies, so these aren't copied by each sort and window.
-    lines as (
-      select
-        array_agg(l.dialog) as dialog_index, array_agg(l.message_type) as type_index, array_agg(l.sequence_number) as sequence_numbers
-      from (
-        select b.dialog::integer, array_position(y.type_ids, b.message_type_id) as message_type, h.next_numbers[b.dialog] + b.ahead as sequence_number
-        from (
-          select
-            r.place, r.message_type_id, dense_rank() over (order by r.endpoint_no) as dialog,
-            row_number() over (partition by r.endpoint_no order by r.place) - 1 as ahead
-          from batch r
-        ) b
-        cross join headers h
-        cross join types y
-        order by b.place
-      ) l
-    ),
-    contents as (
-      select
-        string_agg(r.kind::text, '') as kinds,
-        array_agg(case when r.shared_body_no is null then r.body else broker_private.shared_body(r.shared_body_no) end) as bodies,
-        array_agg(r.id) as row_ids, array_agg(r.enqueue_time) as sent_at, min(r.turn) as turn
-      from (select * from batch b order by b.turn, b.id) r
-    )
+  while not is_odd loop
+    -- One statement, so one snapshot: a number is the counter's, plus the place among the rows. Rows from
+    -- before an acknowledgement, with the counter from after it, would be sent again as other messages.
     select
-      b.endpoint_nos, b.held, b.large, b.large_ids,
-      h.endpoint_nos, h.conversation_ids, h.from_initiator, h.from_services, h.to_services, h.to_brokers, h.contracts, h.expirations,
-      h.encrypted, (select y.type_names from types y), l.dialog_index, l.type_index, l.sequence_numbers,
-      c.kinds, c.bodies, c.row_ids, h.owners, h.far_users, h.bindings, h.established, h.session_keys, h.acknowledged, c.sent_at,
-      (select 10 - c.turn from broker_private.broker_instance i where i.is_the_only_row and i.is_broker_priority_honored)
+      (
+        select b.is_broker_priority_honored from broker_private.broker_instance b
+        where b.is_the_only_row and broker_private.is_surely_on(b)
+      ),
+      w.row_ids, w.row_endpoints, w.row_types, w.precedences, w.kinds, w.sent_at, w.size, w.largest, w.bodies,
+      d.endpoint_nos, d.conversation_ids, d.from_initiator, d.from_services, d.to_services, d.to_brokers,
+      d.contracts, d.expirations, d.encrypted, d.next_numbers, d.established, d.session_keys, d.service_ids,
+      d.has_far_user, f.noted, f.known, f.known_brokers, f.has_ended
     into
-      more_left_out, more_held, more_large, more_large_ids,
-      endpoint_nos, conversation_ids, from_initiator, from_services, to_services, to_brokers, contracts, expirations,
-      encrypted, type_names, dialog_index, type_index, sequence_numbers,
-      kinds, bodies, row_ids, owners, far_users, bindings, established, session_keys, acknowledged, sent_at,
-      level
-    from barred b
-    cross join headers h
-    cross join lines l
-    cross join contents c;
-    exit when more_left_out = '{}' and more_held = '{}' and more_large = '{}';
-    left_out := left_out || more_left_out;
-    held := held || more_held;
-    large_endpoint_nos := large_endpoint_nos || more_large;
-    large_ids := large_ids || more_large_ids;
+      is_honored, row_ids, row_endpoints, row_types, precedences, kinds, sent_at, size, largest, bodies,
+      endpoint_nos, conversation_ids, from_initiator, from_services, to_services, to_brokers, contracts,
+      expirations, encrypted, acknowledged, established, session_keys, service_ids, has_far_user,
+      noted, known, known_brokers, has_ended
+    from (
+      select
+        array_agg(r.id) as row_ids, array_agg(r.endpoint_no) as row_endpoints,
+        array_agg(r.message_type_id) as row_types, array_agg(r.precedence) as precedences,
+        string_agg(r.kind::text, '') as kinds, array_agg(r.enqueue_time) as sent_at,
+        sum(r.size + 64) as size, max(r.size) as largest,
+        array_agg(
+          case when r.shared_body_no is null then r.body else broker_private.shared_body(r.shared_body_no) end
+        ) as bodies
+      from (
+        select
+          t.id, t.endpoint_no, t.message_type_id, t.kind, t.enqueue_time, t.precedence, t.body, t.shared_body_no,
+          coalesce(octet_length(t.body), t.shared_size, 0) as size
+        from broker_private.transmission_messages t
+        where t.destination_no = take.destination and t.endpoint_no % take.lanes = take.lane
+        order by t.precedence, t.id
+        limit take.max_messages
+      ) r
+    ) w
+    cross join lateral (
+      select
+        array_agg(e.endpoint_no) as endpoint_nos, array_agg(e.conversation_id) as conversation_ids,
+        array_agg(e.is_initiator) as from_initiator, array_agg(e.service_name) as from_services,
+        array_agg(e.far_service) as to_services, array_agg(e.far_broker_instance) as to_brokers,
+        array_agg(e.contract_name) as contracts, array_agg(e.expires_at) as expirations,
+        array_agg(e.is_encrypted) as encrypted, array_agg(e.next_number) as next_numbers,
+        array_agg(e.kind) as established, array_agg(e.session_key) as session_keys,
+        array_agg(e.service_id) as service_ids,
+        bool_or(not e.far_user is null) as has_far_user
+      from (
+        select
+          x.endpoint_no, x.conversation_id, x.is_initiator, x.service_name, x.far_service, x.far_broker_instance,
+          x.contract_name, x.expires_at, x.is_encrypted, x.service_id, y.kind::text as kind, y.session_key,
+          y.far_user, (
+            select n.next_number from broker_private.sequence_counters n
+            where n.endpoint_no = x.endpoint_no and n.kind = 'A'
+            order by n.epoch desc
+            limit 1
+          ) as next_number
+        from broker_private.endpoints x
+        left join broker_private.dialog_security y on y.endpoint_no = x.endpoint_no
+        where x.endpoint_no = any (w.row_endpoints)
+        order by x.endpoint_no
+      ) e
+    ) d
+    cross join lateral (
+      select
+        array_agg(v.endpoint_no) filter (where v.event = 'S') as noted,
+        array_agg(v.endpoint_no) filter (where v.event = 'B') as known,
+        array_agg(v.far_broker_instance) filter (where v.event = 'B') as known_brokers,
+        bool_or(v.event in ('E', 'X')) is true as has_ended
+      from (
+        select x.endpoint_no, x.event, x.far_broker_instance from broker_private.far_events x
+        where x.endpoint_no = any (d.endpoint_nos)
+        order by x.endpoint_no
+      ) v
+    ) f;
+    exit when is_honored is null;
+    if row_ids is null then
+      return;
+    end if;
+    -- They came in the order of their levels; while those don't count, a lower one may have older messages.
+    is_odd := has_ended or precedences[1] <> precedences[cardinality(row_ids)]
+      or size > take.max_bytes and cardinality(row_ids) > 1 or largest > take.largest_body;
+    if not is_odd and not is_honored and cardinality(row_ids) = take.max_messages then
+      is_odd := exists (
+        select from broker_private.transmission_messages t
+        where t.destination_no = take.destination and t.precedence > precedences[1]
+      );
+    end if;
+    exit when is_odd;
+    -- What belongs to the service and to the far service is asked for once, so all dialogs have the same
+    -- ones, on the same side. A principal is either a role or a user, so it is never IS NOT NULL.
+    is_odd := has_far_user or array_remove(service_ids, service_ids[1]) <> '{}'
+      or array_remove(to_services, to_services[1]) <> '{}' or array_remove(from_initiator, from_initiator[1]) <> '{}';
+    exit when is_odd;
+
+    if noted is distinct from endpoint_nos then
+      fresh := array(
+        select u.endpoint_no from unnest(endpoint_nos) as u (endpoint_no)
+        except
+        select u.endpoint_no from unnest(noted || known) as u (endpoint_no)
+        order by endpoint_no
+      );
+      if fresh <> '{}' and held is null then
+        held := array(
+          select c.endpoint_no
+          from unnest(fresh) as u (endpoint_no)
+          cross join lateral (
+            select x.endpoint_no from broker_private.sequence_counters x
+            where x.endpoint_no = u.endpoint_no and x.kind = 'A'
+            order by x.epoch desc
+            limit 1
+            for update skip locked
+          ) c
+        );
+        is_odd := held <> fresh;
+        continue;
+      end if;
+      is_odd := fresh <> '{}' and fresh <> held;
+      exit when is_odd;
+      insert into broker_private.far_events (endpoint_no, event)
+      select u.endpoint_no, 'S' from unnest(endpoint_nos) as u (endpoint_no)
+      on conflict do nothing;
+    end if;
+    if array_position(to_brokers, null) is not null and known is not null then
+      for place in 1 .. cardinality(endpoint_nos) loop
+        if to_brokers[place] is null then
+          dialog := width_bucket(endpoint_nos[place], known);
+          if dialog > 0 and known[dialog] = endpoint_nos[place] then
+            to_brokers[place] := known_brokers[dialog];
+          end if;
+        end if;
+      end loop;
+    end if;
+
+    select
+      case
+        when s.owner <> 'pg_database_owner'::regrole then broker_private.name_of_role(s.owner)
+        else (select broker_private.role_of_owner('pg_database_owner'))
+      end, (
+        select y.name from broker_private.message_types y where y.message_type_id = row_types[1]
+      ),
+      broker_private.principal_name(r.user_name), case when r.is_anonymous then 'A' when not r.is_anonymous then 'F' end
+    into owner, type_name, far_user, binding
+    from broker_private.services s
+    left join broker_private.remote_service_bindings r on r.remote_service_name = to_services[1] and from_initiator[1]
+    where s.service_id = service_ids[1];
+    type_names := array[type_name];
+    owners := array_fill(owner, array[cardinality(endpoint_nos)]);
+    far_users := array_fill(far_user, array[cardinality(endpoint_nos)]);
+    bindings := array_fill(binding, array[cardinality(endpoint_nos)]);
+
+    if array_remove(row_types, row_types[1]) = '{}' then
+      type_index := array_fill(1, array[cardinality(row_ids)]);
+    else
+      select array_agg(y.message_type_id), array_agg(y.name) into type_ids, type_names
+      from (select distinct u.message_type_id from unnest(row_types) as u (message_type_id)) x
+      join broker_private.message_types y on y.message_type_id = x.message_type_id;
+    end if;
+    next_numbers := acknowledged;
+    foreach endpoint in array row_endpoints loop
+      place := place + 1;
+      -- The dialogs are in the order of their endpoints.
+      dialog := width_bucket(endpoint, endpoint_nos);
+      dialog_index[place] := dialog;
+      sequence_numbers[place] := next_numbers[dialog];
+      next_numbers[dialog] := next_numbers[dialog] + 1;
+      if type_ids is not null then
+        type_index[place] := array_position(type_ids, row_types[place]);
+      end if;
+    end loop;
+    large_endpoint_nos := '{}';
+    large_levels := '{}';
+    level := case when is_honored then 10 - precedences[1] end;
+    return next;
+    return;
   end loop;
 
-  if large_ids <> '{}' then
-    select array_agg(u.endpoint_no order by u.place), array_agg(
-      case when i.is_broker_priority_honored
-        then coalesce((select e.priority from broker_private.endpoints e where e.endpoint_no = u.endpoint_no), 5) else 5 end
-      order by u.place
-    )
-    into large_endpoint_nos, large_levels
-    from unnest(take.large_endpoint_nos) with ordinality as u (endpoint_no, place)
-    cross join broker_private.broker_instance i
-    where i.is_the_only_row and u.endpoint_no <> all (left_out);
-    large_endpoint_nos := coalesce(large_endpoint_nos, '{}');
-  end if;
-  large_levels := coalesce(large_levels, '{}');
-  if row_ids is not null or large_endpoint_nos <> '{}' then
-    return next;
-  end if;
+  return query
+  select t.* from broker_private.take_fully(
+    take.destination, take.lane, take.lanes, take.max_messages, take.max_bytes, take.paused, take.largest_body,
+    take.by_age, take.in_flight_endpoints, take.in_flight_rows, take.in_flight_numbers
+  ) t;
 end
 $$;

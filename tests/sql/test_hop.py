@@ -25,22 +25,27 @@ BEHAVIOURS, SEED = 12, 19
 MISTAKES = {
     "a number is given twice": (
         "take",
-        "coalesce(take.in_flight_numbers[array_position(take.in_flight_endpoints, e.endpoint_no)], c.acknowledged)",
+        "next_numbers[dialog] := next_numbers[dialog] + 1;",
+        "",
+    ),
+    "what is in flight is not counted": (
+        "take_fully",
+        "coalesce(take_fully.in_flight_numbers[array_position(take_fully.in_flight_endpoints, e.endpoint_no)], c.acknowledged)",
         "c.acknowledged",
     ),
     "the counter is left where it was": (
         "acknowledge",
-        "set next_number = n.next_number + c.messages,",
-        "set next_number = n.next_number,",
+        "numbers := numbers || dialog.old_number + dialog.messages;",
+        "numbers := numbers || dialog.old_number;",
     ),
     "the rows are not counted": (
         "acknowledge",
-        "set next_number = n.next_number + c.messages,",
-        "set next_number = n.next_number + c.messages + 1,",
+        "numbers := numbers || dialog.old_number + dialog.messages;",
+        "numbers := numbers || dialog.old_number + dialog.messages + 1;",
     ),
     "a duplicate is not dropped": (
         "deliver_plain",
-        "and l.numbers = array(select generate_series(c.next_number, c.next_number + cardinality(l.numbers) - 1))",
+        "sequence_numbers[place] = next_numbers[dialog] and ",
         "",
     ),
 }
