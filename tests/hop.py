@@ -89,13 +89,17 @@ class Hop:
         )
 
     def deliver(self, batch: Batch) -> tuple[int, int | None]:
-        """Deliver it; return the number that is expected next, and the fault."""
+        """Deliver it; return the number that is expected next on its first dialog, and the fault."""
+        dialogs = len(batch.columns["conversation_ids"])
         casts = ", ".join(f"%s::{kind}" for kind in _COLUMNS.values())
         ((next_numbers, faults),) = self.far.rows(
-            f"select next_numbers, fault_codes from broker_private.deliver(%s::uuid, {casts}, array['N'], array[null],"
-            " array[null::bytea], %s::bigint[], %s::timestamptz[])",
+            f"select next_numbers, fault_codes from broker_private.deliver(%s::uuid, {casts}, %s::text[], %s::text[],"
+            " %s::bytea[], %s::bigint[], %s::timestamptz[])",
             self.near_broker,
             *batch.columns.values(),
+            ["N"] * dialogs,
+            [None] * dialogs,
+            [None] * dialogs,
             batch.acknowledged,
             batch.sent_at,
         )

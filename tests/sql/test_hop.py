@@ -113,6 +113,38 @@ def replay(hop: Hop, behaviour: list[list[str]], ending: psycopg.Connection[Any]
         raise DiffersError(behaviour, bodies)
 
 
+def test_a_batch_of_dialogs_that_the_far_side_opened_in_another_order_goes_to_the_right_ones(
+    hop: Hop,
+) -> None:
+    first, second = hop.dialog, hop.begin()
+    for dialog, body in ((second, b"second 0"), (first, b"first 0")):
+        hop.near.send(dialog, "order", body)
+        opening = hop.take()
+        assert opening is not None
+        expected, fault = hop.deliver(opening)
+        assert (expected, fault) == (1, None)
+        hop.acknowledge(opening, expected)
+    for dialog, body in ((first, b"first 1"), (second, b"second 1"), (first, b"first 2")):
+        hop.near.send(dialog, "order", body)
+    both = hop.take()
+    assert both is not None
+    assert len(both.columns["conversation_ids"]) == 2
+    # The second time each is known, by its number and by when it was sent.
+    assert [hop.deliver(both) for _ in range(2)] == [(3, None), (3, None)]
+    received = hop.far.rows("select conversation_handle, message_body from broker.receive('warehouse', 100)")
+    while more := hop.far.rows(
+        "select conversation_handle, message_body from broker.receive('warehouse', 100)"
+    ):
+        received += more
+    by_dialog: dict[object, list[bytes]] = {}
+    for handle, body in received:
+        by_dialog.setdefault(handle, []).append(bytes(body))
+    assert sorted(by_dialog.values()) == [
+        [b"first 0", b"first 1", b"first 2"],
+        [b"second 0", b"second 1"],
+    ]
+
+
 @needs_tlc
 def test_what_the_specification_does_the_functions_do(hop: Hop) -> None:
     behaviours = tlc.traces("numbering", number=BEHAVIOURS, depth=40, seed=SEED)
