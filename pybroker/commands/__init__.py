@@ -14,6 +14,7 @@ from typer.main import get_command
 SUBCOMMANDS = {
     "migrate": "Install Service Broker in a database, or bring it to this version.",
     "status": "Show the queues of a database: monitors, readers, backlog, rates and age.",
+    "diagnose": "Say what keeps messages, and the statement that mends it.",
     "worker": "Serve databases: activation, timers and transport.",
     "activate": "Start command lines when event notifications ask for readers.",
     "throughput": "Run the whitepaper's throughput tests, with Spark as the test clients.",
