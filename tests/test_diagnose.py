@@ -257,6 +257,10 @@ def test_a_message_for_another_database_without_a_worker(shop: Diagnosed) -> Non
     dialog = shop.psql.value("select broker.begin_dialog('//shop', '//far', encryption => false)")
     shop.psql.send(dialog, "DEFAULT")
     assert shop.numbers(dialog)[0] == 103
+    assert 103 not in shop.numbers(), "a worker that restarts is no fault"
+    shop.later("1 min")
+    assert shop.numbers() == [103]
+    assert shop.numbers(user=shop.database.role()) == [901], "whose message waits is not told to others"
     shop.psql.rows("select broker.end_conversation(%s, cleanup => true)", dialog)
     shop.psql.rows("select broker.drop_route('far')")
 
@@ -488,6 +492,15 @@ def test_fix_runs_only_what_was_agreed_to(shop: Diagnosed) -> None:
     shop.command("--fix", "--destructive", answers="y\ny\n")
     assert shop.numbers() == []
     shop.later("0")
+
+
+def test_a_name_of_a_stranger_does_not_command_the_terminal(shop: Diagnosed) -> None:
+    dialog = shop.psql.value("select broker.begin_dialog('//shop', E'//far\\x1b[2J', encryption => false)")
+    shop.psql.send(dialog, "DEFAULT")
+    code, output = shop.command()
+    assert code == 1
+    assert "\x1b" not in output
+    assert "//far\\x1b[2J" in output
 
 
 def test_a_database_that_is_away_is_an_error(shop: Diagnosed) -> None:

@@ -178,7 +178,7 @@ def _watch(
             for one in found:
                 if one.problem not in told:
                     told.add(one.problem)
-                    typer.echo(f"{one.level}: {one.problem}", err=True)
+                    typer.echo(_plain(f"{one.level}: {one.problem}"), err=True)
         is_known = any(one.level == "error" or one.number in _ENDS_WATCH for one in found)
         if is_known or time.monotonic() >= end:
             return found
@@ -196,15 +196,20 @@ def _print(
         typer.echo("Nothing is wrong.")
     for one in findings:
         since = "" if one.since is None else f" (since {one.since:%Y-%m-%d %H:%M:%S%z})"
-        typer.echo(f"{one.level} {one.number}: {one.object}: {one.problem}{since}")
-        typer.echo(f"  {one.why}")
+        typer.echo(_plain(f"{one.level} {one.number}: {one.object}: {one.problem}{since}"))
+        typer.echo(_plain(f"  {one.why}"))
         for mend in one.mend:
             role = "" if mend.role is None else f', as "{mend.role}"'
             loses = "; it loses messages or ends conversations" if mend.is_destructive else ""
-            typer.echo(f'  In the database "{mend.database}"{role}{loses}:')
-            typer.echo(f"    {mend.statement}")
+            typer.echo(_plain(f'  In the database "{mend.database}"{role}{loses}:'))
+            typer.echo(_plain(f"    {mend.statement}"))
             if fix and (destructive or not mend.is_destructive):
                 _offer(mend, connections)
+
+
+def _plain(text: str) -> str:
+    """Show what no terminal may obey: names of services come from strangers too."""
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
 
 def _offer(mend: Mend, connections: dict[str, psycopg.Connection[Any]]) -> None:

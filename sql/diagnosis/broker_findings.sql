@@ -40,21 +40,43 @@ begin
       from broker_private.destinations d
       cross join lateral (
         select t.enqueue_time, t.endpoint_no from broker_private.transmission_messages t
-        where t.destination_no = d.destination_no
+        where endpoint is null and t.destination_no = d.destination_no
         order by t.precedence, t.id
         limit 1
       ) f
       join broker_private.endpoints e on e.endpoint_no = f.endpoint_no
-      where e.path = 'R'
+      where e.path = 'R' and (is_all or broker_private.may_receive(reader, e.queue_id))
       union all
       (
-        select i.enqueue_time from broker_private.incomplete_messages i where not i.is_checked order by i.id limit 1
+        select t.enqueue_time
+        from broker_private.transmission_messages t
+        join broker_private.endpoints e on e.endpoint_no = t.endpoint_no
+        where t.endpoint_no = endpoint and e.path = 'R'
+        order by t.id
+        limit 1
+      )
+      union all
+      (
+        select i.enqueue_time from broker_private.incomplete_messages i
+        where is_all and endpoint is null and not i.is_checked
+        order by i.id
+        limit 1
+      )
+      union all
+      (
+        select i.enqueue_time
+        from broker_private.endpoints e
+        join broker_private.incomplete_messages i on i.endpoint_no = e.far_endpoint_no
+        where e.endpoint_no = endpoint and not i.is_checked
+        order by i.id
+        limit 1
       )
       union all
       (
         select c.fires_at from broker_private.conversation_timers c
-        where c.fires_at < right_now
-        order by c.fires_at limit 1
+        where c.fires_at < right_now and (c.endpoint_no = endpoint or is_all and endpoint is null)
+        order by c.fires_at
+        limit 1
       )
       union all
       select f.enqueue_time

@@ -128,10 +128,14 @@ begin
   end if;
   select q.name, m.enqueue_time into this
   from broker_private.endpoints f
-  join broker_private.messages m on m.group_no = f.group_no and m.endpoint_no = f.endpoint_no
+  cross join lateral (
+    select x.enqueue_time from broker_private.messages x
+    where x.group_no = f.group_no and x.endpoint_no = f.endpoint_no
+    limit 1
+  ) m
   join broker_private.queues q on q.queue_id = f.queue_id
   where f.conversation_id = e.conversation_id and (is_all or broker_private.may_receive(reader, f.queue_id))
-  order by f.endpoint_no = endpoint, m.id
+  order by f.endpoint_no = endpoint
   limit 1;
   if found then
     return next broker_private.finding(
