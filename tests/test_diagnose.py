@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 import uuid
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pybroker.embedded import EmbeddedServer
+    from tests.conftest import Database
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -78,6 +81,13 @@ def diagnosed(server: EmbeddedServer) -> Iterator[Diagnosed]:
 def shop(any_server: EmbeddedServer) -> Iterator[Diagnosed]:
     with diagnosed(any_server) as shop:
         assert shop.numbers() == [], "a fresh shop has no fault"
+        yield shop
+
+
+@pytest.fixture
+def newest(server: EmbeddedServer) -> Iterator[Diagnosed]:
+    """A shop for what does not depend on the version of PostgreSQL."""
+    with diagnosed(server) as shop:
         yield shop
 
 
@@ -286,20 +296,20 @@ def test_a_message_for_another_database_without_a_worker(shop: Diagnosed) -> Non
         ("9736: Something else.", 399),
     ],
 )
-def test_what_a_worker_said_of_a_destination(shop: Diagnosed, status: str, number: int) -> None:
-    shop.psql.rows("select broker.create_route('far', 'tcp://far:4022', '//far')")
-    dialog = shop.psql.value("select broker.begin_dialog('//shop', '//far', encryption => false)")
-    shop.psql.send(dialog, "DEFAULT")
-    with psycopg.connect(shop.database.url, application_name="pybroker worker", autocommit=True) as worker:
+def test_what_a_worker_said_of_a_destination(newest: Diagnosed, status: str, number: int) -> None:
+    newest.psql.rows("select broker.create_route('far', 'tcp://far:4022', '//far')")
+    dialog = newest.psql.value("select broker.begin_dialog('//shop', '//far', encryption => false)")
+    newest.psql.send(dialog, "DEFAULT")
+    with psycopg.connect(newest.database.url, application_name="pybroker worker", autocommit=True) as worker:
         worker.execute(
             "select broker_private.set_destination_status(d.destination_no, %s)"
             " from broker_private.destinations d where d.service_name = '//far'",
             (status,),
         )
-        (found,) = shop.findings()
+        (found,) = newest.findings()
         assert (found["number"], found["object"], found["problem"]) == (number, "//far", status)
-    shop.psql.rows("select broker.end_conversation(%s, cleanup => true)", dialog)
-    shop.psql.rows("select broker.drop_route('far')")
+    newest.psql.rows("select broker.end_conversation(%s, cleanup => true)", dialog)
+    newest.psql.rows("select broker.drop_route('far')")
 
 
 def test_a_binding_whose_user_has_no_certificate(shop: Diagnosed) -> None:
@@ -464,48 +474,48 @@ def test_a_backlog_under_load_is_no_finding(shop: Diagnosed) -> None:
 # --- the command line
 
 
-def test_the_command_prints_json_and_says_by_its_exit_code(shop: Diagnosed) -> None:
-    assert shop.command("--json") == (0, '{"findings":[]}\n')
-    shop.psql.rows("select broker.alter_broker('DISABLE_BROKER')")
-    code, output = shop.command("--json")
+def test_the_command_prints_json_and_says_by_its_exit_code(newest: Diagnosed) -> None:
+    assert newest.command("--json") == (0, '{"findings":[]}\n')
+    newest.psql.rows("select broker.alter_broker('DISABLE_BROKER')")
+    code, output = newest.command("--json")
     (found,) = json.loads(output)["findings"]
     assert code == 1
     assert set(found) == {"number", "level", "object", "problem", "why", "since", "mend"}
     (mend,) = found["mend"]
     assert set(mend) == {"database", "role", "statement", "is_destructive"}
-    assert mend["database"] == shop.database.name
-    assert shop.command("--ignore", "101")[0] == 0
-    assert shop.command("--ignore", "7")[0] == 2
-    code, output = shop.command("--fix", answers="y\n")
+    assert mend["database"] == newest.database.name
+    assert newest.command("--ignore", "101")[0] == 0
+    assert newest.command("--ignore", "7")[0] == 2
+    code, output = newest.command("--fix", answers="y\n")
     assert "Done." in output
-    assert shop.numbers() == []
+    assert newest.numbers() == []
 
 
-def test_fix_runs_only_what_was_agreed_to(shop: Diagnosed) -> None:
-    shop.psql.rows("select broker.alter_queue('shop', status => false)")
-    shop.psql.dialog(lifetime="1 hour")
-    shop.later("2 hours")
-    code, output = shop.command("--fix", answers="n\n")
+def test_fix_runs_only_what_was_agreed_to(newest: Diagnosed) -> None:
+    newest.psql.rows("select broker.alter_queue('shop', status => false)")
+    newest.psql.dialog(lifetime="1 hour")
+    newest.later("2 hours")
+    code, output = newest.command("--fix", answers="n\n")
     assert (code, output.count("Run it?")) == (0, 1), "the destructive one is not offered"
-    assert set(shop.numbers()) == {202, 403}
-    assert "403" not in shop.command("--level", "error")[1]
-    shop.command("--fix", "--destructive", answers="y\ny\n")
-    assert shop.numbers() == []
-    shop.later("0")
+    assert set(newest.numbers()) == {202, 403}
+    assert "403" not in newest.command("--level", "error")[1]
+    newest.command("--fix", "--destructive", answers="y\ny\n")
+    assert newest.numbers() == []
+    newest.later("0")
 
 
-def test_a_name_of_a_stranger_does_not_command_the_terminal(shop: Diagnosed) -> None:
-    dialog = shop.psql.value("select broker.begin_dialog('//shop', E'//far\\x1b[2J', encryption => false)")
-    shop.psql.send(dialog, "DEFAULT")
-    code, output = shop.command()
+def test_a_name_of_a_stranger_does_not_command_the_terminal(newest: Diagnosed) -> None:
+    dialog = newest.psql.value("select broker.begin_dialog('//shop', E'//far\\x1b[2J', encryption => false)")
+    newest.psql.send(dialog, "DEFAULT")
+    code, output = newest.command()
     assert code == 1
     assert "\x1b" not in output
     assert "//far\\x1b[2J" in output
 
 
-def test_a_database_that_is_away_is_an_error(shop: Diagnosed) -> None:
-    url = shop.database.url.replace(shop.database.name, "nowhere")
-    code, output = shop.command("--far-database-url", url, "--json")
+def test_a_database_that_is_away_is_an_error(newest: Diagnosed) -> None:
+    url = newest.database.url.replace(newest.database.name, "nowhere")
+    code, output = newest.command("--far-database-url", url, "--json")
     assert code == 1
     assert [one["number"] for one in json.loads(output)["findings"]] == [1]
 
@@ -516,18 +526,70 @@ def test_a_database_without_a_broker(server: EmbeddedServer) -> None:
     assert [one["number"] for one in json.loads(result.output)["findings"]] == [2]
 
 
-def test_wrong_usage_is_told(shop: Diagnosed) -> None:
-    assert shop.command("configuration")[0] == 2
-    assert shop.command("runtime")[0] == 2
-    assert shop.command("--fix", "--json")[0] == 2
+def test_a_database_that_is_newer_than_the_package(database: Database) -> None:
+    with database.connect() as session:
+        session.execute("comment on schema broker is 'pybroker 99.2: the functions and views for everybody'")
+    url = ("--database-url", database.url)
+    for command in (("migrate",), ("status", "--interval", "0.1"), ("diagnose",)):
+        result = CliRunner().invoke(application, [*command, *url])
+        assert "pip install 'pybroker>=99.2'" in result.output, result.output
+        assert "Traceback" not in result.output
+        assert result.exit_code == (0 if command[0] == "status" else 1)
+    with database.connect() as session:
+        session.execute("comment on schema broker is null")
+        session.execute("update broker_private.alembic_version set version_num = '9999_later'")
+    result = CliRunner().invoke(application, ["migrate", *url])
+    assert (result.exit_code, "9999_later" in result.output) == (1, True), result.output
 
 
-def test_runtime_ends_when_the_message_has_arrived(shop: Diagnosed) -> None:
-    dialog = shop.psql.dialog()
+def test_a_worker_goes_on_beside_a_database_that_is_newer(database: Database) -> None:
+    with database.connect() as session:
+        session.execute("comment on schema broker is 'pybroker 99.2: the functions and views for everybody'")
+    command = [sys.executable, "-m", "pybroker", "worker", "--database-url", database.url]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as worker:
+        assert worker.stderr is not None
+        told = ""
+        for line in worker.stderr:
+            told += line
+            if "worker_ready" in line:
+                break
+        worker.terminate()
+        told += worker.stderr.read()
+    assert "pybroker>=99.2" in told
+    assert worker.returncode == 0, told
+
+
+def test_a_worker_waits_for_a_database_that_is_away(server: EmbeddedServer) -> None:
+    name = f"late_{uuid.uuid4().hex[:8]}"
+    command = [sys.executable, "-m", "pybroker", "worker", "--wait", "--database-url", server.url(name)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as worker:
+        assert worker.stderr is not None
+        told = ""
+        for line in worker.stderr:
+            told += line
+            if "worker_waits" in line:
+                migrated_database(server, name)
+            elif "worker_ready" in line:
+                break
+        worker.terminate()
+        told += worker.stderr.read()
+    assert worker.returncode == 0, told
+    with psycopg.connect(server.url("postgres"), autocommit=True) as session:
+        session.execute(f'drop database "{name}" with (force)'.encode())
+
+
+def test_wrong_usage_is_told(newest: Diagnosed) -> None:
+    assert newest.command("configuration")[0] == 2
+    assert newest.command("runtime")[0] == 2
+    assert newest.command("--fix", "--json")[0] == 2
+
+
+def test_runtime_ends_when_the_message_has_arrived(newest: Diagnosed) -> None:
+    dialog = newest.psql.dialog()
     watching = in_background(
-        lambda: shop.command("runtime", "--conversation", str(dialog), "--json", "--timeout", "60")
+        lambda: newest.command("runtime", "--conversation", str(dialog), "--json", "--timeout", "60")
     )
-    shop.psql.send(dialog)
+    newest.psql.send(dialog)
     code, output = watching.result(60)
     assert code == 0
     assert [one["number"] for one in json.loads(output)["findings"]] == [415]
@@ -542,38 +604,38 @@ def found_by(shop: Diagnosed, *arguments: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_configuration_within_one_database(shop: Diagnosed) -> None:
-    assert found_by(shop, "--contract", "ordering") == []
-    shop.psql.rows("select broker.alter_service('//warehouse', drop_contracts => '{ordering}')")
-    (found,) = found_by(shop, "--contract", "ordering")
+def test_a_configuration_within_one_database(newest: Diagnosed) -> None:
+    assert found_by(newest, "--contract", "ordering") == []
+    newest.psql.rows("select broker.alter_service('//warehouse', drop_contracts => '{ordering}')")
+    (found,) = found_by(newest, "--contract", "ordering")
     assert found["number"] == 503
-    shop.psql.rows(found["mend"][0]["statement"])
-    assert found_by(shop, "--contract", "ordering") == []
-    assert [one["number"] for one in found_by(shop, "--contract", "nothing")] == [502]
+    newest.psql.rows(found["mend"][0]["statement"])
+    assert found_by(newest, "--contract", "ordering") == []
+    assert [one["number"] for one in found_by(newest, "--contract", "nothing")] == [502]
 
 
-def test_a_configuration_of_two_databases(shop: Diagnosed, server: EmbeddedServer) -> None:
+def test_a_configuration_of_two_databases(newest: Diagnosed, server: EmbeddedServer) -> None:
     far = migrated_database(server, f"far_{uuid.uuid4().hex[:8]}")
     arguments = ("--contract", "ordering", "--far-database-url", far.url, "--encryption", "off")
     with far.connect() as session:
         session.execute("select broker.create_queue('warehouse')")
-        found = found_by(shop, *arguments)
+        found = found_by(newest, *arguments)
         assert [one["number"] for one in found] == [501, 502, 506, 506]
         for kind in ("order", "ack", "nudge", "invoice"):
             session.execute("select broker.create_message_type(%s)", (kind,))
         session.execute(found[1]["mend"][0]["statement"].encode())
         session.execute(found[0]["mend"][0]["statement"].replace("'QUEUE'", "'warehouse'").encode())
-        found = found_by(shop, *arguments)
+        found = found_by(newest, *arguments)
         assert [(one["number"], one["object"]) for one in found[:2]] == [(505, "invoice"), (505, "nudge")]
         for one in found[:2]:
             session.execute(one["mend"][0]["statement"].encode())
-        assert [one["number"] for one in found_by(shop, *arguments)] == [506, 506]
+        assert [one["number"] for one in found_by(newest, *arguments)] == [506, 506]
         session.execute("select broker.create_route('shop', 'tcp://near:4022', '//shop')")
-        shop.psql.rows("select broker.create_route('warehouse', 'tcp://far:4022', '//warehouse')")
-        assert found_by(shop, *arguments) == []
+        newest.psql.rows("select broker.create_route('warehouse', 'tcp://far:4022', '//warehouse')")
+        assert found_by(newest, *arguments) == []
         encrypted = ("--contract", "ordering", "--far-database-url", far.url)
-        assert [one["number"] for one in found_by(shop, *encrypted)] == [508]
-    shop.psql.rows("select broker.drop_route('warehouse')")
+        assert [one["number"] for one in found_by(newest, *encrypted)] == [508]
+    newest.psql.rows("select broker.drop_route('warehouse')")
 
 
 # --- the numbers

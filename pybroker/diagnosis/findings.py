@@ -9,6 +9,8 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import class_row
 
+from pybroker import database_version
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
@@ -101,6 +103,9 @@ def _database_of(url: str) -> str:
 def findings_of(connection: psycopg.Connection[Any], handle: UUID | None = None) -> list[Finding]:
     """Ask one database; the gravest come first."""
     database = connection.info.dbname
+    found = connection.execute(database_version.COMMENT.encode()).fetchone()
+    wanted = database_version.newer(found and found[0])
+    newer = [] if wanted is None else [_newer(database, wanted)]
     try:
         with connection.cursor(row_factory=class_row(_Row)) as cursor:
             cursor.execute(
@@ -110,8 +115,8 @@ def findings_of(connection: psycopg.Connection[Any], handle: UUID | None = None)
             )
             rows = cursor.fetchall()
     except _NOT_INSTALLED:
-        return [_not_installed(connection)]
-    return [
+        return newer or [_not_installed(connection)]
+    return newer + [
         Finding(
             row.number,
             row.level,
@@ -123,6 +128,17 @@ def findings_of(connection: psycopg.Connection[Any], handle: UUID | None = None)
         )
         for row in rows
     ]
+
+
+def _newer(database: str, wanted: str) -> Finding:
+    return Finding(
+        3,
+        "error",
+        database,
+        "The database is newer than this program.",
+        database_version.advice(wanted),
+        mend=(Mend(database, None, f"pip install 'pybroker>={wanted}'", is_destructive=False),),
+    )
 
 
 def _not_installed(connection: psycopg.Connection[Any]) -> Finding:
