@@ -7,10 +7,12 @@ RESTORES ?= 2
 # Four processes on two cores: a test mostly waits for a server or a worker process. Each process gets whole files.
 PROCESSES ?= 4
 PYTEST_OPTIONS := --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
+PYTHON_FLOOR ?= 85
+SQL_FLOOR ?= 95
 # Twice quiet is errors only: a package index that lacks a package is no news when the next one has it.
 INSTALL := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check
 
-.PHONY: demo test conformance test-containers lint bench bench-against concepts instructions capacity chaos soak clean
+.PHONY: demo check test nightly coverage conformance test-containers lint bench bench-against concepts instructions capacity chaos soak clean
 
 .venv: .venv/.installed
 .venv/.installed: pyproject.toml
@@ -41,8 +43,29 @@ INSTALL := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-ch
 demo: .venv
 	@$(BIN)/pybroker demo --orders $(ORDERS)
 
+# For each save: what one database promises, and all that needs no server.
+check: lint
+	PYBROKER_TEST_VERSIONS=18 $(BIN)/python -m pytest $(PYTEST_OPTIONS) tests/unit tests/sql
+
+# On PostgreSQL 18, without containers; in CI on 15, 16 and 18, with them.
 test: .venv .venv/.spark
-	$(BIN)/python -m pytest $(PYTEST_OPTIONS)
+	$(BIN)/python -m pytest $(PYTEST_OPTIONS) $(if $(CI),,-m "not containers")
+
+# For hours: faults at random, load, whole models. Each of them can be typed by itself.
+nightly: .venv/.linters
+	CI=true $(MAKE) test
+	$(MAKE) chaos ROUNDS=20 MESSAGES=100000 RESTORES=2
+	$(MAKE) soak MESSAGES=1000000
+	$(BIN)/python -m tests.specs --nightly
+	$(BIN)/pybroker throughput --json
+
+# Branches of Python, and SQL functions, that no test has run. The floors are a little below what was measured.
+coverage: .venv/.linters
+	rm -rf build/coverage && mkdir -p build/coverage/sql
+	PYBROKER_TEST_SQL_CALLS=$(CURDIR)/build/coverage/sql $(BIN)/coverage run -m pytest $(PYTEST_OPTIONS) -m "not containers"
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report --fail-under=$(PYTHON_FLOOR)
+	$(BIN)/python -m tests.sql_calls --floor $(SQL_FLOOR) build/coverage/sql
 
 conformance: .venv .venv/.spark
 	@$(BIN)/python -m tests.conformance $(PYTEST_OPTIONS)

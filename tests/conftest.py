@@ -31,17 +31,8 @@ NEWEST = 18
 MEMORY, MEMORY_BYTES = Path("/dev/shm"), 6 * 2**30
 _TEMPLATES: set[tuple[Path, str]] = set()
 MIGRATED, WITH_SHOP = "migrated", "migrated_with_shop"
-SLOW_FILES = (
-    "test_throughput.py",
-    "test_spark.py",
-    "test_chaos.py",
-    "test_bench.py",
-    "test_two_databases.py",
-    "test_demo.py",
-    "test_embedded_server.py",
-    "test_activation.py",
-    "test_client.py",
-)
+# What takes longest comes first, as a process gets whole files (--dist loadfile). Each file is in one of these folders.
+FOLDERS = ("system", "two_servers", "worker", "conformance", "sql", "unit", "containers")
 # Ten containers under load leave nothing to those whose clients wait a few seconds only, so they come when nobody else is left but
 # the model, which has all patience. A process takes a further file as soon as it has but two tests left: behind the cell, which is one
 # test, comes the shortest file.
@@ -108,10 +99,17 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the files that take longest first, as a process gets whole files (--dist loadfile), and containers last."""
-    first = {name: place - len(SLOW_FILES) for place, name in enumerate(SLOW_FILES)}
+    """Put the folders in their order, and last the files that want the machine to themselves."""
+    places = {name: place for place, name in enumerate(FOLDERS)}
     last = {name: place for place, name in enumerate(LAST_FILES, start=1)}
-    items.sort(key=lambda item: (first | last).get(item.path.name, 0))
+    tests = Path(__file__).parent
+    strays = {item.path for item in items if item.path.relative_to(tests).parts[0] not in places}
+    if strays:
+        listed = ", ".join(sorted(str(path) for path in strays))
+        raise pytest.UsageError(
+            f"move into one of the folders {', '.join(FOLDERS)}, so that a tier runs it: {listed}"
+        )
+    items.sort(key=lambda item: (last.get(item.path.name, 0), places[item.path.relative_to(tests).parts[0]]))
 
 
 @pytest.fixture(scope="session")
@@ -154,8 +152,8 @@ def server_for() -> Iterator[Callable[[str, int], EmbeddedServer]]:
 
 
 def _versions() -> list[int]:
-    """Return the versions that the tests run on: all three, or those that PYBROKER_TEST_VERSIONS lists, such as "18"."""
-    chosen = os.environ.get("PYBROKER_TEST_VERSIONS", "15,16,18")
+    """Return the versions that the tests run on: those that PYBROKER_TEST_VERSIONS lists, the newest, or all three in CI."""
+    chosen = os.environ.get("PYBROKER_TEST_VERSIONS") or ("15,16,18" if os.environ.get("CI") else str(NEWEST))
     return [int(version) for version in chosen.split(",")]
 
 

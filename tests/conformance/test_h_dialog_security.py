@@ -18,8 +18,8 @@ from pybroker.workers.transport import arrays, envelope, key_files, wire
 from tests.brokers import Site, two_sites
 from tests.proxy import Proxy
 from tests.shop import END_DIALOG, until
-from tests.test_certificate import DAY, Identity
-from tests.test_dialog_security import rsa_key
+from tests.two_servers.test_dialog_security import rsa_key
+from tests.worker.test_certificate import DAY, Identity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -18,7 +18,7 @@ from pybroker.workers.transport.faults import TransportError
 from pybroker.workers.transport.tls import TlsStream
 from tests.brokers import Site, two_sites
 from tests.shop import until
-from tests.test_certificate import DAY, HELLO, Identity, listener
+from tests.worker.test_certificate import DAY, HELLO, Identity, listener
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

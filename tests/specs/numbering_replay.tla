@@ -1,7 +1,7 @@
 -------------------------- MODULE numbering_replay --------------------------
 (***************************************************************************)
 (* Behaviours of numbering.tla at random, written down so that a test can  *)
-(* play them to PostgreSQL: tests/test_hop.py.                             *)
+(* play them to PostgreSQL: tests/sql/test_hop.py.                             *)
 (***************************************************************************)
 EXTENDS numbering, TLC
 

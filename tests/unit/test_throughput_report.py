@@ -1,4 +1,4 @@
-"""What `pybroker throughput` tells of its cells: the answers; tests/test_spark.py has the accounts of every message."""
+"""What `pybroker throughput` tells of its cells: the answers; tests/system/test_spark.py has the accounts of every message."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pybroker.embedded import EmbeddedServer
 
-RELEASES = Path(__file__).with_name("releases")
+RELEASES = Path(__file__).parents[1] / "releases"
 DIALOGS = 4
 # A statement that meets the upgrade may be told to run again: its transaction has done nothing.
 _AGAIN = (

@@ -24,7 +24,7 @@ from tests.shop import DEFINITIONS, Session
 if TYPE_CHECKING:
     from pybroker.embedded import EmbeddedServer
 
-RELEASES = Path(__file__).parent / "releases"
+RELEASES = Path(__file__).parents[1] / "releases"
 
 CATALOG = """
 select 'function', p.oid::regprocedure::text, pg_get_functiondef(p.oid) || coalesce(p.proacl::text, '')

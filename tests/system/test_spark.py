@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from tests.shop import Session, until
-from tests.test_docs import Psql, blocks
+from tests.system.test_docs import Psql, blocks
 
 pytest.importorskip("pyspark")
 
@@ -63,7 +63,7 @@ select broker.create_service('//ledger', 'ledger', '{ordering}');
 DRIVER = """
 import sys
 from pybroker.spark import BrokerDataSource, start_session
-from tests.test_spark import QUICK, once, pipeline, sink_that_sends_a_part
+from tests.system.test_spark import QUICK, once, pipeline, sink_that_sends_a_part
 url, checkpoint, sent = sys.argv[1:]
 spark = start_session("local[2]", settings=QUICK)
 spark.dataSource.register(BrokerDataSource)

@@ -23,7 +23,7 @@ from tests.shop import DEFINITIONS, in_background, until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 UNIT = ROOT / "docker/systemd/pybroker-worker@.service"
 MANIFESTS = ROOT / "docker/kubernetes/worker.yaml"
 KUBERNETES = ("1.30", "1.33")

@@ -266,7 +266,7 @@ def test_an_activator_without_its_queue_ends_with_a_reason(site: Site) -> None:
 
 
 def test_the_configuration_and_the_sql_of_the_page_work(database: Database, tmp_path: Path) -> None:
-    page = (Path(__file__).parent.parent / "docs/external-activation.md").read_text()
+    page = (Path(__file__).parents[2] / "docs/external-activation.md").read_text()
     (script,) = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
     (configuration,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     with database.connect() as connection:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from pybroker.embedded import EmbeddedServer
 
-TESTS = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 RIGHTS = (
     "LOGIN",
     "REFERENCES on a table",

@@ -741,7 +741,7 @@ def test_an_error_survives_the_way_from_a_worker_process(error_class: type[pybro
 
 
 def test_the_tutorial_runs_as_it_is_printed() -> None:
-    tutorial = Path(__file__).parent.parent / "docs" / "python-client.md"
+    tutorial = Path(__file__).parents[2] / "docs" / "python-client.md"
     names: dict[str, Any] = {}
     try:
         for number, snippet in enumerate(

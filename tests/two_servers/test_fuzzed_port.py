@@ -27,8 +27,8 @@ from pybroker.workers.transport.faults import TransportError
 from pybroker.workers.transport.security import KnownCertificate
 from tests.brokers import Site, two_sites
 from tests.shop import until
-from tests.test_certificate import Identity
-from tests.test_wire import FRAMES
+from tests.unit.test_wire import FRAMES
+from tests.worker.test_certificate import Identity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pybroker.workers.transport.security import Credentials
 
 EXAMPLES = int(os.environ.get("PYBROKER_FUZZ_EXAMPLES", "100"))
-CORPUS = sorted((Path(__file__).parent / "frames").glob("*.hex"))
+CORPUS = sorted((Path(__file__).parents[1] / "frames").glob("*.hex"))
 GROWTH_BYTES = 48 * 2**20
 ENOUGH_SECONDS = 120.0
 FUZZING = settings(

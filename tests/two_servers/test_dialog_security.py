@@ -26,7 +26,7 @@ from pybroker.workers.transport.opening import Opened, Opener
 from pybroker.workers.transport.sealing import KeyExchanges, Sealed, Sealer
 from pybroker.workers.transport.security import KnownCertificate
 from pybroker.workers.transport.statements import Delivered, Taken
-from tests.test_certificate import DAY, Identity
+from tests.worker.test_certificate import DAY, Identity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

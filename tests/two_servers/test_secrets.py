@@ -24,7 +24,7 @@ from pybroker.workers.transport import key_files
 from pybroker.workers.transport.faults import TransportError
 from pybroker.workers.transport.key_store import KeyStore
 from tests.activated import CLI, PATIENCE, eventually, next_event
-from tests.test_certificate import Identity, handshake, refusal, run
+from tests.worker.test_certificate import Identity, handshake, refusal, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,7 +17,7 @@ from tests.shop import DIALOG_TIMER, ERROR, Session, until
 if TYPE_CHECKING:
     from tests.conftest import Database
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 def blocks(file: str, mark: str) -> list[str]:

@@ -23,8 +23,8 @@ from pybroker.workers.transport.rotation import Rotation
 from pybroker.workers.transport.security import KnownCertificate
 from tests.brokers import Site, two_sites
 from tests.shop import until
-from tests.test_certificate import Identity
 from tests.transport import settled
+from tests.worker.test_certificate import Identity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

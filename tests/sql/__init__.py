@@ -1,0 +1,1 @@
+"""What the functions of one database promise, without a worker."""

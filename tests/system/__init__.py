@@ -1,0 +1,1 @@
+"""The product as a user starts it: the demo, the docs, packages, benchmarks, faults."""

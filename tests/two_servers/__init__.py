@@ -1,0 +1,1 @@
+"""Two or more databases, whose workers speak to each other."""

@@ -1,0 +1,1 @@
+"""A worker, a client or a service program beside one database."""
