@@ -1,5 +1,7 @@
--- broker_private.broker_findings(role, endpoint): findings 101 to 111: what concerns the broker of this database as a whole.
--- Plan: a probe for each destination and each queue; the sessions and prepared transactions of this server.
+-- broker_private.broker_findings(role, endpoint): findings 101 to 111: what concerns the broker of
+-- this database as a whole.
+-- Plan: a probe for each destination and each queue; the sessions and prepared transactions of
+-- this server.
 create or replace function broker_private.broker_findings(reader name, endpoint bigint)
 returns setof jsonb
 language plpgsql
@@ -20,9 +22,11 @@ begin
   if starts_with(problem_text, '9773') then
     return next broker_private.finding(
       102, 'error', current_database(), problem_text,
-      'Two databases with one broker instance would take each other''s messages, so this one does nothing. '
+      'Two databases with one broker instance would take each other''s messages, so this one does '
+        'nothing. '
         'If it takes the place of the other for good, run alter_broker(''ENABLE_BROKER'') instead.',
-      mend => 'select broker.alter_broker(''NEW_BROKER'')', mend_role => database_owner, is_destructive => true
+      mend => 'select broker.alter_broker(''NEW_BROKER'')', mend_role => database_owner,
+        is_destructive => true
     );
   elsif problem_text is not null then
     return next broker_private.finding(
@@ -90,12 +94,14 @@ begin
       ) f
       where q.is_activation_enabled and q.activation_procedure is not null and q.is_receive_enabled
     ) w;
-    if waiting_since < right_now - interval '30 s' or endpoint is not null and waiting_since is not null then
+    if waiting_since < right_now - interval '30 s' or endpoint is not null
+      and waiting_since is not null then
       return next broker_private.finding(
         103, 'error', current_database(), 'No worker serves this database.',
         'Messages to other databases, activation, timers and XML schemas need one.',
         since => waiting_since,
-        mend => format('pybroker worker --database-url postgresql:///%s', current_database()), mend_role => database_owner
+        mend => format('pybroker worker --database-url postgresql:///%s', current_database()),
+          mend_role => database_owner
       );
     end if;
   end if;
@@ -109,23 +115,27 @@ begin
     order by p.prepared limit 100
   loop
     return next broker_private.finding(
-      104, 'warning', this.gid, format('The prepared transaction "%s" was neither committed nor rolled back.', this.gid),
+      104, 'warning', this.gid, format('The prepared transaction "%s" was neither committed nor '
+        'rolled back.', this.gid),
       'It keeps its conversation groups locked, and no vacuum removes what was deleted since. '
         'COMMIT PREPARED or ROLLBACK PREPARED: only its transaction manager knows which.',
       since => this.prepared,
-      mend => format('rollback prepared %L', this.gid), mend_role => this.owner, is_destructive => true
+      mend => format('rollback prepared %L', this.gid), mend_role => this.owner,
+        is_destructive => true
     );
   end loop;
   for this in
     select a.pid, a.usename, a.state, a.xact_start, left(a.query, 100) as query
     from pg_stat_activity a
-    where a.datname = current_database() and a.backend_xmin is not null and a.backend_type = 'client backend'
+    where a.datname = current_database() and a.backend_xmin is not null
+      and a.backend_type = 'client backend'
       and a.xact_start < right_now - interval '10 min' and a.pid <> pg_backend_pid()
     order by a.xact_start limit 20
   loop
     return next broker_private.finding(
       105, 'warning', format('pid %s', this.pid),
-      format('A transaction of "%s" (%s) keeps an old snapshot: %s', this.usename, this.state, this.query),
+      format('A transaction of "%s" (%s) keeps an old snapshot: %s', this.usename, this.state,
+        this.query),
       'No vacuum removes what was deleted since: RECEIVE gets slower and the tables grow.',
       since => this.xact_start,
       mend => format('select pg_terminate_backend(%s)', this.pid), mend_role => this.usename
@@ -136,7 +146,8 @@ begin
     from pg_class c
     where c.relnamespace = 'broker_private'::regnamespace and c.relkind = 'r'
       and exists (
-        select from unnest(c.reloptions) o where o in ('autovacuum_enabled=false', 'autovacuum_enabled=off')
+        select from unnest(c.reloptions) o where o in ('autovacuum_enabled=false',
+          'autovacuum_enabled=off')
       )
   loop
     return next broker_private.finding(
@@ -147,12 +158,15 @@ begin
     );
   end loop;
   if exists (select from broker_private.priorities)
-    and not (select b.is_broker_priority_honored from broker_private.broker_instance b where b.is_the_only_row)
+    and not (select b.is_broker_priority_honored from broker_private.broker_instance b
+      where b.is_the_only_row)
   then
     return next broker_private.finding(
-      107, 'information', current_database(), 'There are broker priorities, and messages to other brokers leave without regard to them.',
+      107, 'information', current_database(), 'There are broker priorities, and messages to other '
+        'brokers leave without regard to them.',
       'A priority counts in the transmission queue only when the database honors it.',
-      mend => 'select broker.alter_broker(honor_broker_priority => true)', mend_role => database_owner
+      mend => 'select broker.alter_broker(honor_broker_priority => true)',
+        mend_role => database_owner
     );
   end if;
   for this in
@@ -166,16 +180,20 @@ begin
     );
   end loop;
   for this in
-    select n.name, n.event, q.name as queue, n.service_name, n.owner, broker_private.notification_problem(n) as problem
+    select n.name, n.event, q.name as queue, n.service_name, n.owner,
+      broker_private.notification_problem(n) as problem
     from broker_private.event_notifications n
     join broker_private.queues q on q.queue_id = n.queue_id
   loop
     if this.problem is not null then
       return next broker_private.finding(
-        109, 'warning', this.name, format('The event notification "%s" tells nobody any more: %s', this.name, this.problem),
-        format('What happens to the queue "%s" starts nothing at the service "%s".', this.queue, this.service_name),
+        109, 'warning', this.name, format('The event notification "%s" tells nobody any more: %s',
+          this.name, this.problem),
+        format('What happens to the queue "%s" starts nothing at the service "%s".', this.queue,
+          this.service_name),
         mend => format(
-          'select broker.drop_event_notification(%L); select broker.create_event_notification(%L, %L, %L, %L)',
+          'select broker.drop_event_notification(%L); select broker.create_event_notification(%L, '
+            '%L, %L, %L)',
           this.name, this.name, this.queue, this.event, this.service_name
         ),
         mend_role => pg_get_userbyid(this.owner)
@@ -183,10 +201,12 @@ begin
     end if;
   end loop;
   for this in
-    select c.name, c.problem, c.owner from broker_private.schema_collections c where c.problem is not null
+    select c.name, c.problem, c.owner from broker_private.schema_collections c
+      where c.problem is not null
   loop
     return next broker_private.finding(
-      110, 'error', this.name, format('The schema collection "%s" can''t be used: %s', this.name, this.problem),
+      110, 'error', this.name, format('The schema collection "%s" can''t be used: %s', this.name,
+        this.problem),
       'Messages of types with it can''t be validated, so they wait, and their dialogs with them. '
         'Create a collection that a worker can read, and let the type use it: alter_message_type.',
       mend_role => pg_get_userbyid(this.owner)
@@ -196,20 +216,27 @@ begin
     select o.class, o.name
     from (
       select 'MESSAGE TYPE' as class, t.name, t.owner from broker_private.message_types t
-      union all select 'CONTRACT', c.name, c.owner from broker_private.contracts c where c.name is not null
+      union all select 'CONTRACT', c.name, c.owner from broker_private.contracts c
+        where c.name is not null
       union all select 'QUEUE', q.name, q.owner from broker_private.queues q
-      union all select 'SERVICE', s.name, s.owner from broker_private.services s where s.name is not null
+      union all select 'SERVICE', s.name, s.owner from broker_private.services s
+        where s.name is not null
       union all select 'ROUTE', r.name, r.owner from broker_private.routes r
-      union all select 'REMOTE SERVICE BINDING', b.name, b.owner from broker_private.remote_service_bindings b
-      union all select 'XML SCHEMA COLLECTION', x.name, x.owner from broker_private.schema_collections x
+      union all select 'REMOTE SERVICE '
+        'BINDING', b.name, b.owner from broker_private.remote_service_bindings b
+      union all select 'XML SCHEMA COLLECTION', x.name,
+        x.owner from broker_private.schema_collections x
     ) o
     where not exists (select from pg_roles r where r.oid = o.owner)
     limit 100
   loop
     return next broker_private.finding(
-      111, 'error', this.name, format('The owner of the %s "%s" is a role that was dropped.', lower(this.class), this.name),
-      'Nobody but the owner of the database has an owner''s rights on it; an activated procedure has no role to run as.',
-      mend => format('select broker.alter_authorization(%L, %L, %L)', this.class, this.name, database_owner),
+      111, 'error', this.name, format('The owner of the %s "%s" is a role that was dropped.',
+        lower(this.class), this.name),
+      'Nobody but the owner of the database has an owner''s rights on it; an activated procedure '
+        'has no role to run as.',
+      mend => format('select broker.alter_authorization(%L, %L, %L)', this.class, this.name,
+        database_owner),
       mend_role => database_owner
     );
   end loop;

@@ -1,4 +1,5 @@
--- broker_private.conversation_findings(role, endpoint): findings 401 to 416: quarantined conversations, those whose lifetime is over or that nobody
+-- broker_private.conversation_findings(role, endpoint): findings 401 to 416: quarantined
+-- conversations, those whose lifetime is over or that nobody
 -- ends; of one endpoint, all that keeps its messages.
 -- Plan: by index with a limit; a service's open sides are counted up to 1,001.
 create or replace function broker_private.conversation_findings(reader name, endpoint bigint)
@@ -18,22 +19,27 @@ declare
   owner_name name;
 begin
   for this in
-    select z.endpoint_no, x.conversation_handle, q.name as queue, z.failures, z.last_error, z.quarantined_at, q.owner
+    select z.endpoint_no, x.conversation_handle, q.name as queue, z.failures, z.last_error,
+      z.quarantined_at, q.owner
     from broker_private.quarantine z
     join broker_private.endpoints x on x.endpoint_no = z.endpoint_no and x.local_end is null
     join broker_private.queues q on q.queue_id = x.queue_id
-    where (endpoint is null or z.endpoint_no = endpoint) and (is_all or broker_private.may_receive(reader, x.queue_id))
+    where (endpoint is null or z.endpoint_no = endpoint) and (is_all
+      or broker_private.may_receive(reader, x.queue_id))
     order by z.quarantined_at
     limit 100
   loop
     return next broker_private.finding(
       401, 'error', this.conversation_handle::text,
       format(
-        'The conversation is quarantined in the queue "%s" after %s failures%s', this.queue, this.failures, coalesce(': ' || this.last_error, '.')
+        'The conversation is quarantined in the queue "%s" after %s failures%s', this.queue,
+          this.failures, coalesce(': ' || this.last_error, '.')
       ),
-      'Nothing of it is received. Mend first what makes its message fail; broker.discard would remove that message.',
+      'Nothing of it is received. Mend first what makes its message fail; broker.discard would '
+        'remove that message.',
       since => this.quarantined_at,
-      mend => format('select broker.redrive(%L)', this.conversation_handle), mend_role => pg_get_userbyid(this.owner)
+      mend => format('select broker.redrive(%L)', this.conversation_handle),
+        mend_role => pg_get_userbyid(this.owner)
     );
   end loop;
 
@@ -48,8 +54,10 @@ begin
   loop
     return next broker_private.finding(
       403, 'warning', this.conversation_handle::text,
-      format('The lifetime of a conversation of the service "%s" is over, and this side has not ended it.', this.service_name),
-      'Nothing more is sent on it. Receive what is there, then end it; begin another with a longer lifetime.',
+      format('The lifetime of a conversation of the service "%s" is over, and this side has not '
+        'ended it.', this.service_name),
+      'Nothing more is sent on it. Receive what is there, then end it; begin another with a longer '
+        'lifetime.',
       since => this.expires_at,
       mend => format('select broker.end_conversation(%L)', this.conversation_handle),
       mend_role => pg_get_userbyid(this.owner), is_destructive => true
@@ -72,8 +80,10 @@ begin
       limit 100
     loop
       return next broker_private.finding(
-        404, 'information', this.name, format('The service "%s" has more than 1,000 open conversations.', this.name),
-        'If that grows, one of its programs does not end its side: each side must call broker.end_conversation. '
+        404, 'information', this.name, format('The service "%s" has more than 1,000 open '
+          'conversations.', this.name),
+        'If that grows, one of its programs does not end its side: each side must call '
+          'broker.end_conversation. '
           'broker.conversation_endpoints shows them; state DI is one that only this side keeps.',
         mend_role => pg_get_userbyid(this.owner)
       );
@@ -82,7 +92,8 @@ begin
   end if;
 
   select x.* into e from broker_private.endpoints x where x.endpoint_no = endpoint;
-  select s.state into side_state from broker_private.endpoint_states s where s.endpoint_no = endpoint;
+  select s.state into side_state from broker_private.endpoint_states s
+    where s.endpoint_no = endpoint;
   owner_name := pg_get_userbyid(e.owner);
   if side_state = 'ER' then
     select left(convert_from(m.body, 'UTF8'), 1000) into error_text
@@ -91,25 +102,33 @@ begin
     limit 1;
     return next broker_private.finding(
       412, 'error', e.conversation_handle::text,
-      format('The conversation is in error%s', coalesce(': ' || error_text, '; its Error was received.')),
-      'Nothing more can be sent on it. Mend what the Error says, end this side, and begin another conversation.',
-      mend => format('select broker.end_conversation(%L)', e.conversation_handle), mend_role => owner_name, is_destructive => true
+      format('The conversation is in error%s', coalesce(': ' || error_text,
+        '; its Error was received.')),
+      'Nothing more can be sent on it. Mend what the Error says, end this side, and begin another '
+        'conversation.',
+      mend => format('select broker.end_conversation(%L)', e.conversation_handle),
+        mend_role => owner_name, is_destructive => true
     );
   elsif side_state = 'DI' then
     return next broker_private.finding(
-      411, 'information', e.conversation_handle::text, format('The far side, "%s", has ended the conversation.', e.far_service),
+      411, 'information', e.conversation_handle::text, format('The far side, "%s", has ended the '
+        'conversation.', e.far_service),
       'Nothing can be sent on it. Receive what is there, then end this side, or it stays.',
-      mend => format('select broker.end_conversation(%L)', e.conversation_handle), mend_role => owner_name, is_destructive => true
+      mend => format('select broker.end_conversation(%L)', e.conversation_handle),
+        mend_role => owner_name, is_destructive => true
     );
   elsif side_state in ('DO', 'CD') or side_state is null then
     return next broker_private.finding(
       413, 'information', e.conversation_handle::text, 'This side has ended the conversation.',
       'What the far side sends is dropped.', since => e.closed_at
     );
-  elsif side_state = 'SO' and not exists (select from broker_private.transmission_messages t where t.endpoint_no = endpoint) then
+  elsif side_state = 'SO' and not exists (select from broker_private.transmission_messages t
+    where t.endpoint_no = endpoint) then
     return next broker_private.finding(
-      414, 'information', e.conversation_handle::text, 'The conversation was begun, and nothing was sent on it.',
-      'The far side learns of it by its first message. A SEND that was not committed has sent nothing.'
+      414, 'information', e.conversation_handle::text, 'The conversation was begun, and nothing '
+        'was sent on it.',
+      'The far side learns of it by its first message. A SEND that was not committed has sent '
+        'nothing.'
     );
   end if;
   if exists (select from broker_private.early_messages h where h.endpoint_no = endpoint) then
@@ -123,7 +142,8 @@ begin
           limit 1
         )
       ),
-      'Those after it are kept until it comes. The far worker sends it again; look at broker.transmission_queue there.'
+      'Those after it are kept until it comes. The far worker sends it again; look at '
+        'broker.transmission_queue there.'
     );
   end if;
   select q.name, m.enqueue_time into this
@@ -134,7 +154,8 @@ begin
     limit 1
   ) m
   join broker_private.queues q on q.queue_id = f.queue_id
-  where f.conversation_id = e.conversation_id and (is_all or broker_private.may_receive(reader, f.queue_id))
+  where f.conversation_id = e.conversation_id and (is_all or broker_private.may_receive(reader,
+    f.queue_id))
   order by f.endpoint_no = endpoint
   limit 1;
   if found then

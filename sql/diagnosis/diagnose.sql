@@ -1,5 +1,7 @@
--- broker.diagnose(conversation_handle): what keeps messages, and the statement that mends it; of one conversation, or of all that this
--- database knows. Ours: SQL Server has the program ssbdiagnose. Errors come first. docs/diagnose.md lists the numbers.
+-- broker.diagnose(conversation_handle): what keeps messages, and the statement that mends it; of
+-- one conversation, or of all that this
+-- database knows. Ours: SQL Server has the program ssbdiagnose. Errors come first.
+-- docs/diagnose.md lists the numbers.
 -- A role is told of the objects that it may see, and how much it could not see (901).
 -- Locks: none.
 -- Plan: no scan of messages: first rows by index, counts with a limit.
@@ -22,7 +24,8 @@ begin
     done := broker_private.vouch(current_user);
   end loop;
   return query
-  select f.number, f.level, f.object, f.problem, f.why, f.since, f.mend, f.mend_role, f.is_destructive
+  select f.number, f.level, f.object, f.problem, f.why, f.since, f.mend, f.mend_role,
+    f.is_destructive
   from jsonb_to_recordset(findings) f (
     number integer, level text, object text, problem text, why text,
     since timestamp with time zone, mend text, mend_role name, is_destructive boolean
@@ -57,7 +60,8 @@ begin
     ) then
       return jsonb_build_array(broker_private.finding(
         410, 'error', handle::text, 'This database has no such conversation that the role may see.',
-        'It may be gone: both sides have ended it. Or the handle is of another database, or of a queue that the role may not receive from.'
+        'It may be gone: both sides have ended it. Or the handle is of another database, or of a '
+          'queue that the role may not receive from.'
       ));
     end if;
   end if;
@@ -66,7 +70,8 @@ begin
     select b.finding from broker_private.broker_findings(caller, endpoint) b (finding)
     union all select q.finding from broker_private.queue_findings(caller, endpoint) q (finding)
     union all select d.finding from broker_private.delivery_findings(caller, endpoint) d (finding)
-    union all select c.finding from broker_private.conversation_findings(caller, endpoint) c (finding)
+    union all select c.finding from broker_private.conversation_findings(caller,
+      endpoint) c (finding)
   ) f;
   if handle is null and not broker_private.sees_all(caller) then
     select
@@ -74,8 +79,10 @@ begin
         - (select count(*) from broker_private.diagnosed_queues(caller, null)) into unseen;
     findings := findings || broker_private.finding(
       901, 'information', caller::text,
-      format('The role "%s" sees %s of the queues here not, and nothing of sessions, endpoints and owners.', caller, unseen),
-      'A role is told of the queues that it may receive from. The owner of the database and members of pg_monitor are told of all.'
+      format('The role "%s" sees %s of the queues here not, and nothing of sessions, endpoints and '
+        'owners.', caller, unseen),
+      'A role is told of the queues that it may receive from. The owner of the database and '
+        'members of pg_monitor are told of all.'
     );
   end if;
   return findings;

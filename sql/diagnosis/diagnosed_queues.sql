@@ -1,4 +1,5 @@
--- broker_private.diagnosed_queues(role, endpoint): the queues that a diagnosis may tell the role of,
+-- broker_private.diagnosed_queues(role, endpoint): the queues that a diagnosis may tell the role
+-- of,
 -- by their numbers: all of them for who sees all, else those that it may receive from. With an
 -- endpoint, the queues of its two sides only.
 create or replace function broker_private.diagnosed_queues(reader name, endpoint bigint)

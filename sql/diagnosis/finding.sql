@@ -1,4 +1,5 @@
--- broker_private.finding(number, level, object, problem, why, since, mend, mend_role, is_destructive): one finding of a diagnosis.
+-- broker_private.finding(number, level, object, problem, why, since, mend, mend_role,
+-- is_destructive): one finding of a diagnosis.
 -- Why JSON: an array of them is one value, so a caller that must vouch is told from one without
 -- findings. docs/diagnose.md lists the numbers; pybroker/diagnosis/catalogue.py is their catalogue.
 create or replace function broker_private.finding(

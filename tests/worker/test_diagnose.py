@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pybroker.embedded import EmbeddedServer
     from tests.conftest import Database
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class Diagnosed(Shop):
@@ -593,7 +593,7 @@ def test_runtime_ends_when_the_message_has_arrived(newest: Diagnosed) -> None:
     code, output = watching.result(60)
     assert code == 0
     assert [one["number"] for one in json.loads(output)["findings"]] == [415]
-    received_all(shop)
+    received_all(newest)
 
 
 CONFIGURATION = ("configuration", "--from-service", "//shop", "--to-service", "//warehouse", "--json")
