@@ -115,6 +115,9 @@ def diagnose(
                 opened.enter_context(one)
                 connections.setdefault(one.info.dbname, one)
         near, far = sides
+        if near is not None and far is not None and near.info.dbname == far.info.dbname:
+            # A mend says its database by name, so none may be run in the wrong one.
+            connections.clear()
         if near is not None:
             if scope is Scope.RUNTIME and conversation is not None:
                 found += _watch(near, conversation, timeout, quiet=json)

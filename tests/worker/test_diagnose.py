@@ -504,6 +504,13 @@ def test_fix_runs_only_what_was_agreed_to(newest: Diagnosed) -> None:
     newest.later("0")
 
 
+def test_fix_runs_nothing_where_two_databases_have_one_name(newest: Diagnosed) -> None:
+    newest.psql.rows("select broker.alter_queue('shop', status => false)")
+    code, output = newest.command("--fix", "--far-database-url", newest.database.url, answers="y\ny\n")
+    assert (code, output.count("yours to run")) == (0, 2)
+    assert newest.numbers() == [202]
+
+
 def test_a_name_of_a_stranger_does_not_command_the_terminal(newest: Diagnosed) -> None:
     dialog = newest.psql.value("select broker.begin_dialog('//shop', E'//far\\x1b[2J', encryption => false)")
     newest.psql.send(dialog, "DEFAULT")
@@ -594,6 +601,20 @@ def test_runtime_ends_when_the_message_has_arrived(newest: Diagnosed) -> None:
     assert code == 0
     assert [one["number"] for one in json.loads(output)["findings"]] == [415]
     received_all(newest)
+
+
+def test_a_queue_is_listed_and_turned_on_and_off(newest: Diagnosed) -> None:
+    def typed(*arguments: str) -> tuple[int, str]:
+        result = CliRunner().invoke(application, ["queue", *arguments, "--database-url", newest.database.url])
+        return result.exit_code, result.output
+
+    assert typed("off", "warehouse") == (0, "warehouse\toff\n")
+    assert typed("list") == (0, "shop\ton\nwarehouse\toff\n")
+    assert newest.numbers() == [202]
+    assert typed("on", "warehouse")[0] == 0
+    assert json.loads(typed("list", "--json")[1])[1] == {"queue": "warehouse", "is_enabled": True}
+    code, output = typed("on", "nowhere")
+    assert (code, "HINT" in output, "Traceback" in output) == (1, True, False)
 
 
 CONFIGURATION = ("configuration", "--from-service", "//shop", "--to-service", "//warehouse", "--json")
