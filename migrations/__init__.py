@@ -23,6 +23,7 @@ from psycopg import sql
 from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
+from pybroker import database_version
 from pybroker.connection_string import checked
 from pybroker.errors import BrokerError
 from pybroker.sql import sql_files
@@ -109,6 +110,7 @@ def _upgrade(connection: Connection, worker_roles: Sequence[str], *, new_broker:
             "This database's pybroker was installed by another Alembic, with a version table of its own.",
             hint="Upgrade it with that Alembic: alembic upgrade heads.",
         )
+    _refuse_newer(connection, previous)
     with _collected_warnings(_driver(connection)) as warnings:
         _run_revisions(connection)
         _apply_changed_files(connection)
@@ -116,12 +118,35 @@ def _upgrade(connection: Connection, worker_roles: Sequence[str], *, new_broker:
     if current is None:
         raise RuntimeError("Alembic recorded no revision")
     _grant(connection, worker_roles)
+    _note_version(_driver(connection))
     applied = dict(_applied(_driver(connection)).items() - applied_before.items())
     problem = _broker_problem(connection)
     if new_broker and problem is not None and problem.startswith(_COPY):
         _execute(connection, "select broker.alter_broker('NEW_BROKER')")
         problem = _broker_problem(connection)
     return MigrationResult(previous, current, len(applied), problem, tuple(warnings))
+
+
+def _refuse_newer(connection: Connection, previous: str | None) -> None:
+    """Refuse a database whose tables or functions a newer package made."""
+    found = _driver(connection).execute(database_version.COMMENT.encode()).fetchone()
+    wanted = database_version.newer(found and found[0])
+    if wanted is not None:
+        raise MigrationError(
+            "This database is newer than this package.", hint=database_version.advice(wanted)
+        )
+    known = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
+    if previous is not None and previous not in known:
+        raise MigrationError(
+            f'This database is newer than this package, which knows no revision "{previous}".',
+            hint="Run: pip install --upgrade pybroker",
+        )
+
+
+def _note_version(driver: psycopg.Connection[Any]) -> None:
+    found = driver.execute(database_version.COMMENT.encode()).fetchone()
+    if found is None or found[0] != database_version.comment():
+        driver.execute(sql.SQL("comment on schema broker is {}").format(database_version.comment()))
 
 
 class MigrationError(BrokerError):
@@ -140,6 +165,7 @@ def offline_sql(*, worker_roles: Sequence[str] = ()) -> str:
     parts += [_literal(_RECORD_FILE, file.path, file.sha256) + ";" for file in files]
     parts += [_literal(_ADD_WORKER_ROLE, role) + ";" for role in worker_roles]
     parts += [file.text for file in files if file.is_always_applied]
+    parts += [_literal("comment on schema broker is {}", database_version.comment()) + ";"]
     return "\n".join(parts)
 
 

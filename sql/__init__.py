@@ -9,7 +9,16 @@ from pathlib import Path
 
 # A view, and a function with an SQL-standard body, must come after what it names; PL/pgSQL looks names up
 # when it runs.
-CHAPTERS = ("foundation", "security", "definition", "conversation", "delivery", "activation", "monitoring")
+CHAPTERS = (
+    "foundation",
+    "security",
+    "definition",
+    "conversation",
+    "delivery",
+    "activation",
+    "monitoring",
+    "diagnosis",
+)
 # Grants are made again at every migration: new functions and new worker roles both need them.
 ALWAYS_APPLIED = "security/rights.sql"
 

@@ -12,9 +12,10 @@ import psycopg
 import structlog
 from psycopg import AsyncConnection, IsolationLevel
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg.rows import class_row
+from psycopg.rows import class_row, scalar_row
 from psycopg_pool import AsyncConnectionPool
 
+from pybroker import database_version
 from pybroker.connection_string import checked
 from pybroker.workers.clock import Clock
 
@@ -47,6 +48,10 @@ logger: FilteringBoundLogger = structlog.get_logger()
 
 class ServingError(Exception):
     """A database can't be served; the text says why and what to do, and holds no password."""
+
+
+class UnreachableError(ServingError):
+    """No session can be had; a while later there may be one."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +162,7 @@ class Database:
                 break
             except psycopg.OperationalError as error:
                 if attempt == _ATTEMPTS:
-                    raise ServingError(
+                    raise UnreachableError(
                         f"cannot reach the database {self.address}: {_line(error)}. "
                         "Check that the server runs, and host, port, database, role and password of the URL"
                     ) from error
@@ -167,6 +172,12 @@ class Database:
         async with session:
             self._name = session.info.dbname
             self._greeting = await self._ask(session)
+            wanted = await _newer_version(session)
+            if wanted is not None:
+                # It goes on: an upgrade migrates the database first, while older workers still serve it.
+                logger.warning(
+                    "database_is_newer", database=self.address, advice=database_version.advice(wanted)
+                )
         await self._pool.open()
 
     async def close(self) -> None:
@@ -245,6 +256,10 @@ class Database:
                 )
                 return await anext(cursor)
         except (psycopg.errors.InvalidSchemaName, psycopg.errors.UndefinedFunction) as error:
+            # A transaction that has failed answers nothing more.
+            wanted = await _newer_version(connection) if connection.autocommit else None
+            if wanted is not None:
+                raise ServingError(f"{self.address}: {database_version.advice(wanted)}") from error
             raise ServingError(
                 f"the database {self.address} holds no Service Broker, or one older than this worker. "
                 f"Run: pybroker migrate --database-url {_as_owner(self.url)}"
@@ -256,6 +271,13 @@ class Database:
                 f"owner of the database: pybroker migrate --database-url {_as_owner(self.url)} "
                 f"--worker-role {shlex.quote(role)}"
             ) from error
+
+
+async def _newer_version(connection: AsyncConnection[Any]) -> str | None:
+    """Return the version that migrated the database, if it is newer than this package."""
+    async with connection.cursor(row_factory=scalar_row) as cursor:
+        await cursor.execute(database_version.COMMENT.encode())
+        return database_version.newer(await cursor.fetchone())
 
 
 def shown(url: str) -> str:

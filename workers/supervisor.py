@@ -13,7 +13,7 @@ import structlog
 from pybroker.workers import heartbeat, periodic, standby
 from pybroker.workers.activation import Activation
 from pybroker.workers.clock import Backoff, Clock
-from pybroker.workers.database import Database, ServingError
+from pybroker.workers.database import Database, ServingError, UnreachableError
 from pybroker.workers.event_notifications import EventNotifications
 from pybroker.workers.transport import Transport
 from pybroker.workers.transport.faults import TransportError
@@ -48,6 +48,7 @@ async def run(
     clock: Clock | None = None,
     pace: Pace | None = None,
     heartbeat_file: Path | None = None,
+    waits: bool = False,
     logins: Sequence[str] = (),
 ) -> None:
     """Serve databases until `stop` is set, then end in order.
@@ -66,6 +67,7 @@ async def run(
         clock: the worker's clock.
         pace: how long transport waits before it tries again.
         heartbeat_file: touched every few seconds, from when all databases are reached.
+        waits: whether to keep trying for a database that is away, until `stop` is set.
         logins: the roles that readers log in as, instead of SET ROLE.
 
     Raises:
@@ -80,7 +82,17 @@ async def run(
     databases = [Database(url, clock) for url in urls]
     async with AsyncExitStack() as opened:
         for database in databases:
-            await opened.enter_async_context(database)
+            while not stop.is_set():
+                try:
+                    await opened.enter_async_context(database)
+                    break
+                except UnreachableError as error:
+                    if not waits:
+                        raise
+                    logger.warning("worker_waits", error=str(error))
+        if stop.is_set():
+            logger.info("worker_stopped")
+            return
         _refuse_same_broker(databases)
         listening = await _listening_address(databases)
         watches: list[asyncio.Task[None]] = []

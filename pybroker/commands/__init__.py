@@ -14,10 +14,12 @@ from typer.main import get_command
 SUBCOMMANDS = {
     "migrate": "Install Service Broker in a database, or bring it to this version.",
     "status": "Show the queues of a database: monitors, readers, backlog, rates and age.",
+    "diagnose": "Say what keeps messages, and the statement that mends it.",
     "worker": "Serve databases: activation, timers and transport.",
     "activate": "Start command lines when event notifications ask for readers.",
     "throughput": "Run the whitepaper's throughput tests, with Spark as the test clients.",
     "demo": "Trade stocks between two databases, on two servers made for it.",
+    "queue": "List the queues, and turn one on or off.",
     "redrive": "Take a conversation out of quarantine with all its messages.",
     "discard": "Remove the message that failed, and let its quarantined conversation go on.",
     "certificate": "Make keys and certificates for dialogs and transport.",

@@ -63,9 +63,14 @@ def _statuses(url: str, interval: float, *, watch: bool) -> Iterator[Status]:
 
     import psycopg
 
+    from pybroker import database_version
     from pybroker.readings import read, status_of
 
     with psycopg.connect(url, autocommit=True, application_name="pybroker status") as connection:
+        found = connection.execute(database_version.COMMENT.encode()).fetchone()
+        wanted = database_version.newer(found[0] if found else None)
+        if wanted is not None:
+            typer.echo(f"pybroker: {database_version.advice(wanted)}", err=True)
         before = read(connection)
         while True:
             time.sleep(interval)

@@ -103,6 +103,14 @@ def worker(
             " at all. The first one after idleness leaves at once.",
         ),
     ] = 0.0,
+    wait: Annotated[
+        bool,
+        typer.Option(
+            "--wait",
+            envvar="PYBROKER_WAIT",
+            help="Keep trying for a database that is away at the start, and say so each time.",
+        ),
+    ] = False,
     heartbeat_file: Annotated[
         Path | None,
         typer.Option(
@@ -162,6 +170,7 @@ def worker(
             grace=grace,
             pace=pace,
             heartbeat_file=heartbeat_file,
+            waits=wait,
             logins=login or (),
         )
         await until_signalled(serving, stop)

@@ -67,6 +67,7 @@ FUNCTIONS = {
     "get_transmission_status": ["conversation_handle"],
     "redrive": ["conversation_handle"],
     "discard": ["conversation_handle"],
+    "diagnose": ["conversation_handle=NULL"],
     **{f"drop_{kind}": ["name"] for kind in DROPPED.split()},
 }
 

@@ -1,0 +1,229 @@
+"""`pybroker diagnose`: what keeps messages, and the statement that mends it."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+from uuid import UUID
+
+import typer
+
+from pybroker.commands.options import DatabaseUrl, Json, connection_string
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from pybroker.diagnosis.findings import Finding, Mend
+
+
+class Scope(StrEnum):
+    """What is looked at."""
+
+    DATABASE = "database"
+    CONFIGURATION = "configuration"
+    RUNTIME = "runtime"
+
+
+class Level(StrEnum):
+    """The least grave level that is shown."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    INFORMATION = "information"
+
+
+class Encryption(StrEnum):
+    """How the dialog is to be secured."""
+
+    ON = "on"
+    OFF = "off"
+    ANONYMOUS = "anonymous"
+
+
+def diagnose(
+    *,
+    scope: Annotated[
+        Scope,
+        typer.Argument(
+            metavar="[configuration|runtime]",
+            help="configuration: whether two services can talk. runtime: one conversation, until its"
+            " message has arrived. Without it: the database.",
+        ),
+    ] = Scope.DATABASE,
+    database_url: DatabaseUrl,
+    far_database_url: Annotated[
+        str | None,
+        typer.Option(metavar="URL", callback=connection_string, help="The other side's database."),
+    ] = None,
+    from_service: Annotated[str | None, typer.Option(metavar="NAME", help="The initiator.")] = None,
+    to_service: Annotated[str | None, typer.Option(metavar="NAME", help="The target.")] = None,
+    contract: Annotated[str, typer.Option(metavar="NAME")] = "DEFAULT",
+    encryption: Annotated[Encryption, typer.Option(help="How the dialog is secured.")] = Encryption.ON,
+    conversation: Annotated[
+        UUID | None, typer.Option(metavar="HANDLE", help="One conversation, by its handle here.")
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0, help="How long runtime watches.")
+    ] = 60.0,
+    level: Annotated[Level, typer.Option(help="Show nothing less grave.")] = Level.INFORMATION,
+    ignore: Annotated[
+        list[int] | None, typer.Option(metavar="NUMBER", help="Leave this finding out; more than once.")
+    ] = None,
+    fix: Annotated[
+        bool, typer.Option("--fix", help="Show each statement, and run it if that is agreed to.")
+    ] = False,
+    destructive: Annotated[
+        bool,
+        typer.Option("--destructive", help="With --fix: also what loses messages or ends conversations."),
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Say what keeps messages, since when, and the statement that mends it.
+
+    Each finding has a number: docs/diagnose.md lists them. A role is told of what it may see.
+
+    \b
+    Example:
+      pybroker diagnose --database-url postgresql://localhost/shop
+      pybroker diagnose configuration --from-service //shop --to-service //warehouse \\
+        --contract ordering --far-database-url postgresql://far/warehouse
+      pybroker diagnose runtime --conversation 6f1c2a52-8f51-4b5e-9b63-1f0c8a0e7c55 --timeout 30
+
+    \b
+    Exit codes:
+      0  no error was found
+      1  an error was found; a database that can't be reached is one
+      2  wrong usage
+    """
+    _check(scope, from_service, to_service, conversation, ignore or [], json=json, fix=fix)
+    # Imported when it runs: the help of a command needs no client.
+    from pybroker.diagnosis.configuration import Services, configuration
+    from pybroker.diagnosis.findings import Finding, connect, findings_of, shown
+
+    with ExitStack() as opened:
+        connections: dict[str, psycopg.Connection[Any]] = {}
+        found: list[Finding] = []
+        sides: list[psycopg.Connection[Any] | None] = []
+        for url in (database_url, far_database_url):
+            one = None if url is None else connect(url)
+            if isinstance(one, Finding):
+                found.append(one)
+                one = None
+            sides.append(one)
+            if one is not None:
+                opened.enter_context(one)
+                connections.setdefault(one.info.dbname, one)
+        near, far = sides
+        if near is not None and far is not None and near.info.dbname == far.info.dbname:
+            # A mend says its database by name, so none may be run in the wrong one.
+            connections.clear()
+        if near is not None:
+            if scope is Scope.RUNTIME and conversation is not None:
+                found += _watch(near, conversation, timeout, quiet=json)
+            else:
+                found += findings_of(near, conversation)
+            has_broker = not any(one.number in (2, 4) for one in found)
+            if far is not None:
+                found += findings_of(far)
+                has_broker = has_broker and not any(one.number in (2, 4) for one in found)
+            if scope is Scope.CONFIGURATION and has_broker:
+                services = Services(from_service or "", to_service or "", contract, encryption.value)
+                found += configuration(near, far, services)
+        findings = shown(found, level=level.value, ignored=set(ignore or ()))
+        if json:
+            import msgspec
+
+            typer.echo(msgspec.json.encode({"findings": findings}))
+        else:
+            _print(findings, connections, fix=fix, destructive=destructive)
+    raise typer.Exit(1 if any(one.level == "error" for one in findings) else 0)
+
+
+def _check(
+    scope: Scope,
+    from_service: str | None,
+    to_service: str | None,
+    conversation: UUID | None,
+    ignored: list[int],
+    *,
+    json: bool,
+    fix: bool,
+) -> None:
+    from pybroker.diagnosis.catalogue import KINDS
+
+    if scope is Scope.CONFIGURATION and None in (from_service, to_service):
+        raise typer.BadParameter(
+            "configuration needs both services", param_hint="--from-service, --to-service"
+        )
+    if scope is Scope.RUNTIME and conversation is None:
+        raise typer.BadParameter("runtime needs the handle", param_hint="--conversation")
+    if json and fix:
+        raise typer.BadParameter("--fix asks a person; leave one of the two out", param_hint="--json")
+    unknown = next((number for number in ignored if number not in KINDS), None)
+    if unknown is not None:
+        raise typer.BadParameter(f"no finding has the number {unknown}", param_hint="--ignore")
+
+
+def _watch(
+    connection: psycopg.Connection[Any], handle: UUID, timeout: float, *, quiet: bool
+) -> list[Finding]:
+    """Ask again and again, until the message has arrived, something is wrong, or the time is over."""
+    import time
+
+    from pybroker.diagnosis.findings import findings_of
+
+    end = time.monotonic() + timeout
+    told: set[str] = set()
+    while True:
+        found = findings_of(connection, handle)
+        if not quiet:
+            for one in found:
+                if one.problem not in told:
+                    told.add(one.problem)
+                    typer.echo(_plain(f"{one.level}: {one.problem}"), err=True)
+        is_known = any(one.level == "error" or one.number in _ENDS_WATCH for one in found)
+        if is_known or time.monotonic() >= end:
+            return found
+        time.sleep(0.5)
+
+
+# The message has arrived, or there is nothing that could come.
+_ENDS_WATCH = {411, 413, 415}
+
+
+def _print(
+    findings: list[Finding], connections: dict[str, psycopg.Connection[Any]], *, fix: bool, destructive: bool
+) -> None:
+    if not findings:
+        typer.echo("Nothing is wrong.")
+    for one in findings:
+        since = "" if one.since is None else f" (since {one.since:%Y-%m-%d %H:%M:%S%z})"
+        typer.echo(_plain(f"{one.level} {one.number}: {one.object}: {one.problem}{since}"))
+        typer.echo(_plain(f"  {one.why}"))
+        for mend in one.mend:
+            role = "" if mend.role is None else f', as "{mend.role}"'
+            loses = "; it loses messages or ends conversations" if mend.is_destructive else ""
+            typer.echo(_plain(f'  In the database "{mend.database}"{role}{loses}:'))
+            typer.echo(_plain(f"    {mend.statement}"))
+            if fix and (destructive or not mend.is_destructive):
+                _offer(mend, connections)
+
+
+def _plain(text: str) -> str:
+    """Show what no terminal may obey: names of services come from strangers too."""
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
+
+
+def _offer(mend: Mend, connections: dict[str, psycopg.Connection[Any]]) -> None:
+    import psycopg
+
+    if not mend.is_sql or mend.database not in connections:
+        typer.echo("  This one is yours to run.")
+    elif typer.confirm("  Run it?", default=False):
+        try:
+            connections[mend.database].execute(mend.statement.encode())
+        except psycopg.Error as error:
+            typer.echo(f"  It failed: {error.diag.message_primary or error}")
+        else:
+            typer.echo("  Done.")

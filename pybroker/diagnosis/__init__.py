@@ -1,0 +1,1 @@
+"""Why messages wait, and what mends it: findings of `broker.diagnose` and of the command line."""

@@ -1,0 +1,230 @@
+"""Whether two services can talk: what SQL Server's `ssbdiagnose CONFIGURATION` looks at."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pybroker.diagnosis.findings import Finding, Mend
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import psycopg
+
+_DEFAULT = "DEFAULT"
+
+
+class Services(NamedTuple):
+    """Who is to talk to whom, by which contract; encryption is on, off or anonymous."""
+
+    initiator: str
+    target: str
+    contract: str = _DEFAULT
+    encryption: str = "on"
+
+
+class _Side:
+    """One database, and what is asked of it."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self.connection = connection
+        self.database = connection.info.dbname
+
+    def value(self, query: str, *arguments: object) -> Any:
+        row = self.connection.execute(query.encode(), arguments).fetchone()
+        return None if row is None else row[0]
+
+    def has_service(self, name: str) -> bool:
+        return bool(self.value("select count(*) from broker.services where name = %s", name))
+
+    def mend(self, statement: str) -> tuple[Mend, ...]:
+        role = self.value(
+            "select pg_get_userbyid(datdba) from pg_database where datname = current_database()"
+        )
+        return (Mend(self.database, role, statement, False),)
+
+    def messages(self, contract: str) -> dict[str, tuple[bool, bool, str]] | None:
+        """Return who may send each type of a contract, and its validation; None without the contract."""
+        if not self.value("select count(*) from broker.service_contracts where name = %s", contract):
+            return None
+        rows = self.connection.execute(
+            "select t.name, u.is_sent_by_initiator, u.is_sent_by_target, t.validation"
+            " from broker.service_contract_message_usages u"
+            " join broker.service_contracts c using (service_contract_id)"
+            " join broker.service_message_types t using (message_type_id) where c.name = %s",
+            (contract,),
+        ).fetchall()
+        return {
+            name: (by_initiator, by_target, validation) for name, by_initiator, by_target, validation in rows
+        }
+
+
+def configuration(
+    near: psycopg.Connection[Any], far: psycopg.Connection[Any] | None, services: Services
+) -> list[Finding]:
+    """Find what keeps a dialog between the two services from working.
+
+    Args:
+        near: the initiator's database.
+        far: the target's, None if it is the same, or nobody may look into it.
+        services: who is to talk to whom.
+    """
+    here = _Side(near)
+    there = None if far is None else _Side(far)
+    target = there or (here if here.has_service(services.target) else None)
+    found = list(_services(here, there, services))
+    found += _contracts(here, target, services)
+    if target is not here:
+        found += _ways(here, there, services)
+    return found
+
+
+def _services(here: _Side, there: _Side | None, services: Services) -> Iterator[Finding]:
+    for side, name in ((here, services.initiator), (there, services.target)):
+        if side is not None and not side.has_service(name):
+            contracts = f", array[{_quoted(services.contract)}]" if side is there else ""
+            yield Finding(
+                501,
+                "error",
+                name,
+                f'The database "{side.database}" has no service "{name}".',
+                "No dialog can begin without both services. Put its queue into the statement.",
+                mend=side.mend(f"select broker.create_service({_quoted(name)}, 'QUEUE'{contracts})"),
+            )
+
+
+def _contracts(here: _Side, target: _Side | None, services: Services) -> Iterator[Finding]:
+    name = services.contract
+    ours = here.messages(name)
+    theirs = ours if target is None or target is here else target.messages(name)
+    known = ours or theirs
+    sides = [(here, ours)] if target is None or target is here else [(here, ours), (target, theirs)]
+    for side, messages in sides:
+        if messages is not None:
+            continue
+        yield Finding(
+            502,
+            "error",
+            name,
+            f'The database "{side.database}" has no contract "{name}".',
+            "Both sides need it, with the same message types.",
+            mend=side.mend(_contract_statement(name, known)) if known else (),
+        )
+    if target is not None and theirs is not None and target.has_service(services.target):
+        accepts = target.value(
+            "select count(*) from broker.service_contract_usages u"
+            " join broker.services s using (service_id)"
+            " join broker.service_contracts c using (service_contract_id) where s.name = %s and c.name = %s",
+            services.target,
+            name,
+        )
+        if not accepts:
+            yield Finding(
+                503,
+                "error",
+                services.target,
+                f'The service "{services.target}" does not accept the contract "{name}".',
+                "It refuses every dialog on it with an Error (8408).",
+                mend=target.mend(
+                    f"select broker.alter_service({_quoted(services.target)},"
+                    f" add_contracts => array[{_quoted(name)}])"
+                ),
+            )
+    if target is not None and target is not here and ours is not None and theirs is not None:
+        yield from _differences(name, target, ours, theirs)
+
+
+def _differences(
+    name: str,
+    target: _Side,
+    ours: dict[str, tuple[bool, bool, str]],
+    theirs: dict[str, tuple[bool, bool, str]],
+) -> Iterator[Finding]:
+    unlike = sorted(
+        kind
+        for kind in ours.keys() | theirs.keys()
+        if ours.get(kind, (None, None))[:2] != theirs.get(kind, (None, None))[:2]
+    )
+    if unlike:
+        yield Finding(
+            504,
+            "error",
+            name,
+            f'The contract "{name}" is not the same on the two sides: {", ".join(unlike)}.',
+            "A message that the far contract does not have, or has in the other direction, ends the dialog"
+            " with an Error. Both owners must agree; a contract is dropped and created again to change it.",
+        )
+    for kind in sorted(ours.keys() & theirs.keys()):
+        if ours[kind][2] != theirs[kind][2]:
+            word = _VALIDATIONS[ours[kind][2].strip()]
+            yield Finding(
+                505,
+                "error",
+                kind,
+                f'The message type "{kind}" is validated in another way on the two sides.',
+                "A body that its sender may send is refused where it arrives.",
+                mend=target.mend(f"select broker.alter_message_type({_quoted(kind)}, {_quoted(word)})"),
+            )
+
+
+_VALIDATIONS = {"N": "NONE", "E": "EMPTY", "X": "WELL_FORMED_XML", "J": "VALID_JSON"}
+
+
+def _ways(here: _Side, there: _Side | None, services: Services) -> Iterator[Finding]:
+    for side, to in ((here, services.target), (there, services.initiator)):
+        if side is None:
+            continue
+        named = side.value(
+            "select count(*) from broker.routes where scope = 'DATABASE' and address <> 'LOCAL'"
+            " and (lifetime is null or lifetime > now())"
+            " and (remote_service_name is null or remote_service_name = %s)",
+            to,
+        )
+        if not named:
+            yield Finding(
+                506,
+                "error",
+                to,
+                f'No route of the database "{side.database}" leads to the service "{to}".',
+                "Messages to it wait, unless a worker serves both databases. Put its address into the"
+                " statement.",
+                mend=side.mend(
+                    f"select broker.create_route({_quoted(to)}, address => 'tcp://HOST:PORT',"
+                    f" service_name => {_quoted(to)})"
+                ),
+            )
+    if services.encryption != "off" and not here.value(
+        "select count(*) from broker.remote_service_bindings where remote_service_name = %s", services.target
+    ):
+        anonymous = ", anonymous => true" if services.encryption == "anonymous" else ""
+        yield Finding(
+            508,
+            "error",
+            services.target,
+            f'No remote service binding names the service "{services.target}".',
+            "An encrypted dialog to it waits (9727). Put the user of its certificate into the statement.",
+            mend=here.mend(
+                f"select broker.create_remote_service_binding({_quoted(services.target)},"
+                f" {_quoted(services.target)}, 'USER'{anonymous})"
+            ),
+        )
+
+
+def _contract_statement(name: str, messages: dict[str, tuple[bool, bool, str]]) -> str:
+    by = {True: [], False: [], None: []}  # type: dict[bool | None, list[str]]
+    for kind, (by_initiator, by_target, _) in sorted(messages.items()):
+        by[None if by_initiator and by_target else by_initiator].append(kind)
+    lists = [
+        f"{option} => array[{', '.join(map(_quoted, kinds))}]"
+        for option, kinds in (
+            ("sent_by_initiator", by[True]),
+            ("sent_by_target", by[False]),
+            ("sent_by_any", by[None]),
+        )
+        if kinds
+    ]
+    return f"select broker.create_contract({', '.join([_quoted(name), *lists])})"
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

@@ -1,0 +1,244 @@
+-- broker_private.broker_findings(role, endpoint): findings 101 to 111: what concerns the broker of
+-- this database as a whole.
+-- Plan: a probe for each destination and each queue; the sessions and prepared transactions of
+-- this server.
+create or replace function broker_private.broker_findings(reader name, endpoint bigint)
+returns setof jsonb
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
+as $$
+declare
+  this record;
+  problem_text text := broker_private.broker_problem();
+  is_all constant boolean := broker_private.sees_all(reader);
+  database_owner constant name := (
+    select pg_get_userbyid(d.datdba) from pg_database d where d.datname = current_database()
+  );
+  right_now constant timestamp with time zone := broker_private.clock();
+  waiting_since timestamp with time zone;
+begin
+  if starts_with(problem_text, '9773') then
+    return next broker_private.finding(
+      102, 'error', current_database(), problem_text,
+      'Two databases with one broker instance would take each other''s messages, so this one does '
+        'nothing. '
+        'If it takes the place of the other for good, run alter_broker(''ENABLE_BROKER'') instead.',
+      mend => 'select broker.alter_broker(''NEW_BROKER'')', mend_role => database_owner,
+        is_destructive => true
+    );
+  elsif problem_text is not null then
+    return next broker_private.finding(
+      101, 'error', current_database(), problem_text,
+      'Nothing is sent, delivered or activated. Every message waits.',
+      mend => 'select broker.alter_broker(''ENABLE_BROKER'')', mend_role => database_owner
+    );
+  end if;
+
+  -- What only a worker moves; a worker that restarts is not missed at once.
+  if problem_text is null and not broker_private.has_worker() and not pg_is_in_recovery() then
+    select min(w.since) into waiting_since
+    from (
+      select f.enqueue_time as since
+      from broker_private.destinations d
+      cross join lateral (
+        select t.enqueue_time, t.endpoint_no from broker_private.transmission_messages t
+        where endpoint is null and t.destination_no = d.destination_no
+        order by t.precedence, t.id
+        limit 1
+      ) f
+      join broker_private.endpoints e on e.endpoint_no = f.endpoint_no
+      where e.path = 'R' and (is_all or broker_private.may_receive(reader, e.queue_id))
+      union all
+      (
+        select t.enqueue_time
+        from broker_private.transmission_messages t
+        join broker_private.endpoints e on e.endpoint_no = t.endpoint_no
+        where t.endpoint_no = endpoint and e.path = 'R'
+        order by t.id
+        limit 1
+      )
+      union all
+      (
+        select i.enqueue_time from broker_private.incomplete_messages i
+        where is_all and endpoint is null and not i.is_checked
+        order by i.id
+        limit 1
+      )
+      union all
+      (
+        select i.enqueue_time
+        from broker_private.endpoints e
+        join broker_private.incomplete_messages i on i.endpoint_no = e.far_endpoint_no
+        where e.endpoint_no = endpoint and not i.is_checked
+        order by i.id
+        limit 1
+      )
+      union all
+      (
+        select c.fires_at from broker_private.conversation_timers c
+        where c.fires_at < right_now and (c.endpoint_no = endpoint or is_all and endpoint is null)
+        order by c.fires_at
+        limit 1
+      )
+      union all
+      select f.enqueue_time
+      from broker_private.diagnosed_queues(reader, endpoint) v (queue_id)
+      join broker_private.queues q on q.queue_id = v.queue_id
+      cross join lateral (
+        select m.enqueue_time from broker_private.messages m
+        where m.queue_id = q.queue_id
+        order by m.precedence, m.id
+        limit 1
+      ) f
+      where q.is_activation_enabled and q.activation_procedure is not null and q.is_receive_enabled
+    ) w;
+    if waiting_since < right_now - interval '30 s' or endpoint is not null
+      and waiting_since is not null then
+      return next broker_private.finding(
+        103, 'error', current_database(), 'No worker serves this database.',
+        'Messages to other databases, activation, timers and XML schemas need one.',
+        since => waiting_since,
+        mend => format('pybroker worker --database-url postgresql:///%s', current_database()),
+          mend_role => database_owner
+      );
+    end if;
+  end if;
+  if endpoint is not null or not is_all then
+    return;
+  end if;
+
+  for this in
+    select p.gid, p.prepared, p.owner from pg_prepared_xacts p
+    where p.database = current_database() and p.prepared < right_now - interval '5 min'
+    order by p.prepared limit 100
+  loop
+    return next broker_private.finding(
+      104, 'warning', this.gid, format('The prepared transaction "%s" was neither committed nor '
+        'rolled back.', this.gid),
+      'It keeps its conversation groups locked, and no vacuum removes what was deleted since. '
+        'COMMIT PREPARED or ROLLBACK PREPARED: only its transaction manager knows which.',
+      since => this.prepared,
+      mend => format('rollback prepared %L', this.gid), mend_role => this.owner,
+        is_destructive => true
+    );
+  end loop;
+  for this in
+    select a.pid, a.usename, a.state, a.xact_start, left(a.query, 100) as query
+    from pg_stat_activity a
+    where a.datname = current_database() and a.backend_xmin is not null
+      and a.backend_type = 'client backend'
+      and a.xact_start < right_now - interval '10 min' and a.pid <> pg_backend_pid()
+    order by a.xact_start limit 20
+  loop
+    return next broker_private.finding(
+      105, 'warning', format('pid %s', this.pid),
+      format('A transaction of "%s" (%s) keeps an old snapshot: %s', this.usename, this.state,
+        this.query),
+      'No vacuum removes what was deleted since: RECEIVE gets slower and the tables grow.',
+      since => this.xact_start,
+      mend => format('select pg_terminate_backend(%s)', this.pid), mend_role => this.usename
+    );
+  end loop;
+  for this in
+    select c.relname
+    from pg_class c
+    where c.relnamespace = 'broker_private'::regnamespace and c.relkind = 'r'
+      and exists (
+        select from unnest(c.reloptions) o where o in ('autovacuum_enabled=false',
+          'autovacuum_enabled=off')
+      )
+  loop
+    return next broker_private.finding(
+      106, 'warning', this.relname, format('Autovacuum is off for the table "%s".', this.relname),
+      'Deleted messages stay in the table and in its indexes: both grow without limit.',
+      mend => format('alter table broker_private.%I reset (autovacuum_enabled)', this.relname),
+      mend_role => database_owner
+    );
+  end loop;
+  if exists (select from broker_private.priorities)
+    and not (select b.is_broker_priority_honored from broker_private.broker_instance b
+      where b.is_the_only_row)
+  then
+    return next broker_private.finding(
+      107, 'information', current_database(), 'There are broker priorities, and messages to other '
+        'brokers leave without regard to them.',
+      'A priority counts in the transmission queue only when the database honors it.',
+      mend => 'select broker.alter_broker(honor_broker_priority => true)',
+        mend_role => database_owner
+    );
+  end if;
+  for this in
+    select t.name, t.state, t.owner from broker_private.tcp_endpoint t where t.state <> 'STARTED'
+  loop
+    return next broker_private.finding(
+      108, 'warning', this.name, format('The endpoint "%s" is %s.', this.name, this.state),
+      'No other broker can connect, and this one connects to none.',
+      mend => format('select broker.alter_endpoint(%L, state => ''STARTED'')', this.name),
+      mend_role => pg_get_userbyid(this.owner)
+    );
+  end loop;
+  for this in
+    select n.name, n.event, q.name as queue, n.service_name, n.owner,
+      broker_private.notification_problem(n) as problem
+    from broker_private.event_notifications n
+    join broker_private.queues q on q.queue_id = n.queue_id
+  loop
+    if this.problem is not null then
+      return next broker_private.finding(
+        109, 'warning', this.name, format('The event notification "%s" tells nobody any more: %s',
+          this.name, this.problem),
+        format('What happens to the queue "%s" starts nothing at the service "%s".', this.queue,
+          this.service_name),
+        mend => format(
+          'select broker.drop_event_notification(%L); select broker.create_event_notification(%L, '
+            '%L, %L, %L)',
+          this.name, this.name, this.queue, this.event, this.service_name
+        ),
+        mend_role => pg_get_userbyid(this.owner)
+      );
+    end if;
+  end loop;
+  for this in
+    select c.name, c.problem, c.owner from broker_private.schema_collections c
+      where c.problem is not null
+  loop
+    return next broker_private.finding(
+      110, 'error', this.name, format('The schema collection "%s" can''t be used: %s', this.name,
+        this.problem),
+      'Messages of types with it can''t be validated, so they wait, and their dialogs with them. '
+        'Create a collection that a worker can read, and let the type use it: alter_message_type.',
+      mend_role => pg_get_userbyid(this.owner)
+    );
+  end loop;
+  for this in
+    select o.class, o.name
+    from (
+      select 'MESSAGE TYPE' as class, t.name, t.owner from broker_private.message_types t
+      union all select 'CONTRACT', c.name, c.owner from broker_private.contracts c
+        where c.name is not null
+      union all select 'QUEUE', q.name, q.owner from broker_private.queues q
+      union all select 'SERVICE', s.name, s.owner from broker_private.services s
+        where s.name is not null
+      union all select 'ROUTE', r.name, r.owner from broker_private.routes r
+      union all select 'REMOTE SERVICE '
+        'BINDING', b.name, b.owner from broker_private.remote_service_bindings b
+      union all select 'XML SCHEMA COLLECTION', x.name,
+        x.owner from broker_private.schema_collections x
+    ) o
+    where not exists (select from pg_roles r where r.oid = o.owner)
+    limit 100
+  loop
+    return next broker_private.finding(
+      111, 'error', this.name, format('The owner of the %s "%s" is a role that was dropped.',
+        lower(this.class), this.name),
+      'Nobody but the owner of the database has an owner''s rights on it; an activated procedure '
+        'has no role to run as.',
+      mend => format('select broker.alter_authorization(%L, %L, %L)', this.class, this.name,
+        database_owner),
+      mend_role => database_owner
+    );
+  end loop;
+end
+$$;

@@ -1,0 +1,169 @@
+-- broker_private.conversation_findings(role, endpoint): findings 401 to 416: quarantined
+-- conversations, those whose lifetime is over or that nobody
+-- ends; of one endpoint, all that keeps its messages.
+-- Plan: by index with a limit; a service's open sides are counted up to 1,001.
+create or replace function broker_private.conversation_findings(reader name, endpoint bigint)
+returns setof jsonb
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
+as $$
+declare
+  this record;
+  e broker_private.endpoints%rowtype;
+  is_all constant boolean := broker_private.sees_all(reader);
+  right_now constant timestamp with time zone := broker_private.clock();
+  side_state text;
+  error_text text;
+  owner_name name;
+begin
+  for this in
+    select z.endpoint_no, x.conversation_handle, q.name as queue, z.failures, z.last_error,
+      z.quarantined_at, q.owner
+    from broker_private.quarantine z
+    join broker_private.endpoints x on x.endpoint_no = z.endpoint_no and x.local_end is null
+    join broker_private.queues q on q.queue_id = x.queue_id
+    where (endpoint is null or z.endpoint_no = endpoint) and (is_all
+      or broker_private.may_receive(reader, x.queue_id))
+    order by z.quarantined_at
+    limit 100
+  loop
+    return next broker_private.finding(
+      401, 'error', this.conversation_handle::text,
+      format(
+        'The conversation is quarantined in the queue "%s" after %s failures%s', this.queue,
+          this.failures, coalesce(': ' || this.last_error, '.')
+      ),
+      'Nothing of it is received. Mend first what makes its message fail; broker.discard would '
+        'remove that message.',
+      since => this.quarantined_at,
+      mend => format('select broker.redrive(%L)', this.conversation_handle),
+        mend_role => pg_get_userbyid(this.owner)
+    );
+  end loop;
+
+  for this in
+    select x.conversation_handle, x.service_name, x.expires_at, x.owner
+    from broker_private.endpoints x
+    where x.closed_at is null and x.expires_at <= right_now and x.local_end is null
+      and (endpoint is null or x.endpoint_no = endpoint)
+      and (is_all or broker_private.may_receive(reader, x.queue_id))
+    order by x.expires_at desc
+    limit 100
+  loop
+    return next broker_private.finding(
+      403, 'warning', this.conversation_handle::text,
+      format('The lifetime of a conversation of the service "%s" is over, and this side has not '
+        'ended it.', this.service_name),
+      'Nothing more is sent on it. Receive what is there, then end it; begin another with a longer '
+        'lifetime.',
+      since => this.expires_at,
+      mend => format('select broker.end_conversation(%L)', this.conversation_handle),
+      mend_role => pg_get_userbyid(this.owner), is_destructive => true
+    );
+  end loop;
+
+  if endpoint is null then
+    for this in
+      select s.name, c.counted, s.owner
+      from broker_private.services s
+      cross join lateral (
+        select count(*) as counted from (
+          select from broker_private.endpoints x
+          where x.service_id = s.service_id and x.local_end is null
+          limit 1001
+        ) l
+      ) c
+      where s.name is not null and s.service_id >= 65536 and c.counted > 1000
+        and (is_all or broker_private.may_receive(reader, s.queue_id))
+      limit 100
+    loop
+      return next broker_private.finding(
+        404, 'information', this.name, format('The service "%s" has more than 1,000 open '
+          'conversations.', this.name),
+        'If that grows, one of its programs does not end its side: each side must call '
+          'broker.end_conversation. '
+          'broker.conversation_endpoints shows them; state DI is one that only this side keeps.',
+        mend_role => pg_get_userbyid(this.owner)
+      );
+    end loop;
+    return;
+  end if;
+
+  select x.* into e from broker_private.endpoints x where x.endpoint_no = endpoint;
+  select s.state into side_state from broker_private.endpoint_states s
+    where s.endpoint_no = endpoint;
+  owner_name := pg_get_userbyid(e.owner);
+  if side_state = 'ER' then
+    select left(convert_from(m.body, 'UTF8'), 1000) into error_text
+    from broker_private.messages m
+    where m.group_no = e.group_no and m.endpoint_no = e.endpoint_no and m.urgency = 1
+    limit 1;
+    return next broker_private.finding(
+      412, 'error', e.conversation_handle::text,
+      format('The conversation is in error%s', coalesce(': ' || error_text,
+        '; its Error was received.')),
+      'Nothing more can be sent on it. Mend what the Error says, end this side, and begin another '
+        'conversation.',
+      mend => format('select broker.end_conversation(%L)', e.conversation_handle),
+        mend_role => owner_name, is_destructive => true
+    );
+  elsif side_state = 'DI' then
+    return next broker_private.finding(
+      411, 'information', e.conversation_handle::text, format('The far side, "%s", has ended the '
+        'conversation.', e.far_service),
+      'Nothing can be sent on it. Receive what is there, then end this side, or it stays.',
+      mend => format('select broker.end_conversation(%L)', e.conversation_handle),
+        mend_role => owner_name, is_destructive => true
+    );
+  elsif side_state in ('DO', 'CD') or side_state is null then
+    return next broker_private.finding(
+      413, 'information', e.conversation_handle::text, 'This side has ended the conversation.',
+      'What the far side sends is dropped.', since => e.closed_at
+    );
+  elsif side_state = 'SO' and not exists (select from broker_private.transmission_messages t
+    where t.endpoint_no = endpoint) then
+    return next broker_private.finding(
+      414, 'information', e.conversation_handle::text, 'The conversation was begun, and nothing '
+        'was sent on it.',
+      'The far side learns of it by its first message. A SEND that was not committed has sent '
+        'nothing.'
+    );
+  end if;
+  if exists (select from broker_private.early_messages h where h.endpoint_no = endpoint) then
+    return next broker_private.finding(
+      416, 'warning', e.conversation_handle::text,
+      format(
+        'Messages came out of order: number %s is missing.', (
+          select n.next_number from broker_private.sequence_counters n
+          where n.endpoint_no = endpoint and n.kind = 'I'
+          order by n.epoch desc
+          limit 1
+        )
+      ),
+      'Those after it are kept until it comes. The far worker sends it again; look at '
+        'broker.transmission_queue there.'
+    );
+  end if;
+  select q.name, m.enqueue_time into this
+  from broker_private.endpoints f
+  cross join lateral (
+    select x.enqueue_time from broker_private.messages x
+    where x.group_no = f.group_no and x.endpoint_no = f.endpoint_no
+    limit 1
+  ) m
+  join broker_private.queues q on q.queue_id = f.queue_id
+  where f.conversation_id = e.conversation_id and (is_all or broker_private.may_receive(reader,
+    f.queue_id))
+  order by f.endpoint_no = endpoint
+  limit 1;
+  if found then
+    return next broker_private.finding(
+      415, 'information', e.conversation_handle::text,
+      format('A message has arrived in the queue "%s", and nobody has received it.', this.name),
+      'It waits for the program that reads the queue.', since => this.enqueue_time
+    );
+  end if;
+end
+$$;

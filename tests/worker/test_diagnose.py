@@ -1,0 +1,675 @@
+"""`pybroker diagnose` names what keeps a message, and the statement that it prints mends that."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import uuid
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from typer.testing import CliRunner
+
+from pybroker.commands import application
+from pybroker.diagnosis.catalogue import KINDS, table
+from tests.conftest import migrated_database
+from tests.shop import Shop, in_background
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pybroker.embedded import EmbeddedServer
+    from tests.conftest import Database
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Diagnosed(Shop):
+    """A shop, asked as a person asks."""
+
+    def findings(self, handle: object = None, *, user: str = "postgres") -> list[dict[str, Any]]:
+        """Return what broker.diagnose says; the gravest comes first."""
+        columns = "number, level, object, problem, why, since, mend, mend_role, is_destructive"
+        with self.database.connect(user=user) as session:
+            cursor = session.execute(f"select {columns} from broker.diagnose(%s)".encode(), (handle,))
+            return [dict(zip(columns.split(", "), row, strict=True)) for row in cursor]
+
+    def numbers(self, handle: object = None, *, user: str = "postgres") -> list[int]:
+        return [one["number"] for one in self.findings(handle, user=user)]
+
+    def mend(self, number: int, handle: object = None) -> None:
+        """The finding comes first; run what it prints, and it is gone."""
+        first = self.findings(handle)[0]
+        assert first["number"] == number, first
+        assert first["level"] == KINDS[number].level or KINDS[number].level == "error", first
+        with self.database.connect() as session:
+            session.execute(first["mend"].encode())
+        assert number not in self.numbers(handle)
+
+    def later(self, offset: str) -> None:
+        self.psql.rows(
+            "create or replace function broker_private.clock() returns timestamptz language sql volatile"
+            f" begin atomic select pg_catalog.clock_timestamp() + interval '{offset}'; end"
+        )
+
+    def command(self, *arguments: str, answers: str = "") -> tuple[int, str]:
+        """Run the command line; return its exit code and what it printed."""
+        result = CliRunner().invoke(
+            application, ["diagnose", *arguments, "--database-url", self.database.url], input=answers
+        )
+        return result.exit_code, result.output
+
+
+@contextmanager
+def diagnosed(server: EmbeddedServer) -> Iterator[Diagnosed]:
+    database = migrated_database(server, f"diagnose_{uuid.uuid4().hex[:8]}", with_shop=True)
+    shop = Diagnosed(database, is_defined=True)
+    try:
+        yield shop
+    finally:
+        shop.close()
+        with psycopg.connect(server.url("postgres"), autocommit=True) as session:
+            session.execute(f'drop database "{database.name}" with (force)'.encode())
+
+
+@pytest.fixture
+def shop(any_server: EmbeddedServer) -> Iterator[Diagnosed]:
+    with diagnosed(any_server) as shop:
+        assert shop.numbers() == [], "a fresh shop has no fault"
+        yield shop
+
+
+@pytest.fixture
+def newest(server: EmbeddedServer) -> Iterator[Diagnosed]:
+    """A shop for what does not depend on the version of PostgreSQL."""
+    with diagnosed(server) as shop:
+        yield shop
+
+
+def roll_back_receives(shop: Diagnosed) -> None:
+    for _ in range(5):
+        reader = shop.session(autocommit=False)
+        reader.receive()
+        reader.connection.rollback()
+
+
+def received_all(shop: Diagnosed) -> None:
+    while shop.psql.receive():
+        pass
+
+
+def test_a_disabled_broker_is_the_one_cause_of_all_that_waits(shop: Diagnosed) -> None:
+    dialog = shop.psql.dialog()
+    shop.psql.rows("select broker.alter_broker('DISABLE_BROKER')")
+    shop.psql.send(dialog)
+    assert shop.numbers() == [101]
+    shop.mend(101)
+    assert shop.numbers() == []
+    shop.psql.send(dialog)
+    assert len(shop.psql.receive()) == 2
+
+
+def test_a_queue_that_rollbacks_turned_off(shop: Diagnosed) -> None:
+    shop.psql.send(shop.psql.dialog())
+    roll_back_receives(shop)
+    shop.mend(201)
+    assert len(shop.psql.receive()) == 1
+
+
+def test_a_queue_that_somebody_turned_off_is_information(shop: Diagnosed) -> None:
+    shop.psql.rows("select broker.alter_queue('warehouse', status => false)")
+    assert [one["level"] for one in shop.findings()] == ["information"]
+    shop.mend(202)
+
+
+def test_messages_that_wait_for_a_queue_that_is_off(shop: Diagnosed) -> None:
+    dialog = shop.psql.dialog()
+    shop.psql.rows("select broker.alter_queue('warehouse', status => false)")
+    shop.psql.send(dialog)
+    assert shop.numbers(dialog) == [203]
+    shop.mend(203, dialog)
+    assert len(shop.psql.receive()) == 1
+
+
+def test_an_activation_procedure_that_is_gone_has_an_owner_who_must_act(shop: Diagnosed) -> None:
+    shop.psql.rows("create procedure public.work() language sql as 'select 1'")
+    shop.psql.rows(
+        "select broker.alter_queue('warehouse', activation_procedure => 'public.work', max_queue_readers => 1,"
+        " execute_as => 'OWNER')"
+    )
+    shop.psql.rows("drop procedure public.work")
+    first = shop.findings()[0]
+    assert (first["number"], first["mend"], first["mend_role"]) == (204, None, "postgres")
+    assert "9614" in first["problem"]
+    shop.psql.rows("create procedure public.work() language sql as 'select 1'")
+    assert shop.numbers() == []
+    shop.psql.rows("select broker.alter_queue('warehouse', drop_activation => true)")
+    shop.psql.rows("drop procedure public.work")
+
+
+@pytest.fixture
+def activated(shop: Diagnosed) -> Iterator[Diagnosed]:
+    """The warehouse has a procedure that may be called; no worker runs."""
+    shop.psql.rows("create procedure public.work() language sql as 'select 1'")
+    shop.psql.rows(
+        "select broker.alter_queue('warehouse', activation_procedure => 'public.work', max_queue_readers => 1,"
+        " execute_as => 'OWNER')"
+    )
+    yield shop
+    shop.psql.rows("select broker.alter_queue('warehouse', drop_activation => true)")
+    shop.psql.rows("drop procedure public.work")
+
+
+def test_activation_that_is_off(activated: Diagnosed) -> None:
+    activated.psql.rows("select broker.alter_queue('warehouse', activation_status => false)")
+    activated.mend(205)
+
+
+def test_a_procedure_that_its_role_may_not_run(activated: Diagnosed) -> None:
+    role = activated.database.role()
+    activated.psql.rows("revoke execute on procedure public.work() from public")
+    activated.psql.rows(f"select broker.alter_queue('warehouse', execute_as => '{role}')")
+    activated.mend(206)
+    activated.psql.rows("select broker.alter_queue('warehouse', execute_as => 'OWNER')")
+
+
+def test_a_procedure_whose_role_was_dropped(activated: Diagnosed) -> None:
+    role = activated.database.role()
+    activated.psql.rows(f"select broker.alter_queue('warehouse', execute_as => '{role}')")
+    activated.psql.rows(f"drop role {role}")
+    activated.mend(209)
+
+
+def test_an_activation_that_may_start_no_reader(activated: Diagnosed) -> None:
+    activated.psql.rows("select broker.alter_queue('warehouse', max_queue_readers => 0)")
+    activated.psql.send(activated.psql.dialog())
+    activated.mend(208)
+    received_all(activated)
+
+
+def test_messages_for_activation_without_a_worker(activated: Diagnosed) -> None:
+    activated.psql.send(activated.psql.dialog())
+    assert activated.numbers() == [], "a worker that restarts is no fault"
+    activated.later("1 min")
+    first = activated.findings()[0]
+    assert (first["number"], first["level"]) == (103, "error")
+    assert first["mend"] == f"pybroker worker --database-url postgresql:///{activated.database.name}"
+    with psycopg.connect(activated.database.url, application_name="pybroker worker"):
+        assert activated.numbers() == []
+    activated.later("0")
+    received_all(activated)
+
+
+def test_a_group_that_a_session_holds(shop: Diagnosed) -> None:
+    dialog = shop.psql.dialog()
+    shop.psql.send(dialog)
+    holder = shop.session(autocommit=False)
+    assert holder.receive()
+    assert shop.numbers() == [], "who receives holds what it receives"
+    shop.later("2 min")
+    first = shop.findings()[0]
+    assert f"pid {holder.connection.info.backend_pid} " in first["problem"]
+    shop.mend(210)
+    shop.later("0")
+    assert len(shop.psql.receive()) == 1, "its message is there again"
+
+
+def test_no_route_names_a_service(shop: Diagnosed) -> None:
+    dialog = shop.psql.value("select broker.begin_dialog('//shop', '//nowhere', encryption => false)")
+    shop.psql.send(dialog, "DEFAULT")
+    for asked in (None, dialog):
+        first = shop.findings(asked)[0]
+        assert (first["number"], first["object"]) == (303, "//nowhere")
+    shop.psql.rows(first["mend"].replace("tcp://HOST:PORT", "LOCAL"))
+    assert shop.findings()[0]["number"] == 304
+    assert "alter_route('//nowhere'" in shop.findings()[0]["mend"]
+    shop.psql.rows("select broker.create_service('//nowhere', 'warehouse', '{DEFAULT}')")
+    shop.psql.rows("select broker.drop_route('//nowhere')")
+    assert shop.numbers() == []
+    shop.psql.send(dialog, "DEFAULT")
+    assert len(shop.psql.receive()) == 2
+    shop.psql.end(dialog)
+    received_all(shop)
+    shop.psql.rows("select broker.drop_service('//nowhere')")
+
+
+def test_no_route_matches_at_all(shop: Diagnosed) -> None:
+    dialog = shop.psql.value("select broker.begin_dialog('//shop', '//nowhere', encryption => false)")
+    shop.psql.rows("select broker.drop_route('AutoCreatedLocal')")
+    shop.psql.send(dialog, "DEFAULT")
+    assert shop.numbers() == [301]
+    shop.psql.rows("select broker.create_route('AutoCreatedLocal', address => 'LOCAL')")
+    shop.psql.rows("select broker.end_conversation(%s, cleanup => true)", dialog)
+
+
+def test_a_route_whose_lifetime_is_over(shop: Diagnosed) -> None:
+    shop.psql.rows(
+        "select broker.create_route('far', 'tcp://far:4022', '//far', lifetime => interval '1 hour')"
+    )
+    shop.later("2 hours")
+    assert [(one["number"], one["object"]) for one in shop.findings()] == [(320, "far")]
+    dialog = shop.psql.value("select broker.begin_dialog('//shop', '//far', encryption => false)")
+    shop.psql.send(dialog, "DEFAULT")
+    assert shop.numbers() == [321], "the route that is over is the cause, told once"
+    shop.mend(321)
+    shop.later("0")
+    shop.psql.rows("select broker.drop_route('far')")
+    shop.psql.rows("select broker.end_conversation(%s, cleanup => true)", dialog)
+
+
+def test_a_message_for_another_database_without_a_worker(shop: Diagnosed) -> None:
+    shop.psql.rows("select broker.create_route('far', 'tcp://far:4022', '//far')")
+    dialog = shop.psql.value("select broker.begin_dialog('//shop', '//far', encryption => false)")
+    shop.psql.send(dialog, "DEFAULT")
+    assert shop.numbers(dialog)[0] == 103
+    assert 103 not in shop.numbers(), "a worker that restarts is no fault"
+    shop.later("1 min")
+    assert shop.numbers() == [103]
+    assert shop.numbers(user=shop.database.role()) == [901], "whose message waits is not told to others"
+    shop.psql.rows("select broker.end_conversation(%s, cleanup => true)", dialog)
+    shop.psql.rows("select broker.drop_route('far')")
+
+
+@pytest.mark.parametrize(
+    ("status", "number"),
+    [
+        ("9754: Nothing listens there.", 305),
+        ("9783: The host has no address.", 305),
+        ("28017: No answer.", 305),
+        ("28034: CONNECT is not granted.", 306),
+        ("28045: The certificate is unknown.", 307),
+        ("28024: Not valid yet.", 308),
+        ("28025: Not valid any more.", 308),
+        ("28036: The endpoint names no certificate.", 309),
+        ("9748: There is no endpoint.", 310),
+        ("9727: There is no binding.", 312),
+        ("9730: The user has no certificate.", 313),
+        ("9795: Another broker instance.", 314),
+        ("28027: No encryption in common.", 315),
+        ("9749: The target queue is disabled.", 316),
+        ("9792: Forwarding is off.", 317),
+        ("9736: Something else.", 399),
+    ],
+)
+def test_what_a_worker_said_of_a_destination(newest: Diagnosed, status: str, number: int) -> None:
+    newest.psql.rows("select broker.create_route('far', 'tcp://far:4022', '//far')")
+    dialog = newest.psql.value("select broker.begin_dialog('//shop', '//far', encryption => false)")
+    newest.psql.send(dialog, "DEFAULT")
+    with psycopg.connect(newest.database.url, application_name="pybroker worker", autocommit=True) as worker:
+        worker.execute(
+            "select broker_private.set_destination_status(d.destination_no, %s)"
+            " from broker_private.destinations d where d.service_name = '//far'",
+            (status,),
+        )
+        (found,) = newest.findings()
+        assert (found["number"], found["object"], found["problem"]) == (number, "//far", status)
+    newest.psql.rows("select broker.end_conversation(%s, cleanup => true)", dialog)
+    newest.psql.rows("select broker.drop_route('far')")
+
+
+def test_a_binding_whose_user_has_no_certificate(shop: Diagnosed) -> None:
+    role = shop.database.role()
+    shop.psql.rows(f"select broker.create_remote_service_binding('far', '//far', '{role}')")
+    assert [(one["number"], one["object"]) for one in shop.findings()] == [(322, "far")]
+    shop.psql.rows("select broker.drop_remote_service_binding('far')")
+
+
+def test_a_quarantined_conversation(shop: Diagnosed) -> None:
+    shop.psql.rows("select broker.alter_queue('warehouse', poison_action => 'QUARANTINE')")
+    dialog = shop.psql.dialog()
+    shop.psql.send(dialog)
+    roll_back_receives(shop)
+    assert shop.psql.receive() == []
+    far = shop.psql.handle_of(dialog)
+    assert shop.findings(far)[0]["number"] == 401
+    shop.mend(401)
+    assert len(shop.psql.receive()) == 1
+    shop.psql.rows("select broker.alter_queue('warehouse', poison_action => 'DISABLE_QUEUE')")
+
+
+def test_a_conversation_whose_lifetime_is_over(shop: Diagnosed) -> None:
+    dialog = shop.psql.dialog(lifetime="1 hour")
+    shop.later("2 hours")
+    assert shop.findings()[0]["is_destructive"]
+    shop.mend(403)
+    shop.later("0")
+    assert shop.psql.state(dialog) is None
+
+
+def test_a_conversation_in_error_says_what_the_error_says(shop: Diagnosed) -> None:
+    dialog = shop.psql.dialog()
+    shop.psql.send(dialog)
+    received_all(shop)
+    shop.psql.end(shop.psql.handle_of(dialog), 50001, "out of stock")
+    first = shop.findings(dialog)[0]
+    assert "out of stock" in first["problem"]
+    shop.mend(412, dialog)
+
+
+def test_a_conversation_that_the_far_side_ended(shop: Diagnosed) -> None:
+    dialog = shop.psql.dialog()
+    shop.psql.send(dialog)
+    received_all(shop)
+    shop.psql.end(shop.psql.handle_of(dialog))
+    assert shop.numbers(dialog)[0] == 411
+    shop.psql.end(dialog)
+    assert shop.numbers(dialog)[0] in {410, 413}
+
+
+def test_a_conversation_of_which_nothing_was_sent_or_received(shop: Diagnosed) -> None:
+    dialog = shop.psql.dialog()
+    assert shop.numbers(dialog) == [414]
+    shop.psql.send(dialog)
+    assert shop.numbers(dialog) == [415]
+    received_all(shop)
+    assert shop.numbers(dialog) == []
+    assert shop.numbers(uuid.uuid4()) == [410]
+
+
+def test_an_owner_that_was_dropped(shop: Diagnosed) -> None:
+    role = shop.database.role()
+    shop.psql.rows("select broker.create_queue('orphan')")
+    shop.psql.rows(f"select broker.alter_authorization('QUEUE', 'orphan', '{role}')")
+    shop.psql.rows(f"drop owned by {role}")
+    shop.psql.rows(f"drop role {role}")
+    shop.mend(111)
+    shop.psql.rows("select broker.drop_queue('orphan')")
+
+
+def test_an_old_snapshot(shop: Diagnosed) -> None:
+    old = shop.session(autocommit=False)
+    old.rows("set transaction isolation level repeatable read")
+    old.rows("select count(*) from broker.services")
+    assert shop.numbers() == []
+    shop.later("1 hour")
+    shop.mend(105)
+    shop.later("0")
+
+
+def test_autovacuum_that_is_off(shop: Diagnosed) -> None:
+    shop.psql.rows("alter table broker_private.messages set (autovacuum_enabled = false)")
+    shop.mend(106)
+
+
+def test_priorities_that_are_not_honored(shop: Diagnosed) -> None:
+    shop.psql.rows("select broker.create_broker_priority('first', priority_level => 8)")
+    shop.mend(107)
+    shop.psql.rows("select broker.alter_broker(honor_broker_priority => false)")
+    shop.psql.rows("select broker.drop_broker_priority('first')")
+
+
+def test_an_endpoint_that_is_stopped(shop: Diagnosed) -> None:
+    shop.psql.rows("select broker.create_endpoint('door', 4022, encryption => 'DISABLED')")
+    assert shop.numbers() == [108]
+    shop.psql.rows("select broker.drop_endpoint('door')")
+
+
+def test_a_service_that_nobody_ends_its_conversations_of(server: EmbeddedServer) -> None:
+    with diagnosed(server) as shop:
+        shop.psql.rows(
+            "select broker.begin_dialog('//shop', '//warehouse', 'ordering') from generate_series(1, 1001)"
+        )
+        assert [(one["number"], one["object"]) for one in shop.findings()] == [(404, "//shop")]
+
+
+def test_a_copy_of_a_database(server: EmbeddedServer) -> None:
+    with diagnosed(server) as shop:
+        shop.psql.rows("update broker_private.broker_instance set database_oid = 1")
+        shop.psql.rows("select broker.create_queue('made_before')")
+        first = shop.findings()[0]
+        assert first["is_destructive"]
+        shop.mend(102)
+
+
+def test_a_role_is_told_only_of_what_it_may_see(shop: Diagnosed) -> None:
+    role = shop.database.role()
+    dialog = shop.psql.dialog()
+    shop.psql.rows("select broker.alter_queue('shop', status => false)")
+    (found,) = shop.findings(user=role)
+    assert found["number"] == 901
+    assert "shop" not in found["problem"]
+    assert shop.numbers(dialog, user=role) == [410], "what it may not see is told like what is not there"
+    shop.psql.rows("select broker.grant('RECEIVE', 'QUEUE', 'shop', %s)", role)
+    assert shop.numbers(user=role) == [202, 901]
+    shop.psql.rows("select broker.revoke('RECEIVE', 'QUEUE', 'shop', %s)", role)
+    shop.psql.rows("select broker.alter_queue('shop', status => true)")
+
+
+def test_nobody_calls_what_stands_behind_it(shop: Diagnosed) -> None:
+    stranger = shop.session(user=shop.database.role())
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        stranger.rows("select broker_private.diagnose('postgres', null)")
+    for name in ("broker_findings", "queue_findings", "delivery_findings", "conversation_findings"):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            stranger.rows(f"select broker_private.{name}('postgres', null)")
+
+
+def test_a_caught_error_does_not_make_it_blind(shop: Diagnosed) -> None:
+    shop.psql.rows(
+        "do $$ begin perform broker.send(null); exception when others then"
+        " perform * from broker.diagnose(); end $$"
+    )
+
+
+def test_a_backlog_under_load_is_no_finding(shop: Diagnosed) -> None:
+    dialogs = [shop.psql.dialog() for _ in range(20)]
+    for dialog in dialogs:
+        for _ in range(5):
+            shop.psql.send(dialog)
+    reader = shop.session(autocommit=False)
+    assert reader.receive()
+    sender = shop.session(autocommit=False)
+    sender.send(dialogs[0])
+    assert shop.numbers() == []
+    sender.connection.rollback()
+    reader.connection.commit()
+    received_all(shop)
+
+
+# --- the command line
+
+
+def test_the_command_prints_json_and_says_by_its_exit_code(newest: Diagnosed) -> None:
+    assert newest.command("--json") == (0, '{"findings":[]}\n')
+    newest.psql.rows("select broker.alter_broker('DISABLE_BROKER')")
+    code, output = newest.command("--json")
+    (found,) = json.loads(output)["findings"]
+    assert code == 1
+    assert set(found) == {"number", "level", "object", "problem", "why", "since", "mend"}
+    (mend,) = found["mend"]
+    assert set(mend) == {"database", "role", "statement", "is_destructive"}
+    assert mend["database"] == newest.database.name
+    assert newest.command("--ignore", "101")[0] == 0
+    assert newest.command("--ignore", "7")[0] == 2
+    code, output = newest.command("--fix", answers="y\n")
+    assert "Done." in output
+    assert newest.numbers() == []
+
+
+def test_fix_runs_only_what_was_agreed_to(newest: Diagnosed) -> None:
+    newest.psql.rows("select broker.alter_queue('shop', status => false)")
+    newest.psql.dialog(lifetime="1 hour")
+    newest.later("2 hours")
+    code, output = newest.command("--fix", answers="n\n")
+    assert (code, output.count("Run it?")) == (0, 1), "the destructive one is not offered"
+    assert set(newest.numbers()) == {202, 403}
+    assert "403" not in newest.command("--level", "error")[1]
+    newest.command("--fix", "--destructive", answers="y\ny\n")
+    assert newest.numbers() == []
+    newest.later("0")
+
+
+def test_fix_runs_nothing_where_two_databases_have_one_name(newest: Diagnosed) -> None:
+    newest.psql.rows("select broker.alter_queue('shop', status => false)")
+    code, output = newest.command("--fix", "--far-database-url", newest.database.url, answers="y\ny\n")
+    assert (code, output.count("yours to run")) == (0, 2)
+    assert newest.numbers() == [202]
+
+
+def test_a_name_of_a_stranger_does_not_command_the_terminal(newest: Diagnosed) -> None:
+    dialog = newest.psql.value("select broker.begin_dialog('//shop', E'//far\\x1b[2J', encryption => false)")
+    newest.psql.send(dialog, "DEFAULT")
+    code, output = newest.command()
+    assert code == 1
+    assert "\x1b" not in output
+    assert "//far\\x1b[2J" in output
+
+
+def test_a_database_that_is_away_is_an_error(newest: Diagnosed) -> None:
+    url = newest.database.url.replace(newest.database.name, "nowhere")
+    code, output = newest.command("--far-database-url", url, "--json")
+    assert code == 1
+    assert [one["number"] for one in json.loads(output)["findings"]] == [1]
+
+
+def test_a_database_without_a_broker(server: EmbeddedServer) -> None:
+    result = CliRunner().invoke(application, ["diagnose", "--json", "--database-url", server.url("postgres")])
+    assert result.exit_code == 1
+    assert [one["number"] for one in json.loads(result.output)["findings"]] == [2]
+
+
+def test_a_database_that_is_newer_than_the_package(database: Database) -> None:
+    with database.connect() as session:
+        session.execute("comment on schema broker is 'pybroker 99.2: the functions and views for everybody'")
+    url = ("--database-url", database.url)
+    for command in (("migrate",), ("status", "--interval", "0.1"), ("diagnose",)):
+        result = CliRunner().invoke(application, [*command, *url])
+        assert "pip install 'pybroker>=99.2'" in result.output, result.output
+        assert "Traceback" not in result.output
+        assert result.exit_code == (0 if command[0] == "status" else 1)
+    with database.connect() as session:
+        session.execute("comment on schema broker is null")
+        session.execute("update broker_private.alembic_version set version_num = '9999_later'")
+    result = CliRunner().invoke(application, ["migrate", *url])
+    assert (result.exit_code, "9999_later" in result.output) == (1, True), result.output
+
+
+def test_a_worker_goes_on_beside_a_database_that_is_newer(database: Database) -> None:
+    with database.connect() as session:
+        session.execute("comment on schema broker is 'pybroker 99.2: the functions and views for everybody'")
+    command = [sys.executable, "-m", "pybroker", "worker", "--database-url", database.url]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as worker:
+        assert worker.stderr is not None
+        told = ""
+        for line in worker.stderr:
+            told += line
+            if "worker_ready" in line:
+                break
+        worker.terminate()
+        told += worker.stderr.read()
+    assert "pybroker>=99.2" in told
+    assert worker.returncode == 0, told
+
+
+def test_a_worker_waits_for_a_database_that_is_away(server: EmbeddedServer) -> None:
+    name = f"late_{uuid.uuid4().hex[:8]}"
+    command = [sys.executable, "-m", "pybroker", "worker", "--wait", "--database-url", server.url(name)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as worker:
+        assert worker.stderr is not None
+        told = ""
+        for line in worker.stderr:
+            told += line
+            if "worker_waits" in line:
+                migrated_database(server, name)
+            elif "worker_ready" in line:
+                break
+        worker.terminate()
+        told += worker.stderr.read()
+    assert worker.returncode == 0, told
+    with psycopg.connect(server.url("postgres"), autocommit=True) as session:
+        session.execute(f'drop database "{name}" with (force)'.encode())
+
+
+def test_wrong_usage_is_told(newest: Diagnosed) -> None:
+    assert newest.command("configuration")[0] == 2
+    assert newest.command("runtime")[0] == 2
+    assert newest.command("--fix", "--json")[0] == 2
+
+
+def test_runtime_ends_when_the_message_has_arrived(newest: Diagnosed) -> None:
+    dialog = newest.psql.dialog()
+    watching = in_background(
+        lambda: newest.command("runtime", "--conversation", str(dialog), "--json", "--timeout", "60")
+    )
+    newest.psql.send(dialog)
+    code, output = watching.result(60)
+    assert code == 0
+    assert [one["number"] for one in json.loads(output)["findings"]] == [415]
+    received_all(newest)
+
+
+def test_a_queue_is_listed_and_turned_on_and_off(newest: Diagnosed) -> None:
+    def typed(*arguments: str) -> tuple[int, str]:
+        result = CliRunner().invoke(application, ["queue", *arguments, "--database-url", newest.database.url])
+        return result.exit_code, result.output
+
+    assert typed("off", "warehouse") == (0, "warehouse\toff\n")
+    assert typed("list") == (0, "shop\ton\nwarehouse\toff\n")
+    assert newest.numbers() == [202]
+    assert typed("on", "warehouse")[0] == 0
+    assert json.loads(typed("list", "--json")[1])[1] == {"queue": "warehouse", "is_enabled": True}
+    code, output = typed("on", "nowhere")
+    assert (code, "HINT" in output, "Traceback" in output) == (1, True, False)
+
+
+CONFIGURATION = ("configuration", "--from-service", "//shop", "--to-service", "//warehouse", "--json")
+
+
+def found_by(shop: Diagnosed, *arguments: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(shop.command(*CONFIGURATION, *arguments)[1])["findings"]
+    return found
+
+
+def test_a_configuration_within_one_database(newest: Diagnosed) -> None:
+    assert found_by(newest, "--contract", "ordering") == []
+    newest.psql.rows("select broker.alter_service('//warehouse', drop_contracts => '{ordering}')")
+    (found,) = found_by(newest, "--contract", "ordering")
+    assert found["number"] == 503
+    newest.psql.rows(found["mend"][0]["statement"])
+    assert found_by(newest, "--contract", "ordering") == []
+    assert [one["number"] for one in found_by(newest, "--contract", "nothing")] == [502]
+
+
+def test_a_configuration_of_two_databases(newest: Diagnosed, server: EmbeddedServer) -> None:
+    far = migrated_database(server, f"far_{uuid.uuid4().hex[:8]}")
+    arguments = ("--contract", "ordering", "--far-database-url", far.url, "--encryption", "off")
+    with far.connect() as session:
+        session.execute("select broker.create_queue('warehouse')")
+        found = found_by(newest, *arguments)
+        assert [one["number"] for one in found] == [501, 502, 506, 506]
+        for kind in ("order", "ack", "nudge", "invoice"):
+            session.execute("select broker.create_message_type(%s)", (kind,))
+        session.execute(found[1]["mend"][0]["statement"].encode())
+        session.execute(found[0]["mend"][0]["statement"].replace("'QUEUE'", "'warehouse'").encode())
+        found = found_by(newest, *arguments)
+        assert [(one["number"], one["object"]) for one in found[:2]] == [(505, "invoice"), (505, "nudge")]
+        for one in found[:2]:
+            session.execute(one["mend"][0]["statement"].encode())
+        assert [one["number"] for one in found_by(newest, *arguments)] == [506, 506]
+        session.execute("select broker.create_route('shop', 'tcp://near:4022', '//shop')")
+        newest.psql.rows("select broker.create_route('warehouse', 'tcp://far:4022', '//warehouse')")
+        assert found_by(newest, *arguments) == []
+        encrypted = ("--contract", "ordering", "--far-database-url", far.url)
+        assert [one["number"] for one in found_by(newest, *encrypted)] == [508]
+    newest.psql.rows("select broker.drop_route('warehouse')")
+
+
+# --- the numbers
+
+
+def test_each_number_is_in_the_catalogue_and_the_table_in_the_docs() -> None:
+    emitted: set[int] = set()
+    for path in (ROOT / "sql" / "diagnosis").glob("*.sql"):
+        text = path.read_text(encoding="utf-8")
+        emitted |= {int(number) for number in re.findall(r"broker_private\.finding\(\s*(\d{3}),", text)}
+        emitted |= {int(number) for number in re.findall(r"(?:then|else) (\d{3})\b", text)}
+    for path in (ROOT / "pybroker" / "diagnosis").glob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        emitted |= {int(number) for number in re.findall(r"Finding\(\s*(\d{1,3}),", text)}
+    assert emitted | {2, 3, 4} == set(KINDS)
+    assert table() in (ROOT / "docs" / "diagnose.md").read_text(encoding="utf-8")
