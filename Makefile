@@ -8,7 +8,7 @@ RESTORES ?= 2
 PROCESSES ?= 4
 PYTEST_OPTIONS := --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
 PYTHON_FLOOR ?= 85
-SQL_FLOOR ?= 95
+SQL_FLOOR ?= 97
 # Twice quiet is errors only: a package index that lacks a package is no news when the next one has it.
 INSTALL := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check
 
