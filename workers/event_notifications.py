@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pybroker.workers.database import Database
 
 # Service Broker looks every 5 s, and when a message arrives; the database keeps the 5 s between two events.
+# This is for one whom nobody wakes.
 LOOK_SECONDS = 1.0
 
 logger: FilteringBoundLogger = structlog.get_logger()
@@ -38,7 +39,7 @@ class EventNotifications:
         while True:
             self.arrived.clear()
             await self._send()
-            await self._clock.wait(self.arrived, LOOK_SECONDS)
+            await self._clock.wait(self.arrived, self.arrived.pause(LOOK_SECONDS))
 
     async def _send(self) -> None:
         async with self._database.connection() as connection:

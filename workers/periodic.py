@@ -16,10 +16,11 @@ from pybroker.workers.database import ServingError
 from pybroker.workers.records import Records
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
     from structlog.typing import FilteringBoundLogger
 
+    from pybroker.workers.arrivals import Arrivals
     from pybroker.workers.clock import Clock
     from pybroker.workers.database import Database
 
@@ -92,27 +93,48 @@ PERIODIC_TASKS = (
 _FIRST_RUN_SECONDS = 0.1
 
 
-async def run(database: Database, clock: Clock, tasks: tuple[PeriodicTask, ...] = PERIODIC_TASKS) -> None:
+async def run(
+    database: Database,
+    clock: Clock,
+    tasks: tuple[PeriodicTask, ...] = PERIODIC_TASKS,
+    reasons: Mapping[str, Arrivals] | None = None,
+) -> None:
     """Run the tasks, each at its own period, until cancelled; a failed run is logged, and the next one comes.
 
     A run that is cancelled rolls back: every task may be cut off at any moment and repeated.
+
+    Args:
+        database: where.
+        clock: paces them.
+        tasks: what is to run.
+        reasons: by task, what somebody sets when it has something to do; while that is so its period is long.
     """
+    reasons = reasons or {}
     records = Records(database, clock)
     async with asyncio.TaskGroup() as group:
         for task in tasks:
             has_run = asyncio.Event()
             group.create_task(
-                _repeat(task, database, clock, records, has_run), name=f"{task.name} {database.name}"
+                _repeat(task, database, clock, records, has_run, reason=reasons.get(task.name)),
+                name=f"{task.name} {database.name}",
             )
             await clock.wait(has_run, _FIRST_RUN_SECONDS)
 
 
 async def _repeat(
-    task: PeriodicTask, database: Database, clock: Clock, records: Records, has_run: asyncio.Event
+    task: PeriodicTask,
+    database: Database,
+    clock: Clock,
+    records: Records,
+    has_run: asyncio.Event,
+    *,
+    reason: Arrivals | None,
 ) -> None:
     description = (task.run.__doc__ or task.name).partition("\n")[0]
     while True:
         failure = None
+        if reason is not None:
+            reason.clear()
         try:
             await task.run(database)
         except (psycopg.Error, ServingError) as error:
@@ -125,7 +147,9 @@ async def _repeat(
         # A task that was handed a connection of the pool when it was cancelled has forgotten it.
         if (this := asyncio.current_task()) is not None and this.cancelling():
             raise asyncio.CancelledError
-        if task.due_early is None:
+        if reason is not None:
+            await clock.wait(reason, reason.pause(task.period))
+        elif task.due_early is None:
             await clock.sleep(task.period)
         else:
             await clock.wait(task.due_early, task.period)

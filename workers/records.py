@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from pybroker.workers.clock import Clock
     from pybroker.workers.database import Database
 
-# A task that runs more often is noted once in this many seconds.
-SELDOM = 5.0
+# So seldom is noted what ran, all of it together.
+SELDOM = 10.0
 
 
 class Records:
@@ -19,12 +19,13 @@ class Records:
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._clock = clock
-        self._noted: dict[str, float] = {}
+        self._noted: set[str] = set()
+        self._due = float("-inf")
         # What ran and was not noted: periods in seconds, and descriptions.
         self._ran: dict[str, tuple[float, str]] = {}
 
     async def note(self, name: str, period: float, description: str, error: str | None = None) -> None:
-        """Note that a task ran now; one that failed is noted always, others once in `SELDOM` seconds.
+        """Note that a task ran now. A first run and a failure are noted at once, others in `SELDOM` seconds.
 
         What else ran meanwhile is noted with it: many tasks make one transaction.
 
@@ -39,7 +40,7 @@ class Records:
         """
         now = self._clock.monotonic()
         self._ran[name] = period, description
-        if error is None and now < self._noted.get(name, float("-inf")) + SELDOM:
+        if error is None and name in self._noted and now < self._due:
             return
         # All workers lock the rows in one order.
         ran = sorted(self._ran.items())
@@ -57,7 +58,8 @@ class Records:
                     [text for _, (_, text) in ran],
                 ),
             )
-        self._noted.update((task, now) for task, _ in ran)
+        self._noted.update(task for task, _ in ran)
+        self._due = now + SELDOM
         if error is not None:
             # After an error the next good run is news.
-            self._noted[name] = float("-inf")
+            self._noted.discard(name)

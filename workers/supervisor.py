@@ -12,6 +12,7 @@ import structlog
 
 from pybroker.workers import heartbeat, periodic, standby
 from pybroker.workers.activation import Activation
+from pybroker.workers.arrivals import Arrivals
 from pybroker.workers.clock import Backoff, Clock
 from pybroker.workers.database import Database, ServingError, UnreachableError
 from pybroker.workers.event_notifications import EventNotifications
@@ -129,18 +130,6 @@ class _Parts:
             self._start(f"activation {database.name}", activation.run)
             for database, activation in zip(self._databases, self._activations, strict=True)
         ]
-        tasks += [
-            self._start(
-                f"periodic {database.name}",
-                partial(
-                    periodic.run,
-                    database,
-                    self._clock,
-                    periodic.PERIODIC_TASKS + self._transport.periodic_tasks(database),
-                ),
-            )
-            for database in self._databases
-        ]
         for database, activation in zip(self._databases, self._activations, strict=True):
             notifications = EventNotifications(database, self._clock)
             validation = Validation(database, self._clock)
@@ -149,6 +138,18 @@ class _Parts:
             wake_ups.add(notifications.arrived)
             wake_ups.add(self._transport.arrived(database), TRANSMISSION_QUEUE.__eq__)
             wake_ups.add(validation.arrived, INCOMPLETE_MESSAGES.__eq__)
+            for event, arrivals in (
+                ("readers", activation.wake),
+                ("events", notifications.arrived),
+                ("schemas", validation.arrived),
+            ):
+                wake_ups.add_reason(event, arrivals)
+            reasons = {name: Arrivals() for name in ("timers", "poison", "greeting")}
+            for name, reason in reasons.items():
+                wake_ups.add_reason(name, reason)
+            periodic_tasks = periodic.PERIODIC_TASKS + self._transport.periodic_tasks(database)
+            repeating = partial(periodic.run, database, self._clock, periodic_tasks, reasons)
+            tasks.append(self._start(f"periodic {database.name}", repeating))
             tasks.append(self._start(f"event notifications {database.name}", notifications.run))
             tasks.append(self._start(f"wake-ups {database.name}", wake_ups.run))
             tasks.append(self._start(f"validation {database.name}", validation.run))

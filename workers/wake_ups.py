@@ -1,20 +1,24 @@
-"""Wakes the parts of the worker that wait for messages, a moment after the messages were committed.
+"""Wakes the parts of the worker that have something to do: messages, a moment after they were committed.
 
 One session for each database sleeps on the queues that the worker has to do with, by the protocol that
 sql/conversation/sleep_on.sql tells: while it sleeps, whoever puts a message into one of them notifies it.
+Its looks see what else is due too, and when the next timer is. So the parts need hardly look by themselves.
 Everything works without it, at the pace at which each part looks by itself.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import asyncio
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import psycopg
 import structlog
 
 from pybroker.workers.database import WORKER_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from uuid import UUID
 
     from psycopg import AsyncConnection
     from structlog.typing import FilteringBoundLogger
@@ -23,15 +27,19 @@ if TYPE_CHECKING:
     from pybroker.workers.clock import Clock
     from pybroker.workers.database import Database
 
-# Nothing but a lost notification is found by the look after a sleep.
+# What nobody notifies of is found by the look after a sleep.
 LONGEST_SLEEP = 1.0
+# A session that needs longer for a look is taken for lost: until it is back the parts look by themselves.
+_LOOK_LIMIT = 5.0
 # While messages wait somewhere it can't sleep on everything.
 LOOK_SECONDS = 0.25
 # After a notification: while messages come one after the other, not each should have to notify.
 REST_SECONDS = 0.05
-# Numbers of what is slept on besides queues: the transmission queue, and the incomplete messages.
+# Numbers of what is slept on besides queues: the transmission queue, the incomplete messages,
+# and short timers and lifetimes: what would be over before the next look.
 TRANSMISSION_QUEUE = 0
 INCOMPLETE_MESSAGES = 1
+SHORT_TIMERS = -1
 _CHANNEL = "pybroker_"
 
 logger: FilteringBoundLogger = structlog.get_logger()
@@ -39,7 +47,19 @@ logger: FilteringBoundLogger = structlog.get_logger()
 
 def is_plain_queue(queue: int) -> bool:
     """Whether this is the number of a queue that somebody receives from."""
-    return queue not in (TRANSMISSION_QUEUE, INCOMPLETE_MESSAGES)
+    return queue not in (TRANSMISSION_QUEUE, INCOMPLETE_MESSAGES, SHORT_TIMERS)
+
+
+class _Due(NamedTuple):
+    """What broker_private.due() says."""
+
+    timers_in: float | None
+    is_poisoned: bool
+    has_readers: bool
+    has_events: bool
+    has_schemas: bool
+    service_broker_guid: UUID
+    broker_problem: str | None
 
 
 class WakeUps:
@@ -49,10 +69,16 @@ class WakeUps:
         self._database = database
         self._clock = clock
         self._waiters: list[tuple[Arrivals, Callable[[int], bool]]] = []
+        self._reasons: dict[str, Arrivals] = {}
+        self._look_at = self._tell_at = float("-inf")
 
     def add(self, arrivals: Arrivals, concerns: Callable[[int], bool] = is_plain_queue) -> None:
         """Have this set whenever a message may have arrived in one of the queues that concern its waiter."""
         self._waiters.append((arrivals, concerns))
+
+    def add_reason(self, reason: str, arrivals: Arrivals) -> None:
+        """Have this set for another reason: timers, poison, readers, events, schemas or greeting."""
+        self._reasons[reason] = arrivals
 
     async def run(self) -> None:
         """Wake until cancelled. Returns at once behind a pooler, where others would get the notifications.
@@ -68,32 +94,114 @@ class WakeUps:
             try:
                 await self._watch(session)
             finally:
-                for arrivals, _ in self._waiters:
+                for arrivals in self._all():
                     arrivals.are_watched = False
                     arrivals.set()
 
+    def _all(self) -> list[Arrivals]:
+        return [*(arrivals for arrivals, _ in self._waiters), *self._reasons.values()]
+
     async def _watch(self, session: AsyncConnection[Any]) -> None:
+        await session.execute(f'listen "{_CHANNEL}{SHORT_TIMERS}"'.encode())
+        self._look_at = self._tell_at = float("-inf")
         while True:
-            awake_on = await _value(session, "select broker_private.sleep_on_queues()")
+            try:
+                async with asyncio.timeout(_LOOK_LIMIT):
+                    awake_on, due = await self._look(session)
+            except TimeoutError:
+                raise psycopg.OperationalError(f"a look took longer than {_LOOK_LIMIT:g} s") from None
             # What was committed since the last sleep has notified nobody.
             self._wake(awake_on)
-            for arrivals, _ in self._waiters:
-                arrivals.are_watched = True
-            notified = [
-                int(notification.channel.removeprefix(_CHANNEL))
-                async for notification in session.notifies(
-                    timeout=LOOK_SECONDS if awake_on else LONGEST_SLEEP, stop_after=1
-                )
-            ]
+            if due is not None:
+                for arrivals in self._all():
+                    arrivals.are_watched = True
+                self._tell(due)
+            until_look = max(0.0, self._look_at - self._clock.monotonic())
+            notified = await _notified(session, min(LOOK_SECONDS, until_look) if awake_on else until_look)
             self._wake(notified)
+            if SHORT_TIMERS in notified:
+                self._look_at = float("-inf")
             if notified:
                 await session.execute("select pg_advisory_unlock_all()")
                 await self._clock.sleep(REST_SECONDS)
+
+    async def _look(self, session: AsyncConnection[Any]) -> tuple[list[int], _Due | None]:
+        """Return which queues it does not sleep on, and what is due.
+
+        After each of many notifications it would be too early to ask for what is due: that is None then.
+        """
+        if self._clock.monotonic() < self._look_at:
+            return await _value(session, "select broker_private.sleep_on_queues()"), None
+        cursor = await session.execute(
+            "select broker_private.sleep_on_queues(), d.timers_in, d.is_poisoned, d.has_readers,"
+            " d.has_events, d.has_schemas, d.service_broker_guid, d.broker_problem"
+            " from broker_private.due() d"
+        )
+        awake_on, *due = await anext(cursor)
+        return awake_on, _Due(*due)
+
+    def _tell(self, due: _Due) -> None:
+        now = self._clock.monotonic()
+        longest = LONGEST_SLEEP
+        if due.timers_in is not None:
+            # What can't be done now, as its queue is off, is not to be looked at without a pause.
+            longest = min(longest, due.timers_in if due.timers_in > 0 else LOOK_SECONDS)
+            if due.timers_in <= 0:
+                self._set("timers")
+        self._look_at = now + longest
+        readers = self._reasons.get("readers")
+        if due.has_readers and readers is not None:
+            # Their queues' monitors move with time: activation looks by itself, as often as without us.
+            readers.are_watched = False
+        if now < self._tell_at:
+            return
+        self._tell_at = now + LONGEST_SLEEP - REST_SECONDS
+        greeting = self._database.greeting
+        seen = greeting.service_broker_guid, greeting.broker_problem
+        for reason, is_due in (
+            ("poison", due.is_poisoned),
+            ("readers", due.has_readers),
+            ("events", due.has_events),
+            ("schemas", due.has_schemas),
+            ("greeting", seen != (due.service_broker_guid, due.broker_problem)),
+        ):
+            if is_due:
+                self._set(reason)
+
+    def _set(self, reason: str) -> None:
+        if reason in self._reasons:
+            self._reasons[reason].set()
 
     def _wake(self, queues: Iterable[int]) -> None:
         for arrivals, concerns in self._waiters:
             if any(map(concerns, queues)):
                 arrivals.set()
+
+
+async def _notified(session: AsyncConnection[Any], seconds: float) -> list[int]:
+    """Return the numbers that were notified of; wait for the first so long at most.
+
+    The driver's own wait looks ten times a second whether it has missed anything.
+    """
+    numbers = await _read(session)
+    if not numbers and seconds > 0:
+        loop, readable = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(session.fileno(), readable.set)
+        try:
+            async with asyncio.timeout(seconds):
+                await readable.wait()
+        except TimeoutError:
+            return []
+        finally:
+            loop.remove_reader(session.fileno())
+        numbers = await _read(session)
+    return numbers
+
+
+async def _read(session: AsyncConnection[Any]) -> list[int]:
+    return [
+        int(notification.channel.removeprefix(_CHANNEL)) async for notification in session.notifies(timeout=0)
+    ]
 
 
 async def _value(session: AsyncConnection[Any], query: str) -> Any:

@@ -44,6 +44,7 @@ LOOKS = {
         "select broker_private.step_monitor((select queue_id from broker_private.queues where name = 'warehouse'))"
     ),
     "sleep_on_queues": "select broker_private.sleep_on_queues()",
+    "due": "select * from broker_private.due()",
     "transmission_work": "select * from broker_private.transmission_work()",
     "messages_to_validate": "select * from broker_private.messages_to_validate(100, 1000000, 1000000)",
     "release_waiting": "select broker_private.release_waiting()",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pybroker.workers.arrivals import WATCHED_SECONDS
 from pybroker.workers.clock import Clock
 from pybroker.workers.database import Database as Served
 from pybroker.workers.event_notifications import LOOK_SECONDS, EventNotifications
@@ -281,7 +282,7 @@ class NoLooks(Clock):
     """Nobody looks by himself: what happens, a wake-up has caused."""
 
     async def wait(self, event: asyncio.Event, seconds: float) -> bool:
-        assert seconds == LOOK_SECONDS
+        assert seconds in (LOOK_SECONDS, WATCHED_SECONDS)
         return await event.wait()
 
 

@@ -64,7 +64,10 @@ class Activation:
             self.wake.clear()
             has_started = await self._start_due_readers()
             await self._records.note("queue_monitors", TICK, "Adjust the readers of each queue to its load.")
-            pause = POLL_BUSY if has_started else min(pause * 2, POLL_QUIET)
+            longest = POLL_QUIET if self._readers else self.wake.pause(POLL_QUIET)
+            pause = POLL_BUSY if has_started else min(pause * 2, longest)
+            if pause > POLL_QUIET:
+                pause = longest
             # The end of a reader is looked at without delay: the next one may be due.
             if await self._clock.wait(self.wake, pause):
                 pause = POLL_BUSY

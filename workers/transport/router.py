@@ -38,8 +38,6 @@ BUSY_SECONDS = 0.02
 RUNNING_SECONDS = 0.05
 # While something waits that nobody can send now.
 IDLE_SECONDS = 0.1
-# While nothing waits, and arrivals wake it.
-WATCHED_SECONDS = 1.0
 _GROWTH = 1.25
 _LOCAL = "LOCAL"
 _SEVERAL = 2
@@ -102,6 +100,8 @@ class Router:
                     longest = await self._look()
                     backoff.reset()
                     pause = BUSY_SECONDS if self._has_begun else min(pause * _GROWTH, longest)
+                    if pause > IDLE_SECONDS:
+                        pause = longest
                 except psycopg.Error as error:
                     pause = backoff.failed()
                     logger.warning(
@@ -148,7 +148,7 @@ class Router:
                 self._spread_after.pop(number, None)
         if self._running:
             return RUNNING_SECONDS
-        return IDLE_SECONDS if work or not self.arrived.are_watched else WATCHED_SECONDS
+        return IDLE_SECONDS if work else self.arrived.pause(IDLE_SECONDS)
 
     async def _dispatch(self, destination: Destination) -> None:
         if destination.address == _LOCAL:

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 BUSY_SECONDS = 0.02
 IDLE_SECONDS = 0.1
-# While arrivals wake it.
-WATCHED_SECONDS = 1.0
 _GROWTH = 1.25
 _SCHEMAS_SECONDS = 1.0
 _MESSAGES = 100
@@ -74,8 +72,10 @@ class Validation:
                 try:
                     is_busy = await self.look()
                     backoff.reset()
-                    longest = WATCHED_SECONDS if self.arrived.are_watched else IDLE_SECONDS
+                    longest = self.arrived.pause(IDLE_SECONDS)
                     pause = BUSY_SECONDS if is_busy else min(pause * _GROWTH, longest)
+                    if pause > IDLE_SECONDS:
+                        pause = longest
                     await self._clock.wait(self.arrived, pause)
                 except ExaminerLostError as error:
                     pause = backoff.failed()

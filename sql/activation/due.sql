@@ -1,0 +1,60 @@
+-- broker_private.due(): what a worker's parts would find, each by a look of its own, so that one look is
+-- enough for all. Seconds until the next timer or lifetime is over, null without one; then whether poison,
+-- the readers of queues, event notifications and unread schema collections want to be looked at; and
+-- who the broker is, and why it is off, as in the greeting. What waits in queues, sleep_on_queues says.
+-- Plan: conversation_timers_due, and endpoints_lifetime as in fire_timers.
+-- Why volatile: the clock, and each statement sees what was committed until it begins.
+create or replace function broker_private.due(
+  out timers_in double precision, out is_poisoned boolean, out has_readers boolean, out has_events boolean,
+  out has_schemas boolean, out service_broker_guid uuid, out broker_problem text
+)
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set jit = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+begin
+  timers_in := extract(epoch from least(
+    (select t.fires_at from broker_private.conversation_timers t order by t.fires_at limit 1),
+    (
+      select e.expires_at
+      from broker_private.endpoints e
+      where e.closed_at is null and e.expires_at is not null
+        and not exists (
+          select from broker_private.far_events f
+          where f.endpoint_no = e.endpoint_no
+            and f.event = case when e.local_end is null then 'X' else 'A' end::"char"
+        )
+      order by e.expires_at
+      limit 1
+    )
+  ) - broker_private.clock());
+  is_poisoned := exists (select from broker_private.quarantine) or exists (
+    select from broker_private.queues q
+    where case
+      when q.is_receive_enabled and broker_private.is_poisoned(q.queue_id) then true
+      when q.holds_quarantine then exists (
+        select from broker_private.failing_conversations(q.queue_id) f where f.failures >= 5
+      )
+      else false
+    end
+  );
+  has_readers := exists (select from broker_private.activated_tasks) or exists (
+    select from broker_private.queue_monitors m
+    join broker_private.queues q on q.queue_id = m.queue_id
+    where m.state <> 'INACTIVE' and q.is_activation_enabled and q.is_receive_enabled
+  );
+  has_events := exists (
+    select from broker_private.event_notifications n where broker_private.notification_problem(n) is not null
+  );
+  has_schemas := exists (select from broker_private.schema_collections c where not c.is_read);
+  service_broker_guid := (
+    select b.service_broker_guid from broker_private.broker_instance b where b.is_the_only_row
+  );
+  broker_problem := broker_private.broker_problem();
+end
+$$;

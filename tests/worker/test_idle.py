@@ -1,0 +1,137 @@
+"""A worker with nothing to do asks for little, and what its one look finds is done though nobody else looks."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pybroker.workers import periodic
+from pybroker.workers.arrivals import Arrivals
+from pybroker.workers.clock import Clock
+from pybroker.workers.database import Database as Served
+from pybroker.workers.wake_ups import WakeUps
+from tests.activated import RunningLoop, next_event, start_worker
+from tests.shop import Shop, until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.conftest import Database
+
+LOOKS = 8
+# What the parts of a worker ask by themselves where nobody looks for them.
+OTHERS = (
+    "activate_queues",
+    "emit_queue_activations",
+    "fire_timers",
+    "messages_to_validate",
+    "schema_collections_to_read",
+    "settle_poison",
+    "transmission_work",
+    "worker_greeting",
+)
+
+
+@pytest.fixture
+def shop(database: Database) -> Iterator[Shop]:
+    made = Shop(database)
+    yield made
+    made.close()
+
+
+class NoLooks(Clock):
+    """Nobody looks by himself, once he has looked for the first time."""
+
+    async def wait(self, event: asyncio.Event, seconds: float) -> bool:  # noqa: ARG002
+        return await event.wait()
+
+
+@contextmanager
+def waking(shop: Shop, reasons: dict[str, Arrivals]) -> Iterator[Served]:
+    """Run the periodic tasks, which nothing but a reason makes run again."""
+    loop = RunningLoop()
+    served = Served(shop.database.url)
+    loop.run(served.open())
+    wake_ups = WakeUps(served, Clock())
+    for reason, arrivals in reasons.items():
+        wake_ups.add_reason(reason, arrivals)
+    tasks = tuple(task for task in periodic.PERIODIC_TASKS if task.name in reasons)
+    stop = asyncio.Event()
+
+    async def serve() -> None:
+        parts = [
+            asyncio.create_task(periodic.run(served, NoLooks(), tasks, reasons)),
+            asyncio.create_task(wake_ups.run()),
+        ]
+        await stop.wait()
+        for part in parts:
+            part.cancel()
+        await asyncio.wait(parts)
+
+    async def end() -> None:
+        stop.set()
+
+    serving = loop.start(serve())
+    try:
+        until(lambda: all(reason.are_watched for reason in reasons.values()))
+        yield served
+    finally:
+        loop.run(end())
+        serving.result()
+        loop.run(served.close())
+        loop.close()
+
+
+def test_what_an_idle_worker_asks_is_little_beside_its_looks(database: Database) -> None:
+    calls = "select coalesce(sum(calls), 0) from pg_stat_user_functions where funcname = any (%s)"
+    with database.connect() as session:
+        session.execute(f'alter database "{database.name}" set track_functions = "all"'.encode())
+
+        def called(*functions: str) -> int:
+            row = session.execute(calls, (list(functions),)).fetchone()
+            assert row is not None
+            return int(row[0])
+
+        worker = start_worker(database.url)
+        try:
+            next_event(worker, "worker_ready")
+            until(lambda: called("due") >= LOOKS)
+            # Most of these are from the start. Where each part looks by itself they are eleven a second.
+            assert called(*OTHERS) <= 6 * LOOKS
+        finally:
+            worker.kill()
+            worker.communicate()
+
+
+def test_timers_and_lifetimes_are_over_though_nobody_looks(shop: Shop) -> None:
+    psql = shop.psql
+    with waking(shop, {"timers": Arrivals()}):
+        for seconds in ("0.1 s", "2.2 s"):
+            dialog = psql.dialog()
+            psql.rows("select broker.begin_conversation_timer(%s, %s)", dialog, seconds)
+            until(lambda: psql.receive("shop"))
+        psql.dialog(lifetime="1 s")
+        until(lambda: psql.receive("shop"))
+
+
+def test_a_broker_that_changes_is_noticed_though_nobody_looks(shop: Shop) -> None:
+    with waking(shop, {"greeting": Arrivals()}) as served:
+        before = served.greeting
+        shop.psql.rows("select broker.alter_broker('NEW_BROKER')")
+        until(lambda: served.greeting.service_broker_guid != before.service_broker_guid)
+        shop.psql.rows("select broker.alter_broker('DISABLE_BROKER')")
+        until(lambda: not served.greeting.is_broker_enabled)
+
+
+def test_without_its_session_the_parts_look_by_themselves_again(shop: Shop) -> None:
+    reasons = {name: Arrivals() for name in ("timers", "poison", "greeting")}
+    with waking(shop, reasons):
+        shop.psql.rows(
+            "select pg_terminate_backend(pid) from pg_stat_activity"
+            " where application_name like '%%wake-ups' and datname = current_database()"
+        )
+        until(lambda: not any(reason.are_watched for reason in reasons.values()))
+        assert [reasons["timers"].pause(seconds) for seconds in (0.5, 2.0)] == [0.5, 2.0]
