@@ -6,17 +6,17 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, cast
 
-from pybroker.workers.transport import wire
-from pybroker.workers.transport.line import Line
-from pybroker.workers.transport.link import Traffic
-from pybroker.workers.transport.security import Peer
+from pybroker.workers.transport.connection.link import Traffic
+from pybroker.workers.transport.connection.security import KnownPeer
+from pybroker.workers.transport.connection.session import Session
+from pybroker.workers.transport.protocol import wire
 from tests.patience import state_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pybroker.workers.clock import Clock
-    from pybroker.workers.transport.link import Link
+    from pybroker.workers.transport.connection.link import Link
     from pybroker.workers.transport.pace import Pace
 
 
@@ -32,7 +32,7 @@ class FarLink:
 
     def __init__(self, address: str) -> None:
         self.address = address
-        self.peer = Peer("far_user", "far", True)
+        self.peer = KnownPeer("far_user", "far", True)
         self.far = wire.Hello(1, 1, [bytes(16)], "REQUIRED", 16, 2**20)
         self.sent = self.received = 0
         self.sent_frames: list[wire.Frame] = []
@@ -42,13 +42,13 @@ class FarLink:
         self.running: asyncio.Task[None] | None = None
         self._arrived: asyncio.Queue[wire.Frame | None] = asyncio.Queue()
 
-    def line(self, clock: Clock, pace: Pace) -> Line:
+    def line(self, clock: Clock, pace: Pace) -> Session:
         """Return it as a connection that this side has opened, and that is read from."""
 
         async def answer(*_: object) -> bool:
             raise AssertionError("an older worker sends no batch on what others have opened")
 
-        line = Line(cast("Link", self), answer, clock, pace, is_accept=False)
+        line = Session(cast("Link", self), answer, clock, pace, is_accept=False)
         self.running = asyncio.create_task(line.run())
         return line
 

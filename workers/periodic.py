@@ -13,7 +13,7 @@ import psycopg
 import structlog
 
 from pybroker.workers.database import ServingError
-from pybroker.workers.records import Records
+from pybroker.workers.periodic_task_log import Records
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

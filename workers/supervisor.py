@@ -17,8 +17,8 @@ from pybroker.workers.clock import Backoff, Clock
 from pybroker.workers.database import Database, ServingError, UnreachableError
 from pybroker.workers.event_notifications import EventNotifications
 from pybroker.workers.transport import Transport
-from pybroker.workers.transport.faults import TransportError
-from pybroker.workers.transport.key_files import check_key_directory
+from pybroker.workers.transport.dialog_security.key_files import check_key_directory
+from pybroker.workers.transport.protocol.faults import TransportError
 from pybroker.workers.validation import Validation
 from pybroker.workers.wake_ups import INCOMPLETE_MESSAGES, TRANSMISSION_QUEUE, WakeUps
 

@@ -59,13 +59,13 @@ def activate(
     # Imported when it runs: the client and the event loop take longer to import than the help to print.
     import asyncio
 
-    from pybroker.workers import external_activation, journal
+    from pybroker.workers import external_activation, log_setup
 
     try:
         configuration = external_activation.read(config)
     except external_activation.ConfigurationError as error:
         raise typer.BadParameter(str(error), param_hint="--config") from None
-    journal.set_up(log_format.value)
+    log_setup.set_up(log_format.value)
 
     async def serve() -> None:
         stop = asyncio.Event()

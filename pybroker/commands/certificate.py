@@ -52,7 +52,7 @@ def create(
 
     Exit codes: 0 made, 1 a file exists or cannot be written, 2 wrong usage.
     """
-    from pybroker.workers.transport.key_files import certificate_path, private_key_path
+    from pybroker.workers.transport.dialog_security.key_files import certificate_path, private_key_path
 
     made = create_files(name, key_directory, days)
     key_path, pem_path = private_key_path(key_directory, name), certificate_path(key_directory, name)
@@ -86,8 +86,12 @@ def master_key(
 
     Exit codes: 0 made, 1 there is one, there is none to rotate, or it cannot be written; 2 wrong usage.
     """
-    from pybroker.workers.transport.faults import TransportError
-    from pybroker.workers.transport.key_files import make_master_key, master_key_path, rotate_master_key
+    from pybroker.workers.transport.dialog_security.key_files import (
+        make_master_key,
+        master_key_path,
+        rotate_master_key,
+    )
+    from pybroker.workers.transport.protocol.faults import TransportError
 
     path = master_key_path(key_directory)
     described: dict[str, str | bool] = {"key_file": str(path)}
@@ -178,7 +182,7 @@ certificate.command()(exchange)
 def _describe(described: x509.Certificate) -> dict[str, str | bool]:
     from cryptography.hazmat.primitives.serialization import Encoding
 
-    from pybroker.workers.transport.security import fingerprint
+    from pybroker.workers.transport.connection.security import fingerprint
 
     begin, end = described.not_valid_before_utc, described.not_valid_after_utc
     return {

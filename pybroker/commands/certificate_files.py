@@ -42,7 +42,7 @@ def create_files(name: str, key_directory: Path, days: int = DAYS) -> x509.Certi
     from cryptography.hazmat.primitives.asymmetric import rsa
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-    from pybroker.workers.transport.key_files import (
+    from pybroker.workers.transport.dialog_security.key_files import (
         MASTER_KEY,
         certificate_path,
         make_master_key,
@@ -94,7 +94,7 @@ def refuse_weak(certificate: x509.Certificate, where: str) -> None:
     """Exit with a word if whoever breaks the certificate's key could speak in its name."""
     from cryptography.exceptions import UnsupportedAlgorithm
 
-    from pybroker.workers.transport.key_files import weakness_of
+    from pybroker.workers.transport.dialog_security.key_files import weakness_of
 
     try:
         weakness = weakness_of(certificate.public_key())
@@ -110,8 +110,8 @@ def make_key_directory(key_directory: Path) -> None:
     Raises:
         OSError: It can't be made.
     """
-    from pybroker.workers.transport.faults import TransportError
-    from pybroker.workers.transport.key_files import check_key_directory
+    from pybroker.workers.transport.dialog_security.key_files import check_key_directory
+    from pybroker.workers.transport.protocol.faults import TransportError
 
     key_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:

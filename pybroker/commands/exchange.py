@@ -131,7 +131,7 @@ def _prepare(
     connection: Connection[Any], name: str, address: str, key_directory: Path, done: list[str]
 ) -> Side:
     """Make what this side lacks, and return what the other one needs."""
-    from pybroker.workers.transport.key_files import certificate_path, private_key_path
+    from pybroker.workers.transport.dialog_security.key_files import certificate_path, private_key_path
 
     port = _port_of(address)
     pem_path = certificate_path(key_directory, name)
@@ -212,7 +212,7 @@ def _register(connection: Connection[Any], far: Side, number: int, pem: str, don
     import cryptography.x509
     from cryptography.hazmat.primitives.serialization import Encoding
 
-    from pybroker.workers.transport.security import fingerprint
+    from pybroker.workers.transport.connection.security import fingerprint
 
     try:
         read = cryptography.x509.load_pem_x509_certificate(pem.encode())
@@ -283,7 +283,7 @@ def _fingerprints(side: Side) -> str:
     from cryptography import x509
     from cryptography.hazmat.primitives.serialization import Encoding
 
-    from pybroker.workers.transport.security import fingerprint
+    from pybroker.workers.transport.connection.security import fingerprint
 
     return ", ".join(
         fingerprint(x509.load_pem_x509_certificate(pem.encode()).public_bytes(Encoding.DER))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from pybroker.readings import Status
+    from pybroker.status_readings import Status
 
 
 def status(
@@ -64,7 +64,7 @@ def _statuses(url: str, interval: float, *, watch: bool) -> Iterator[Status]:
     import psycopg
 
     from pybroker import database_version
-    from pybroker.readings import read, status_of
+    from pybroker.status_readings import read, status_of
 
     with psycopg.connect(url, autocommit=True, application_name="pybroker status") as connection:
         found = connection.execute(database_version.COMMENT.encode()).fetchone()

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from pybroker.throughput.analysis import Outcome
-    from pybroker.throughput.bed import Bed
     from pybroker.throughput.equipment import Equipment
     from pybroker.throughput.matrix import Cell, Timing
     from pybroker.throughput.series import Display
+    from pybroker.throughput.testbed import Bed
 
 
 def numbers(value: str | None) -> str | None:
@@ -266,7 +266,7 @@ def _bed_for(
     on: str, initiator_urls: list[str], target_url: str, cores: float, equipment: Equipment
 ) -> Callable[[Cell], AbstractContextManager[Bed]]:
     def start(cell: Cell) -> AbstractContextManager[Bed]:
-        from pybroker.throughput.bed import embedded, urls
+        from pybroker.throughput.testbed import embedded, urls
 
         if on == "urls":
             return urls(initiator_urls[: cell.initiators], target_url, cores=cores)

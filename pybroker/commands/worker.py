@@ -147,11 +147,11 @@ def worker(
 
     import structlog
 
-    from pybroker.workers import journal, supervisor
+    from pybroker.workers import log_setup, supervisor
     from pybroker.workers.database import ServingError
     from pybroker.workers.transport.pace import Pace
 
-    journal.set_up(log_format.value)
+    log_setup.set_up(log_format.value)
 
     pace = Pace(
         resend_after=resend_after,

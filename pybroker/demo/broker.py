@@ -16,7 +16,7 @@ from psycopg import sql
 from pybroker.demo.failures import DemoError
 from pybroker.embedded import EmbeddedServer
 from pybroker.migrations import migrate
-from pybroker.workers.transport.key_files import certificate_path
+from pybroker.workers.transport.dialog_security.key_files import certificate_path
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     import psycopg
     from pyspark.sql import SparkSession
 
-    from pybroker.throughput.bed import Bed
     from pybroker.throughput.matrix import Cell, Series, Timing
+    from pybroker.throughput.testbed import Bed
 
 # Seconds: a monitor adds a reader every 5 s, so after a little more none is to come.
 _READERS_SETTLED = 5.5

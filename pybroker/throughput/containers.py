@@ -16,9 +16,9 @@ from docker.client import DockerClient
 from docker.errors import APIError, DockerException, ImageNotFound
 from psycopg import sql
 
-from pybroker.throughput.bed import Bed, Server, describe
 from pybroker.throughput.failures import ThroughputError
 from pybroker.throughput.objects import define, introduce
+from pybroker.throughput.testbed import Bed, Server, describe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,7 +10,7 @@ import msgspec
 import psutil
 
 if TYPE_CHECKING:
-    from pybroker.throughput.bed import Bed, Server
+    from pybroker.throughput.testbed import Bed, Server
 
 PERIOD = 0.5
 

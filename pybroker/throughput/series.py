@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from pybroker.throughput.bed import Bed
     from pybroker.throughput.results import Results
+    from pybroker.throughput.testbed import Bed
 
 # Java waits and counts here; the processors are for the servers.
 _MODEST_JAVA = {

@@ -20,7 +20,7 @@ from psycopg.conninfo import make_conninfo
 
 from pybroker.embedded import EmbeddedServer
 from pybroker.embedded.supervisor import SUPERUSER
-from pybroker.throughput.bed import embedded
+from pybroker.throughput.testbed import embedded
 from tests.bench.loads import Compared
 from tests.bench.stage import (
     BATCH,
@@ -49,7 +49,7 @@ from tests.shop import Session
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from pybroker.throughput.bed import Bed
+    from pybroker.throughput.testbed import Bed
 
 BODY_BYTES = 100
 HOP_DIALOGS = 50

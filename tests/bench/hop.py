@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from pybroker.workers.transport import batches, statements, wire
-from pybroker.workers.transport.statements import Destination, Securities
+from pybroker.workers.transport import statements
+from pybroker.workers.transport.outgoing import batches
+from pybroker.workers.transport.protocol import wire
+from pybroker.workers.transport.protocol.rows import Destination, Securities
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
     from psycopg import AsyncConnection
 
-    from pybroker.workers.transport.statements import Taken
+    from pybroker.workers.transport.protocol.rows import Taken
 
 TAKE, DELIVER, ACKNOWLEDGE, AFTER_VACUUM = "take", "deliver", "acknowledge", "take after a vacuum"
 STEPS = (TAKE, DELIVER, ACKNOWLEDGE)

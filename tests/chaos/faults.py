@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import psutil
 import psycopg
 
-from pybroker.workers.transport.key_files import master_key_path, rotate_master_key
+from pybroker.workers.transport.dialog_security.key_files import master_key_path, rotate_master_key
 from tests.chaos.stage import QUEUE
 from tests.chaos.traffic import ROLLED_BACK
 from tests.shop import until

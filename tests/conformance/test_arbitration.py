@@ -10,18 +10,18 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from pybroker.workers.transport import faults, wire
-from pybroker.workers.transport.faults import TransportError
-from pybroker.workers.transport.line import far_worker
-from pybroker.workers.transport.lines import AlreadyConnectedError, Lines
-from pybroker.workers.transport.outbound import Outbound
+from pybroker.workers.transport.connection.session import far_worker
+from pybroker.workers.transport.connection.sessions import AlreadyConnectedError, Sessions
+from pybroker.workers.transport.outgoing.peer import Peer
 from pybroker.workers.transport.pace import Pace
+from pybroker.workers.transport.protocol import faults, wire
+from pybroker.workers.transport.protocol.faults import TransportError
 from tests.conformance.test_i_connections import TestClock
 from tests.transport import NO_DIALOGS, FarLink, settled
 
 if TYPE_CHECKING:
-    from pybroker.workers.transport.line import Line
-    from pybroker.workers.transport.link import Link
+    from pybroker.workers.transport.connection.link import Link
+    from pybroker.workers.transport.connection.session import Session
 
 
 class Worker:
@@ -30,7 +30,7 @@ class Worker:
     def __init__(self, number: int, clock: TestClock, pace: Pace | None = None) -> None:
         self.clock = clock
         self.certificate = f"certificate {number}".encode()
-        self.lines = Lines(UUID(int=number), self._answer, clock, pace or Pace())
+        self.lines = Sessions(UUID(int=number), self._answer, clock, pace or Pace())
         self.may_answer = asyncio.Event()
         self.may_answer.set()
         self.taken: list[int] = []
@@ -46,12 +46,12 @@ class Worker:
         await link.send(wire.Ack(batch.number, bytes(16), b"", b"", b"", b""))
         return True
 
-    def begin(self, end: FarLink, *, is_accept: bool) -> Line:
+    def begin(self, end: FarLink, *, is_accept: bool) -> Session:
         line = self.lines.begin(cast("Link", end), is_accept=is_accept)
         self.running.append(asyncio.create_task(line.run()))
         return line
 
-    def usable(self) -> list[Line]:
+    def usable(self) -> list[Session]:
         return [line for line in self.lines._lines if line.is_usable and line.fault is None]
 
 
@@ -86,7 +86,7 @@ class End(FarLink):
             self.other.arrive(None)
 
 
-def post(line: Line) -> asyncio.Task[wire.Ack] | None:
+def post(line: Session) -> asyncio.Task[wire.Ack] | None:
     """Send a batch, unless the connection is left already."""
     turn = line.turns.ask(5)
     return None if turn.turns.is_closed else line.post(turn, NO_DIALOGS)
@@ -100,7 +100,7 @@ def test_of_two_that_call_each_other_at_once_the_lower_ids_connection_stays_and_
     async def play() -> None:
         clock = TestClock()
         one, two = (Worker(number, clock) for number in numbers)
-        lines: dict[str, list[Line]] = {"1": [], "2": []}
+        lines: dict[str, list[Session]] = {"1": [], "2": []}
         ends = {"1": Wire(one, two), "2": Wire(two, one)}
         on_their_way = []
         for worker in (one, two):
@@ -254,11 +254,11 @@ def test_who_has_answered_at_an_address_is_sent_to_by_the_connection_that_he_ope
         near, far = Worker(1, clock), Worker(2, clock)
         called: list[str] = []
 
-        async def connect(address: str) -> Line:
+        async def connect(address: str) -> Session:
             called.append(address)
             return near.begin(Wire(near, far).caller, is_accept=False)
 
-        outbound = Outbound(("tcp://far:4022",), connect, clock, Pace(), near.lines.with_worker)
+        outbound = Peer(("tcp://far:4022",), connect, clock, Pace(), near.lines.with_worker)
         first = await outbound.open()
         first.end(TransportError(faults.CLOSED_IDLE, "It was idle."))
         await settled(lambda: first.fault is not None)

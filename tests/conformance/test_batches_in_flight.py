@@ -12,12 +12,14 @@ import pytest
 
 from pybroker.workers.clock import Clock
 from pybroker.workers.database import Database as Served
-from pybroker.workers.transport import arrays, faults, sender, statements
-from pybroker.workers.transport.faults import TransportError
+from pybroker.workers.transport import statements
+from pybroker.workers.transport.connection.send_slots import SendSlot, SendSlots
+from pybroker.workers.transport.dialog_security.secure_dialogs import SecureDialogs
+from pybroker.workers.transport.incoming.receiver import Receiver
+from pybroker.workers.transport.outgoing import sender
 from pybroker.workers.transport.pace import Pace
-from pybroker.workers.transport.receiver import Receiver
-from pybroker.workers.transport.secure_dialogs import SecureDialogs
-from pybroker.workers.transport.turns import Turn, Turns
+from pybroker.workers.transport.protocol import arrays, faults
+from pybroker.workers.transport.protocol.faults import TransportError
 from tests.brokers import INITIATOR_DEFINITIONS, TARGET_DEFINITIONS
 from tests.shop import ERROR
 
@@ -25,8 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from uuid import UUID
 
-    from pybroker.workers.transport import wire
-    from pybroker.workers.transport.forwarder import Forwarder
+    from pybroker.workers.transport.incoming.forwarder import Forwarder
+    from pybroker.workers.transport.protocol import wire
+    from pybroker.workers.transport.protocol.rows import Destination
     from tests.conftest import Database
 
 MESSAGES = 3000
@@ -74,10 +77,10 @@ class Line:
     async def open(self) -> None:
         """Nothing is to be done."""
 
-    async def ask(self, _: int | None) -> Turn:
-        return Turns(1).ask(5)
+    async def ask(self, _: int | None) -> SendSlot:
+        return SendSlots(1).ask(5)
 
-    async def post(self, _: Turn, batch: Callable[[int], wire.Batch]) -> asyncio.Task[wire.Ack]:
+    async def post(self, _: SendSlot, batch: Callable[[int], wire.Batch]) -> asyncio.Task[wire.Ack]:
         self._number += 1
         made = batch(self._number)
         self._compare(made)
@@ -89,7 +92,7 @@ class Line:
         return task
 
     async def exchange(self, batch: Callable[[int], wire.Batch], level: int | None = None) -> wire.Ack:
-        return await (await self.post(Turns(1).ask(level or 5), batch))
+        return await (await self.post(SendSlots(1).ask(level or 5), batch))
 
     def _compare(self, batch: wire.Batch) -> None:
         conversations = arrays.to_elements(batch.conversation_ids, arrays.UUID)
@@ -122,7 +125,7 @@ class Line:
 class Pair:
     """A sender of one database, and the line to another."""
 
-    def __init__(self, near: Served, line: Line, destination: statements.Destination) -> None:
+    def __init__(self, near: Served, line: Line, destination: Destination) -> None:
         self.near = near
         self.line = line
         self.destination = destination

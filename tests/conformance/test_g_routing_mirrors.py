@@ -12,10 +12,10 @@ import pytest
 
 from pybroker.embedded import EmbeddedServer
 from pybroker.workers.clock import Clock
-from pybroker.workers.transport import faults, wire
-from pybroker.workers.transport.faults import TransportError
-from pybroker.workers.transport.outbound import Outbound
+from pybroker.workers.transport.outgoing.peer import Peer
 from pybroker.workers.transport.pace import Pace
+from pybroker.workers.transport.protocol import faults, wire
+from pybroker.workers.transport.protocol.faults import TransportError
 from tests.brokers import INITIATOR_DEFINITIONS, TARGET_DEFINITIONS, Site, introduce
 from tests.conftest import SETTINGS
 from tests.proxy import Proxy, proxy_to
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from uuid import UUID
 
-    from pybroker.workers.transport.line import Line
+    from pybroker.workers.transport.connection.session import Session as WorkerSession
     from tests.shop import Session, Shop
 
 WAITING = "select count(*) from broker.transmission_queue"
@@ -248,14 +248,14 @@ class Network:
         self.links: list[FarLink] = []
         self._clock = clock
 
-    async def connect(self, address: str) -> Line:
+    async def connect(self, address: str) -> WorkerSession:
         if address not in self.answering:
             raise TransportError(faults.CONNECT_FAILED, "Nobody there.")
         self.links.append(FarLink(address))
         return self.links[-1].line(self._clock, Pace())
 
 
-async def refused(outbound: Outbound, link: FarLink, number: int) -> None:
+async def refused(outbound: Peer, link: FarLink, number: int) -> None:
     """Send a batch that is answered with this refusal."""
     before = len(link.sent_frames)
     sending = asyncio.create_task(outbound.exchange(NO_DIALOGS))
@@ -274,7 +274,7 @@ def test_row_112_a_worker_whose_database_is_away_is_left_when_the_partner_is_the
     async def play() -> None:
         clock = Time()
         network = Network(clock)
-        outbound = Outbound(("tcp://one:1", "tcp://two:2"), network.connect, clock, Pace())
+        outbound = Peer(("tcp://one:1", "tcp://two:2"), network.connect, clock, Pace())
         await outbound.open()
         await refused(outbound, network.links[0], number)
         # The partner doesn't say that it is the principal: the connection stays.

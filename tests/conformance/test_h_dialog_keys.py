@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from pybroker.workers.transport import arrays, envelope
+from pybroker.workers.transport.protocol import arrays, envelope
 from tests.brokers import Site, two_sites
 from tests.conformance.test_h_dialog_security import Listener, forged
 from tests.shop import until

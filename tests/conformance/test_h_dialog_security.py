@@ -14,7 +14,8 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from pybroker.workers.transport import arrays, envelope, key_files, wire
+from pybroker.workers.transport.dialog_security import key_files
+from pybroker.workers.transport.protocol import arrays, envelope, wire
 from tests.brokers import Site, two_sites
 from tests.proxy import Proxy
 from tests.shop import END_DIALOG, until

@@ -13,9 +13,10 @@ import psutil
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ed25519, rsa
 
-from pybroker.workers.transport import handshake, link, wire
-from pybroker.workers.transport.faults import TransportError
-from pybroker.workers.transport.tls import TlsStream
+from pybroker.workers.transport.connection import link
+from pybroker.workers.transport.connection.tls import TlsStream
+from pybroker.workers.transport.protocol import handshake, wire
+from pybroker.workers.transport.protocol.faults import TransportError
 from tests.brokers import Site, two_sites
 from tests.shop import until
 from tests.worker.test_certificate import DAY, HELLO, Identity, listener
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pybroker.embedded import EmbeddedServer
-    from pybroker.workers.transport.security import Credentials
+    from pybroker.workers.transport.connection.security import Credentials
 
     Outcome = tuple[str | int, str | int]
 

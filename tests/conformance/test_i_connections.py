@@ -10,17 +10,17 @@ import pytest
 
 from pybroker.workers.clock import Clock
 from pybroker.workers.database import Database
-from pybroker.workers.transport import faults, wire
-from pybroker.workers.transport.dispatcher import DELIVERIES, Dispatcher
-from pybroker.workers.transport.faults import OwnSideError, TransportError
-from pybroker.workers.transport.outbound import Outbound
+from pybroker.workers.transport.incoming.dispatcher import DELIVERIES, Dispatcher
+from pybroker.workers.transport.outgoing.peer import Peer
 from pybroker.workers.transport.pace import Pace
+from pybroker.workers.transport.protocol import faults, wire
+from pybroker.workers.transport.protocol.faults import OwnSideError, TransportError
 from tests.transport import NO_DIALOGS, FarLink, settled
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from pybroker.workers.transport.line import Line
+    from pybroker.workers.transport.connection.session import Session
 
 
 class TestClock(Clock):
@@ -36,17 +36,17 @@ class TestClock(Clock):
 
 
 class Network:
-    """What answers the calls of one Outbound: a fault, or a new connection to a far side that the test plays."""
+    """What answers the calls of one Peer: a fault, or a new connection to a far side that the test plays."""
 
     def __init__(self, clock: Clock, pace: Pace) -> None:
         self.fault: TransportError | None = None
         self.links: list[FarLink] = []
-        self.lines: list[Line] = []
+        self.lines: list[Session] = []
         self.attempts = 0
         self._clock = clock
         self._pace = pace
 
-    async def connect(self, address: str) -> Line:
+    async def connect(self, address: str) -> Session:
         self.attempts += 1
         if self.fault is not None:
             raise self.fault.again()
@@ -56,13 +56,13 @@ class Network:
 
 
 @asynccontextmanager
-async def outbound(pace: Pace) -> AsyncIterator[tuple[Outbound, Network, TestClock]]:
+async def outbound(pace: Pace) -> AsyncIterator[tuple[Peer, Network, TestClock]]:
     clock = TestClock()
     network = Network(clock, pace)
-    yield Outbound(("tcp://far:4022",), network.connect, clock, pace), network, clock
+    yield Peer(("tcp://far:4022",), network.connect, clock, pace), network, clock
 
 
-async def fails(outbound: Outbound) -> int:
+async def fails(outbound: Peer) -> int:
     with pytest.raises(TransportError) as refused:
         await outbound.open()
     return refused.value.number

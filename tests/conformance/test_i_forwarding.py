@@ -14,12 +14,12 @@ import msgspec
 import pytest
 
 from pybroker.workers.clock import Clock
-from pybroker.workers.transport import wire
-from pybroker.workers.transport.faults import TransportError
-from pybroker.workers.transport.forwarder import Forwarder
-from pybroker.workers.transport.key_files import master_key_path
-from pybroker.workers.transport.outbound import Outbound
+from pybroker.workers.transport.dialog_security.key_files import master_key_path
+from pybroker.workers.transport.incoming.forwarder import Forwarder
+from pybroker.workers.transport.outgoing.peer import Peer
 from pybroker.workers.transport.pace import Pace
+from pybroker.workers.transport.protocol import wire
+from pybroker.workers.transport.protocol.faults import TransportError
 from tests.brokers import INITIATOR_DEFINITIONS, TARGET_DEFINITIONS, Site
 from tests.shop import END_DIALOG, until
 from tests.transport import NO_DIALOGS, FarLink, settled
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pybroker.embedded import EmbeddedServer
-    from pybroker.workers.transport.line import Line
+    from pybroker.workers.transport.connection.session import Session as WorkerSession
     from tests.shop import Session
 
     ServerFor = Callable[[str, int], EmbeddedServer]
@@ -288,10 +288,10 @@ class Post:
         self.clock = Time()
         self.far = FarLink("tcp://far:4022")
         self.far.far = msgspec.structs.replace(self.far.far, window=window)
-        self.outbound = Outbound(("tcp://far:4022",), self._connect, self.clock, Pace())
+        self.outbound = Peer(("tcp://far:4022",), self._connect, self.clock, Pace())
         self.forwarder = Forwarder(lambda _: self.outbound, lambda: limit, self.clock)
 
-    async def _connect(self, _: str) -> Line:
+    async def _connect(self, _: str) -> WorkerSession:
         return self.far.line(self.clock, Pace())
 
     def relay(self, number: int = 1, **fields: Any) -> asyncio.Task[wire.Ack]:

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 from pybroker.workers.clock import Clock
 from pybroker.workers.database import Database
-from pybroker.workers.transport import arrays, sender, statements, wire
-from pybroker.workers.transport.secure_dialogs import SecureDialogs
-from pybroker.workers.transport.turns import Turn, Turns
+from pybroker.workers.transport import statements
+from pybroker.workers.transport.connection.send_slots import SendSlot, SendSlots
+from pybroker.workers.transport.dialog_security.secure_dialogs import SecureDialogs
+from pybroker.workers.transport.outgoing import sender
+from pybroker.workers.transport.protocol import arrays, wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,11 +94,11 @@ class Recorder:
     async def open(self) -> None:
         """Nothing is to be done."""
 
-    async def ask(self, level: int | None) -> Turn:
+    async def ask(self, level: int | None) -> SendSlot:
         self.levels.append(level)
-        return Turns(1).ask(5)
+        return SendSlots(1).ask(5)
 
-    async def post(self, _: Turn, batch: Callable[[int], wire.Batch]) -> asyncio.Task[wire.Ack]:
+    async def post(self, _: SendSlot, batch: Callable[[int], wire.Batch]) -> asyncio.Task[wire.Ack]:
         return asyncio.create_task(self.exchange(batch))
 
     async def exchange(self, batch: Callable[[int], wire.Batch], _: int | None = None) -> wire.Ack:

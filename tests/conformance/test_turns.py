@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 
 from pybroker.workers.clock import Clock
 from pybroker.workers.database import Database as Served
-from pybroker.workers.transport import arrays, faults, sender, statements, wire
-from pybroker.workers.transport.faults import TransportError
-from pybroker.workers.transport.outbound import Outbound
+from pybroker.workers.transport import statements
+from pybroker.workers.transport.connection.send_slots import SendSlot, SendSlots
+from pybroker.workers.transport.dialog_security.secure_dialogs import SecureDialogs
+from pybroker.workers.transport.outgoing import sender
+from pybroker.workers.transport.outgoing.peer import Peer
 from pybroker.workers.transport.pace import Pace
-from pybroker.workers.transport.secure_dialogs import SecureDialogs
-from pybroker.workers.transport.turns import Turn, Turns
+from pybroker.workers.transport.protocol import arrays, faults, wire
+from pybroker.workers.transport.protocol.faults import TransportError
 from tests.brokers import INITIATOR_DEFINITIONS
 from tests.transport import FarLink, settled
 
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from pybroker.workers.transport.line import Line
+    from pybroker.workers.transport.connection.session import Session
     from tests.conftest import Database
 
 
@@ -31,12 +33,12 @@ if TYPE_CHECKING:
 MESSAGES = 4
 
 
-def given(turns: list[Turn]) -> list[bool]:
+def given(turns: list[SendSlot]) -> list[bool]:
     return [turn.is_given for turn in turns]
 
 
 def test_row_097_the_highest_level_has_the_next_turn_and_among_equals_who_asked_first() -> None:
-    turns = Turns(16)
+    turns = SendSlots(16)
     first = turns.ask(1)
     assert first.is_given
     waiting = [turns.ask(level) for level in (5, 9, 10, 9)]
@@ -51,7 +53,7 @@ def test_row_097_the_highest_level_has_the_next_turn_and_among_equals_who_asked_
 
 
 def test_row_097_what_waits_can_rise_and_who_gives_up_is_passed_over() -> None:
-    turns = Turns(16)
+    turns = SendSlots(16)
     first, low, high, gone = (turns.ask(level) for level in (5, 1, 9, 10))
     gone.end()
     low.level = 10
@@ -62,7 +64,7 @@ def test_row_097_what_waits_can_rise_and_who_gives_up_is_passed_over() -> None:
 
 
 def test_row_098_who_has_waited_longest_has_a_turn_after_15_that_were_given_past_him() -> None:
-    turns = Turns(1)
+    turns = SendSlots(1)
     current = turns.ask(10)
     low = turns.ask(1)
     passed = 0
@@ -78,7 +80,7 @@ def test_row_098_who_has_waited_longest_has_a_turn_after_15_that_were_given_past
 def test_no_more_batches_are_unanswered_than_the_far_side_takes_and_the_end_of_the_connection_wakes_all() -> (
     None
 ):
-    turns = Turns(2)
+    turns = SendSlots(2)
     running = [turns.ask(5) for _ in range(4)]
     for turn in running:
         turn.written()
@@ -154,7 +156,7 @@ def test_row_097_the_level_10_of_one_database_goes_before_all_others_of_the_work
     async def play() -> list[bytes | None]:
         links: list[NarrowLink] = []
 
-        async def connect(address: str) -> Line:
+        async def connect(address: str) -> Session:
             links.append(NarrowLink(address))
             return links[-1].line(Clock(), Pace())
 
@@ -165,7 +167,7 @@ def test_row_097_the_level_10_of_one_database_goes_before_all_others_of_the_work
             begun = [*links[0].passed, links[0].passing]
             return line.waiting == sum(begun.count(body) < MESSAGES for body in levels.values())
 
-        line = Outbound(("tcp://far:4022",), connect, Clock(), Pace())
+        line = Peer(("tcp://far:4022",), connect, Clock(), Pace())
         async with AsyncExitStack() as stack:
             sending = []
             for database in databases:

@@ -219,7 +219,11 @@ def test_a_stack_is_told_by_its_innermost_known_function() -> None:
     assert part_of(("main", "ExecutorRun", "ExecutorStart", "palloc")) == "setting statements up"
     assert part_of(("WalWriterMain", "XLogFlush")) == "WAL writer"
     assert part_of(("main",)) == "other"
-    frames = ("run (asyncio/runners.py:1)", "read (pybroker/workers/transport/link.py:12)", "recv (ssl.py:3)")
+    frames = (
+        "run (asyncio/runners.py:1)",
+        "read (pybroker/workers/transport/connection/link.py:12)",
+        "recv (ssl.py:3)",
+    )
     assert own_function(frames) == "read (link.py)"
 
 

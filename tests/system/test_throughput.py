@@ -13,10 +13,10 @@ import msgspec
 import psutil
 import pytest
 
-from pybroker.throughput.bed import Bed, Server
 from pybroker.throughput.failures import ThroughputError
 from pybroker.throughput.matrix import RECOMMENDATIONS, SERIES, Cell, Timing, cells, recommendations
 from pybroker.throughput.objects import SERVICE, define
+from pybroker.throughput.testbed import Bed, Server
 from tests.shop import Shop, until
 
 pytest.importorskip("pyspark")

@@ -18,7 +18,7 @@ import pytest
 
 import pybroker
 from pybroker.migrations import migrate
-from pybroker.readings import read
+from pybroker.status_readings import read
 from tests.shop import Session, Shop, in_background, until, waits
 
 if TYPE_CHECKING:

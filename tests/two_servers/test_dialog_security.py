@@ -16,16 +16,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pybroker.workers.clock import Clock
-from pybroker.workers.transport import arrays, batches, envelope, key_files, wire
-from pybroker.workers.transport.dialog_certificates import DialogCertificates
-from pybroker.workers.transport.dialog_security import Dialog, decide
-from pybroker.workers.transport.envelope import SealError
-from pybroker.workers.transport.faults import TransportError
-from pybroker.workers.transport.key_store import KeyStore
-from pybroker.workers.transport.opening import Opened, Opener
-from pybroker.workers.transport.sealing import KeyExchanges, Sealed, Sealer
-from pybroker.workers.transport.security import KnownCertificate
-from pybroker.workers.transport.statements import Delivered, Taken
+from pybroker.workers.transport.dialog_security import key_files
+from pybroker.workers.transport.dialog_security.certificates import DialogCertificates
+from pybroker.workers.transport.dialog_security.decision import Dialog, decide
+from pybroker.workers.transport.dialog_security.key_store import KeyStore
+from pybroker.workers.transport.dialog_security.opening import Opened, Opener
+from pybroker.workers.transport.dialog_security.sealing import KeyExchanges, Sealed, Sealer
+from pybroker.workers.transport.outgoing import batches
+from pybroker.workers.transport.protocol import arrays, envelope, wire
+from pybroker.workers.transport.protocol.envelope import SealError
+from pybroker.workers.transport.protocol.faults import TransportError
+from pybroker.workers.transport.protocol.rows import Delivered, KnownCertificate, Taken
 from tests.worker.test_certificate import DAY, Identity
 
 if TYPE_CHECKING:

@@ -22,9 +22,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pybroker.workers.transport import arrays, faults, link, wire
-from pybroker.workers.transport.faults import TransportError
-from pybroker.workers.transport.security import KnownCertificate
+from pybroker.workers.transport.connection import link
+from pybroker.workers.transport.protocol import arrays, faults, wire
+from pybroker.workers.transport.protocol.faults import TransportError
+from pybroker.workers.transport.protocol.rows import KnownCertificate
 from tests.brokers import Site, two_sites
 from tests.shop import until
 from tests.unit.test_wire import FRAMES
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pybroker.embedded import EmbeddedServer
-    from pybroker.workers.transport.security import Credentials
+    from pybroker.workers.transport.connection.security import Credentials
 
 EXAMPLES = int(os.environ.get("PYBROKER_FUZZ_EXAMPLES", "100"))
 CORPUS = sorted((Path(__file__).parents[1] / "frames").glob("*.hex"))

@@ -20,9 +20,9 @@ from pybroker.migrations import migrate
 from pybroker.workers import supervisor
 from pybroker.workers.clock import Clock
 from pybroker.workers.database import Database, ServingError
-from pybroker.workers.transport import key_files
-from pybroker.workers.transport.faults import TransportError
-from pybroker.workers.transport.key_store import KeyStore
+from pybroker.workers.transport.dialog_security import key_files
+from pybroker.workers.transport.dialog_security.key_store import KeyStore
+from pybroker.workers.transport.protocol.faults import TransportError
 from tests.activated import CLI, PATIENCE, eventually, next_event
 from tests.worker.test_certificate import Identity, handshake, refusal, run
 

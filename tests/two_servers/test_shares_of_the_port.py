@@ -14,13 +14,14 @@ import msgspec
 import pytest
 
 from pybroker.workers.clock import Clock
-from pybroker.workers.transport import arrays, limits, link, wire
-from pybroker.workers.transport.dispatcher import DELIVERIES, Dispatcher
-from pybroker.workers.transport.faults import LimitError, TransportError
-from pybroker.workers.transport.limits import Limits
-from pybroker.workers.transport.line import WINDOW
-from pybroker.workers.transport.rotation import Rotation
-from pybroker.workers.transport.security import KnownCertificate
+from pybroker.workers.transport.connection import limits, link
+from pybroker.workers.transport.connection.limits import Limits
+from pybroker.workers.transport.connection.session import WINDOW
+from pybroker.workers.transport.incoming.dispatcher import DELIVERIES, Dispatcher
+from pybroker.workers.transport.incoming.rotation import Rotation
+from pybroker.workers.transport.protocol import arrays, wire
+from pybroker.workers.transport.protocol.faults import LimitError, TransportError
+from pybroker.workers.transport.protocol.rows import KnownCertificate
 from tests.brokers import Site, two_sites
 from tests.shop import until
 from tests.transport import settled
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from pybroker.embedded import EmbeddedServer
     from pybroker.workers.database import Database
-    from pybroker.workers.transport.security import Credentials
+    from pybroker.workers.transport.connection.security import Credentials
 
 ENOUGH_SECONDS = 120.0
 GREEDY, MODEST = uuid.UUID(int=7), uuid.UUID(int=8)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pybroker.workers.clock import Clock
-from pybroker.workers.transport.linger import WORTH_MESSAGES, Linger
+from pybroker.workers.transport.outgoing.linger import WORTH_MESSAGES, Linger
 
 LONGEST = 0.1
 

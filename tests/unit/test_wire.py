@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pybroker.workers.transport import arrays, sealing, sender, wire
-from pybroker.workers.transport.envelope import SEAL_BYTES, Envelope
+from pybroker.workers.transport.dialog_security import sealing
+from pybroker.workers.transport.outgoing import sender
+from pybroker.workers.transport.protocol import arrays, wire
+from pybroker.workers.transport.protocol.envelope import SEAL_BYTES, Envelope
 
 GUID = bytes(range(16))
 

@@ -13,7 +13,7 @@ import structlog
 from pybroker import migrations
 from pybroker.workers.clock import Backoff
 from pybroker.workers.database import WORKER_NAME, Database, shown
-from pybroker.workers.journal import without_passwords
+from pybroker.workers.log_setup import without_passwords
 from tests.activated import (
     GATED,
     HOLDING,

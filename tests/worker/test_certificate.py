@@ -26,15 +26,16 @@ from cryptography.x509.oid import NameOID
 from typer.testing import CliRunner
 
 from pybroker.commands.certificate import certificate
-from pybroker.workers.transport import faults, link, wire
-from pybroker.workers.transport.faults import TransportError
-from pybroker.workers.transport.key_files import master_key_path, private_key_path, read_master_key
-from pybroker.workers.transport.security import (
-    Credentials,
-    Endpoint,
-    KnownCertificate,
-    load_credentials,
+from pybroker.workers.transport.connection import link
+from pybroker.workers.transport.connection.security import Credentials, load_credentials
+from pybroker.workers.transport.dialog_security.key_files import (
+    master_key_path,
+    private_key_path,
+    read_master_key,
 )
+from pybroker.workers.transport.protocol import faults, wire
+from pybroker.workers.transport.protocol.faults import TransportError
+from pybroker.workers.transport.protocol.rows import Endpoint, KnownCertificate
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

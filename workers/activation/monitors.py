@@ -11,7 +11,7 @@ from psycopg.rows import class_row
 from pybroker.workers.activation.reader import Reader, Task
 from pybroker.workers.arrivals import Arrivals
 from pybroker.workers.clock import Clock
-from pybroker.workers.records import Records
+from pybroker.workers.periodic_task_log import Records
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING
 
 from pybroker.workers.clock import Clock
 from pybroker.workers.presence import Presence
-from pybroker.workers.transport.connections import Connections
-from pybroker.workers.transport.endpoint import HomeEndpoint
-from pybroker.workers.transport.forwarder import Forwarder
-from pybroker.workers.transport.line import WINDOW
-from pybroker.workers.transport.lines import Lines
-from pybroker.workers.transport.outbound import Outbound
+from pybroker.workers.transport.connection.connection_stats import ConnectionStats
+from pybroker.workers.transport.connection.endpoint import HomeEndpoint
+from pybroker.workers.transport.connection.session import WINDOW
+from pybroker.workers.transport.connection.sessions import Sessions
+from pybroker.workers.transport.dialog_security.secure_dialogs import SecureDialogs
+from pybroker.workers.transport.incoming.forwarder import Forwarder
+from pybroker.workers.transport.incoming.receiver import Receiver
+from pybroker.workers.transport.outgoing.peer import Peer
+from pybroker.workers.transport.outgoing.probe import Probe
+from pybroker.workers.transport.outgoing.processors import Processors
+from pybroker.workers.transport.outgoing.router import Router
+from pybroker.workers.transport.outgoing.siblings import Siblings
 from pybroker.workers.transport.pace import Pace
-from pybroker.workers.transport.probe import Probe
-from pybroker.workers.transport.processors import Processors
-from pybroker.workers.transport.receiver import Receiver
-from pybroker.workers.transport.router import Router
-from pybroker.workers.transport.secure_dialogs import SecureDialogs
-from pybroker.workers.transport.siblings import Siblings
 from pybroker.workers.transport.upkeep import Upkeep
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Transport:
         """
         self._clock = clock or Clock()
         self._pace = pace or Pace()
-        self._outbounds: dict[tuple[str, ...], Outbound] = {}
+        self._outbounds: dict[tuple[str, ...], Peer] = {}
         forwarder = Forwarder(self._outbound_to, lambda: self._endpoint.forwarding_bytes, self._clock)
         dialogs = SecureDialogs(databases, key_directory, self._clock)
         receiver = Receiver(
@@ -72,10 +72,10 @@ class Transport:
             lambda database: self._probes[database].far_restarted(),
         )
         self._presence = Presence(home, self._clock)
-        connections = Connections(self._clock, WINDOW, self._presence.changed.set)
+        connections = ConnectionStats(self._clock, WINDOW, self._presence.changed.set)
         self._presence.add(connections.tell)
         self._presence.add(forwarder.tell)
-        self._lines = Lines(self._presence.worker_id, receiver.answer, self._clock, self._pace)
+        self._lines = Sessions(self._presence.worker_id, receiver.answer, self._clock, self._pace)
         self._endpoint = HomeEndpoint(
             home, databases, key_directory, self._lines, clock=self._clock, connections=connections
         )
@@ -140,10 +140,10 @@ class Transport:
             self._outbounds.clear()
             await self._presence.leave()
 
-    def _outbound_to(self, addresses: tuple[str, ...]) -> Outbound:
+    def _outbound_to(self, addresses: tuple[str, ...]) -> Peer:
         outbound = self._outbounds.get(addresses)
         if outbound is None:
-            outbound = Outbound(
+            outbound = Peer(
                 addresses, self._endpoint.connect, self._clock, self._pace, self._lines.with_worker
             )
             self._outbounds[addresses] = outbound

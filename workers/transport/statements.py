@@ -14,8 +14,17 @@ from psycopg.adapt import Buffer, Dumper, Loader
 from psycopg.pq import Format
 from psycopg.rows import args_row, class_row, scalar_row, tuple_row
 
-from pybroker.workers.transport import arrays
-from pybroker.workers.transport.security import Endpoint, KnownCertificate
+from pybroker.workers.transport.protocol import arrays
+from pybroker.workers.transport.protocol.rows import (
+    Delivered,
+    Destination,
+    DialogsToAsk,
+    Endpoint,
+    KnownCertificate,
+    Securities,
+    Taken,
+    TakenPiece,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +33,7 @@ if TYPE_CHECKING:
     from psycopg.rows import AsyncRowFactory
     from psycopg.types.json import Jsonb
 
-    from pybroker.workers.transport.wire import Batch, Fragment
+    from pybroker.workers.transport.protocol.wire import Batch, Fragment
 
 Row = TypeVar("Row")
 
@@ -68,108 +77,6 @@ class _ArrayDumper(Dumper):
 
     def dump(self, obj: BinaryArray) -> Buffer:
         return obj.content
-
-
-@dataclass(frozen=True, slots=True)
-class Destination:
-    """A row of `transmission_work()`."""
-
-    destination_no: int
-    service_name: str
-    broker_instance: UUID | None
-    address: str | None
-    mirror_address: str | None
-    is_local: bool
-    broker_instances: list[UUID] | None
-    is_reply: bool
-    is_missing: bool
-    problem: str | None
-    has_status: bool
-    is_stranded: bool
-
-
-@dataclass(frozen=True, slots=True)
-class DialogsToAsk:
-    """Open dialogs with other databases, by destination, and where the routes say that is."""
-
-    destination: Destination
-    endpoint_nos: list[int]
-
-
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """The row of `take()`; all but `kinds` and `level` are binary arrays.
-
-    Those from `owners` to `session_keys` say of each dialog what its security is decided by. `level` is None
-    where the broker doesn't honour priorities.
-    """
-
-    endpoint_nos: bytes
-    conversation_ids: bytes
-    from_initiator: bytes
-    from_services: bytes
-    to_services: bytes
-    to_brokers: bytes
-    contracts: bytes
-    expirations: bytes
-    encrypted: bytes
-    type_names: bytes
-    dialog_index: bytes
-    type_index: bytes
-    sequence_numbers: bytes
-    kinds: str
-    bodies: bytes
-    row_ids: bytes
-    owners: bytes
-    far_users: bytes
-    bindings: bytes
-    established: bytes
-    session_keys: bytes
-    acknowledged: bytes
-    sent_at: bytes
-    level: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Securities:
-    """How the dialogs of a batch are secured: binary arrays, one element for each dialog.
-
-    Kinds: L from the same worker, N not at all, A anonymous, F full. For F the user whose certificate signed,
-    for A the key as the worker wants it kept.
-    """
-
-    kinds: bytes
-    far_users: bytes
-    session_keys: bytes
-
-    @classmethod
-    def of_all(cls, kind: str, dialogs: int) -> Securities:
-        """Return what says the same, without a user or a key, of this number of dialogs."""
-        return cls(
-            arrays.from_texts([kind] * dialogs),
-            arrays.from_texts([None] * dialogs),
-            arrays.from_elements([None] * dialogs, arrays.BYTEA),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class TakenPiece:
-    """The row of `take_piece()`: one message with a piece of its body, and where in it that begins."""
-
-    taken: Taken
-    piece_at: int
-    total_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Delivered:
-    """The row of `deliver()`: binary arrays, one element for each dialog."""
-
-    next_numbers: bytes
-    fault_codes: bytes
-    fault_texts: bytes
-    fault_is_final: bytes
-    stored_bytes: int = 0
 
 
 async def endpoint(connection: AsyncConnection[Any]) -> Endpoint | None:

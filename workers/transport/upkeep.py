@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
     from pybroker.workers.database import Database
     from pybroker.workers.presence import Presence
-    from pybroker.workers.transport.forwarder import Forwarder
-    from pybroker.workers.transport.lines import Lines
-    from pybroker.workers.transport.outbound import Outbound
-    from pybroker.workers.transport.probe import Probe
-    from pybroker.workers.transport.receiver import Receiver
-    from pybroker.workers.transport.router import Router
-    from pybroker.workers.transport.siblings import Siblings
+    from pybroker.workers.transport.connection.sessions import Sessions
+    from pybroker.workers.transport.incoming.forwarder import Forwarder
+    from pybroker.workers.transport.incoming.receiver import Receiver
+    from pybroker.workers.transport.outgoing.peer import Peer
+    from pybroker.workers.transport.outgoing.probe import Probe
+    from pybroker.workers.transport.outgoing.router import Router
+    from pybroker.workers.transport.outgoing.siblings import Siblings
 
 # Seconds: every, every second and every fifth of Service Broker's ticks.
 TICK = 5.0
@@ -41,8 +41,8 @@ class Upkeep:
         *,
         siblings: Siblings,
         routers: Mapping[Database, Router],
-        outbounds: dict[tuple[str, ...], Outbound],
-        lines: Lines,
+        outbounds: dict[tuple[str, ...], Peer],
+        lines: Sessions,
         probes: Mapping[Database, Probe],
         probe_after: float,
     ) -> None:

@@ -1,0 +1,1 @@
+"""Dialog security: keys and certificates, how a dialog is secured, sealing and opening of batches."""

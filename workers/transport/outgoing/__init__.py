@@ -1,0 +1,1 @@
+"""The way out: where messages go, batches that leave, and who they leave to."""

@@ -1,0 +1,61 @@
+"""What a sender sends by: the connection to a far broker, or another database of the same worker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from pybroker.workers.transport.connection.send_slots import SendSlot
+    from pybroker.workers.transport.protocol import wire
+    from pybroker.workers.transport.protocol.faults import TransportError
+
+
+class Carrier(Protocol):
+    """Carries batches to one place, and brings back what became of them."""
+
+    @property
+    def is_sibling(self) -> bool:
+        """Whether that is a database of the same worker: nothing is encrypted, no rights asked for."""
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it can be tried now."""
+
+    @property
+    def maximum_dialogs(self) -> int:
+        """How many dialogs a batch may have, as who takes it says."""
+
+    @property
+    def fault(self) -> TransportError | None:
+        """Why it can't."""
+
+    async def open(self) -> object:
+        """Make ready.
+
+        Raises:
+            TransportError: It can't be now.
+        """
+
+    async def ask(self, level: int | None) -> SendSlot:
+        """Ask for a turn to send a batch whose first message has this level; None counts as 5.
+
+        Raises:
+            TransportError: It can't be now.
+        """
+
+    async def post(self, turn: SendSlot, batch: Callable[[int], wire.Batch]) -> asyncio.Task[wire.Ack]:
+        """Begin to send a batch that has its turn; return what waits for the answer.
+
+        Raises:
+            TransportError: It was not sent. The task raises what `exchange` does.
+        """
+
+    async def exchange(self, batch: Callable[[int], wire.Batch], level: int | None = None) -> wire.Ack:
+        """Send a batch, and wait for what became of it.
+
+        Raises:
+            TransportError: Nobody knows; send it again.
+        """

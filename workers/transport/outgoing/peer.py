@@ -1,0 +1,266 @@
+"""The way to one address: a connection is opened when there is something to send, and shared by all who do.
+
+Who answers at the address may be connected with this worker already, as he has called, or by another of his
+addresses: then that connection is used. He is known by his certificate, and by nothing that he says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import structlog
+
+from pybroker.workers.transport.connection.send_slots import DEFAULT_LEVEL
+from pybroker.workers.transport.protocol import faults, wire
+from pybroker.workers.transport.protocol.faults import OwnSideError, TransportError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from structlog.typing import FilteringBoundLogger
+
+    from pybroker.workers.clock import Clock
+    from pybroker.workers.transport.connection.send_slots import SendSlot
+    from pybroker.workers.transport.connection.session import FarWorker, Session
+    from pybroker.workers.transport.pace import Pace
+
+FIRST_PAUSE = 0.2
+LONGEST_PAUSE = 15.0
+# What is wrong at this side is looked at again this soon: nobody is called in vain by that.
+_OWN_FAULT_SECONDS = 1.0
+# Longer than anybody keeps one that he does not use.
+_FORGET_SECONDS = 600.0
+# For so long who answered at an address is taken to be there still, if he is connected with this worker.
+_KNOWN_SECONDS = 600.0
+# By these a far side says that its database is away, or a standby: then the mirror may be the principal.
+_NO_PRINCIPAL = (faults.UNREACHABLE, faults.REPLICA)
+
+logger: FilteringBoundLogger = structlog.get_logger()
+
+
+class Peer:
+    """Finds, opens and uses the connection to a far endpoint at one address, or at its mirror."""
+
+    is_sibling = False
+
+    def __init__(
+        self,
+        addresses: tuple[str, ...],
+        connect: Callable[[str], Awaitable[Session]],
+        clock: Clock,
+        pace: Pace,
+        connected: Callable[[FarWorker], Session | None] = lambda _: None,
+    ) -> None:
+        """Prepare, without connecting.
+
+        Args:
+            addresses: `tcp://host:port`, the mirror's last; the one that answered last is tried first.
+            connect: opens a connection to one of them, or raises TransportError.
+            clock: says when the next attempt is due.
+            pace: how long the pauses are.
+            connected: returns the connection that there is with a worker, whoever has opened it.
+        """
+        self._addresses = list(addresses)
+        self._connect = connect
+        self._clock = clock
+        self._pace = pace
+        self._connected = connected
+        self._due = 0.0
+        self._opening = asyncio.Lock()
+        self._fault: TransportError | None = None
+        self._line: Session | None = None
+        self._met: FarWorker | None = None
+        self._met_until = 0.0
+        self._last_asked = clock.monotonic()
+        self._is_doubtful = False
+        self._probe_due = 0.0
+
+    @property
+    def is_due(self) -> bool:
+        """Whether there is a connection, or an attempt to open one is due."""
+        self._note_end()
+        return self._line is not None or self._clock.monotonic() >= self._due or self._shared() is not None
+
+    @property
+    def fault(self) -> TransportError | None:
+        """Why the last attempt to connect failed, or how the last connection ended."""
+        self._note_end()
+        return self._fault
+
+    @property
+    def maximum_dialogs(self) -> int:
+        """How many dialogs a batch may have: what the Hello of the far side says."""
+        return wire.MAXIMUM_DIALOGS if self._line is None else self._line.link.far.maximum_dialogs
+
+    @property
+    def waiting(self) -> int:
+        """How many batches wait for their turn."""
+        return 0 if self._line is None else self._line.turns.waiting
+
+    @property
+    def is_forgettable(self) -> bool:
+        """Whether there is no connection, nothing to remember of one, and nobody who needs it."""
+        unused = self._clock.monotonic() - self._last_asked
+        return self.is_due and self._line is None and unused >= _FORGET_SECONDS
+
+    async def open(self) -> Session:
+        """Return the connection.
+
+        Raises:
+            TransportError: It can't be opened, or failed so recently that the next attempt is not due.
+        """
+        self._last_asked = self._clock.monotonic()
+        async with self._opening:
+            self._note_end()
+            if self._line is not None and not self._line.is_usable:
+                await self._part()
+            if self._line is not None and self._is_doubtful and self._clock.monotonic() >= self._probe_due:
+                await self._look_for_principal()
+            if self._line is None:
+                self._line = self._shared()
+            if self._line is not None:
+                return self._line
+            if self._fault is not None and not self.is_due:
+                raise self._fault.again()
+            return await self._open()
+
+    async def exchange(self, batch: Callable[[int], wire.Batch], level: int | None = None) -> wire.Ack:
+        """Send a batch, made for the number that it gets, and wait for what became of it.
+
+        Raises:
+            TransportError: It was refused, or the connection was lost, so that nobody knows; send it again.
+        """
+        turn = await self.ask(level)
+        try:
+            await turn.given()
+        except BaseException:
+            turn.end()
+            raise
+        return await (await self.post(turn, batch))
+
+    async def ask(self, level: int | None) -> SendSlot:
+        """Ask for a turn to send a batch of this level; whoever gets it posts a batch, or ends it.
+
+        Raises:
+            TransportError: There is no connection.
+        """
+        while True:
+            line = await self.open()
+            # Nobody may have come in between but the end of the connection.
+            if line.is_usable:
+                return line.turns.ask(DEFAULT_LEVEL if level is None else level)
+
+    async def post(self, turn: SendSlot, batch: Callable[[int], wire.Batch]) -> asyncio.Task[wire.Ack]:
+        """Begin to send a batch that has its turn; return what waits for the answer.
+
+        Turns are given one after the other, and so the batches arrive. The task raises what `exchange` does.
+
+        Raises:
+            TransportError: It was not sent.
+        """
+        line = self._line
+        while line is None or turn.turns is not line.turns or turn.turns.is_closed:
+            if turn.turns.fault is not None:
+                raise turn.turns.fault.again()
+            turn.end()
+            turn = await self.ask(turn.level)
+            try:
+                await turn.given()
+            except BaseException:
+                turn.end()
+                raise
+            line = self._line
+        carrying = line.post(turn, batch)
+        carrying.add_done_callback(self._judge)
+        return carrying
+
+    def _judge(self, carrying: asyncio.Task[wire.Ack]) -> None:
+        """Doubt that who answers has the principal, when he says so."""
+        if carrying.cancelled() or len(self._addresses) == 1:
+            return
+        error = carrying.exception()
+        if error is None:
+            self._is_doubtful = False
+        elif isinstance(error, TransportError) and error.number in _NO_PRINCIPAL:
+            self._is_doubtful = True
+
+    def _shared(self) -> Session | None:
+        """Return the connection with who answered at the address lately, if there is one."""
+        if self._met is None or self._clock.monotonic() >= self._met_until:
+            return None
+        return self._connected(self._met)
+
+    def _note_end(self) -> None:
+        line = self._line
+        if line is None or line.fault is None:
+            return
+        self._line = None
+        self._fault = line.fault
+        # After a connection that both sides were done with there is nothing to wait for.
+        if line.leaving is None and not line.link.is_outdated:
+            pause = self._pace.reconnect_after
+            if line.was_closed_here:
+                pause = min(_OWN_FAULT_SECONDS, pause)
+            self._due = line.ended_at + pause
+
+    async def _part(self) -> None:
+        """Go on without a connection that is left, after what is on it: nothing may overtake that."""
+        line = self._line
+        if line is None:
+            return
+        if line.link.is_outdated and not line.is_accept:
+            line.leave(TransportError(faults.RECEIVE_FAILED, "The endpoint has another certificate now."))
+        await line.drained()
+        self._note_end()
+        self._line = None
+        if line.was_left_by_far:
+            # A peer that takes leave as soon as it was called must not be called without a pause.
+            self._fault = line.leaving
+            self._due = max(self._due, line.began_at + _OWN_FAULT_SECONDS)
+
+    async def _open(self) -> Session:
+        fault: TransportError | None = None
+        for address in tuple(self._addresses):
+            try:
+                line = await self._connect(address)
+            except TransportError as error:
+                fault = fault or error
+                continue
+            self._use(line, address)
+            return line
+        self._fault = fault or TransportError(faults.CONNECT_FAILED, "There is no address.")
+        pause = self._pace.retry_connect_after
+        if isinstance(self._fault, OwnSideError):
+            pause = min(pause, _OWN_FAULT_SECONDS)
+        self._due = self._clock.monotonic() + pause
+        logger.warning(
+            "connection_failed",
+            address=self._addresses[0],
+            number=self._fault.number,
+            reason=self._fault.text,
+            next_attempt_in=pause,
+        )
+        raise self._fault.again()
+
+    def _use(self, line: Session, address: str) -> None:
+        self._addresses.remove(address)
+        self._addresses.insert(0, address)
+        self._line = line
+        self._fault = None
+        self._is_doubtful = False
+        self._met = line.worker
+        self._met_until = self._clock.monotonic() + _KNOWN_SECONDS
+
+    async def _look_for_principal(self) -> None:
+        """Go over to the other address if a worker answers there: one beside a standby would not listen."""
+        self._probe_due = self._clock.monotonic() + self._pace.retry_connect_after
+        address, before = self._addresses[-1], self._line
+        try:
+            line = await self._connect(address)
+        except TransportError:
+            return
+        logger.info("mirror_taken", address=address, instead_of=self._addresses[0])
+        self._use(line, address)
+        if before is not None and before is not line and not before.is_accept:
+            before.end(TransportError(faults.UNREACHABLE, "The mirror has the principal now."))

@@ -1,0 +1,629 @@
+"""Sends what waits for one destination: take, send, wait for the acknowledgement, acknowledge.
+
+`take` only reads, so a batch that was never acknowledged is simply taken again, with the same numbers, when
+the schedule of its dialogs says so (`pace`). A dialog is always in the same lane; what a lane has in flight
+is sent, arrives and is settled one after the other: that keeps its messages in order (`in_flight`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from uuid import UUID
+
+import msgspec
+import psycopg
+import structlog
+
+from pybroker.workers.clock import Backoff
+from pybroker.workers.transport import statements
+from pybroker.workers.transport.dialog_security.held_dialogs import HeldDialogs
+from pybroker.workers.transport.outgoing import batches
+from pybroker.workers.transport.outgoing.in_flight import InFlight
+from pybroker.workers.transport.outgoing.linger import Linger
+from pybroker.workers.transport.outgoing.peer import FIRST_PAUSE, LONGEST_PAUSE
+from pybroker.workers.transport.pace import Pace, Resends
+from pybroker.workers.transport.protocol import arrays, wire
+from pybroker.workers.transport.protocol.faults import TransportError, line_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from types import TracebackType
+
+    from psycopg import AsyncConnection
+    from structlog.typing import FilteringBoundLogger
+
+    from pybroker.workers.clock import Clock
+    from pybroker.workers.database import Database
+    from pybroker.workers.transport.dialog_security.sealing import Plans, Sealed
+    from pybroker.workers.transport.dialog_security.secure_dialogs import SecureDialogs
+    from pybroker.workers.transport.outgoing.carrier import Carrier
+    from pybroker.workers.transport.protocol.rows import Destination, Taken
+
+LANES = 4
+# Batches of one lane that are on their way at once; of one that is the only lane, for few dialogs.
+DEPTH = 4
+DEPTH_ALONE = 8
+_FEW_DIALOGS = 4
+# Each batch says to `take` what is on its way: that is for dialogs with much to send, not for thousands.
+_MOST_IN_FLIGHT = 64
+# After so many batches by priority one takes the oldest messages, but not in lanes: what was due there is the
+# first batch of the next turn. And after so many large messages by priority the oldest one crosses.
+_MOST_BY_PRIORITY = 15
+# A larger body crosses in pieces of this size, one of a dialog at a time: a worker holds no more of it.
+PIECE_BYTES = 2**19
+# Dialogs whose large messages cross at once.
+_TRANSFERS = 4
+# While pieces cross, how long nothing else to send is waited for.
+_GLANCE_SECONDS = 0.02
+# While a batch waits for its turn, how often it is looked whether something of a higher level has come.
+_LOOK_AGAIN_SECONDS = 0.05
+# Batches that are looked at in one go for one without a dialog that can't be secured.
+_MOST_LOOKS = 20
+MAXIMUM_MESSAGES = 1000
+MAXIMUM_BYTES = 2**20
+# How long one destination may send after routes and broker were looked at.
+TURN_SECONDS = 1.0
+
+logger: FilteringBoundLogger = structlog.get_logger()
+
+
+class _Posted(NamedTuple):
+    """A batch on its way: whether more lies behind it, and how many dialogs it has."""
+
+    is_full: bool
+    dialogs: int
+    messages: int
+
+
+class _Settled(NamedTuple):
+    """Whether anything moved, and by endpoint the number after the last that the far broker has stored."""
+
+    has_moved: bool
+    next_numbers: dict[int, int]
+
+
+class _Lane:
+    """The batches on their way of those dialogs that one lane has; when it is left, there are none.
+
+    Attributes:
+        number: which lane it is.
+        lanes: of how many.
+        in_flight: where in their dialogs these batches end.
+        last_batch: the number of the newest, which the next one follows.
+        newest: what settles it.
+    """
+
+    def __init__(self, number: int, lanes: int, depth: int) -> None:
+        self.number = number
+        self.lanes = lanes
+        self.in_flight = InFlight()
+        self.last_batch: int | None = None
+        self.newest: asyncio.Task[bool] | None = None
+        self._depth = depth
+        self._settling: deque[asyncio.Task[bool]] = deque()
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether all dialogs are in this one lane."""
+        return self.lanes == 1
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is on its way."""
+        return not self._settling
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, asyncio.CancelledError):
+            for settling in self._settling:
+                settling.cancel()
+        # None may be left: the next turn would take the same messages again.
+        results = await asyncio.gather(*self._settling, return_exceptions=True)
+        for result in results:
+            if error is None and isinstance(result, BaseException):
+                raise result
+
+    def add(self, settle: Coroutine[None, None, bool]) -> None:
+        """Settle a batch when its answer comes."""
+        self.newest = asyncio.create_task(settle, name="settle")
+        self._settling.append(self.newest)
+
+    async def room(self) -> bool:
+        """Wait until another batch may follow; return False if one was settled of which nothing moved."""
+        return await self._down_to(self._depth if len(self.in_flight) <= _MOST_IN_FLIGHT else 1)
+
+    async def drained(self) -> bool:
+        """Wait until nothing is on its way; return as `room` does."""
+        return await self._down_to(1)
+
+    async def _down_to(self, batches: int) -> bool:
+        has_moved = True
+        while len(self._settling) >= batches:
+            # Left in its place until it is done: who is cancelled here has to cancel it.
+            has_moved = await self._settling[0] and has_moved
+            self._settling.popleft()
+        return has_moved
+
+
+class _Found(NamedTuple):
+    """A batch that may leave, the broker that it comes from, and how it is secured."""
+
+    batch: Taken
+    from_broker: UUID
+    plans: Plans | None
+
+
+class _Sent(NamedTuple):
+    """A batch on its way."""
+
+    batch: Taken
+    ends: dict[int, batches.End]
+    sealed: Sealed | None
+    answer: asyncio.Task[wire.Ack]
+
+
+class Sender:
+    """Sends to one destination of one database."""
+
+    def __init__(
+        self,
+        database: Database,
+        destination_no: int,
+        dialogs: SecureDialogs,
+        clock: Clock,
+        *,
+        pace: Pace | None = None,
+        lanes: int = LANES,
+        time_left: Callable[[], float] = lambda: 1.0,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            database: where the messages wait.
+            destination_no: the destination's number there.
+            dialogs: secures what leaves for another worker.
+            clock: says when the next attempt is due.
+            pace: how long what was not acknowledged waits before it is sent again.
+            lanes: batches in flight at once while there is much to send.
+            time_left: returns which share of their time processors have left.
+        """
+        self._database = database
+        self._destination_no = destination_no
+        self._dialogs = dialogs
+        self._clock = clock
+        self._lanes = lanes
+        self._backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
+        self._due = 0.0
+        self._way: tuple[Destination, Carrier] | None = None
+        self._until = 0.0
+        self._has_levels = False
+        self._status: str | None = None
+        self._has_status = False
+        # By endpoint; a dialog that is not due is left out.
+        pace = pace or Pace()
+        self._resends = Resends(clock, pace)
+        self._linger = Linger(pace.linger, clock, time_left)
+        # Since the last batch by age.
+        self._batches_by_priority = 0
+        # Dialogs that have a large message to send, with their levels, the oldest first; and those that are
+        # sending it now.
+        self._large: dict[int, int] = {}
+        # Whether those that the highest levels hide are among them too.
+        self._knows_oldest = False
+        # Since the last one by age.
+        self._transfers_by_priority = 0
+        self._crossing: dict[int, asyncio.Task[None]] = {}
+        self._held = HeldDialogs(database.name, clock)
+        # By dialog: of which message the far broker has how many bytes.
+        self._stored: dict[int, tuple[int, int]] = {}
+
+    @property
+    def is_due(self) -> bool:
+        """Whether nothing went wrong lately, or the pause after it is over."""
+        return self._clock.monotonic() >= self._due
+
+    def has_said(self, problem: TransportError | str) -> bool:
+        """Whether the problem is the destination's transmission status already."""
+        return str(problem) == self._status
+
+    async def send(self, destination: Destination, carrier: Carrier) -> None:
+        """Send until nothing waits, or until something is wrong; that becomes the transmission status."""
+        self._has_status = self._has_status or destination.has_status
+        try:
+            await carrier.open()
+        except TransportError as fault:
+            # The connection paces its own attempts, for all who want to use it.
+            await self.wait_because(fault)
+            return
+        is_through = False
+        self._way = destination, carrier
+        self._until = self._clock.monotonic() + TURN_SECONDS
+        try:
+            try:
+                is_through = await self._send_all(destination, carrier)
+            except asyncio.CancelledError:
+                for crossing in self._crossing.values():
+                    crossing.cancel()
+                raise
+            finally:
+                await self._end_transfers()
+        except TransportError as fault:
+            await self.wait_because(fault)
+        except psycopg.Error as error:
+            logger.warning(
+                "batch_not_taken",
+                database=self._database.name,
+                destination=self._destination_no,
+                error=line_of(error),
+            )
+        finally:
+            # After whatever else went wrong too, or it would go wrong again at once.
+            if not is_through:
+                self._due = self._clock.monotonic() + self._backoff.failed()
+
+    def keep_on(self, destination: Destination, carrier: Carrier) -> None:
+        """Let the turn last longer if it goes this way, which is what routes and broker say now.
+
+        Not where the broker honours priorities: there the oldest message is due with the next turn.
+        """
+        if self._way == (destination, carrier) and not self._has_levels:
+            self._until = self._clock.monotonic() + TURN_SECONDS
+
+    async def wait_because(self, problem: TransportError | str) -> None:
+        """Make the problem the destination's transmission status."""
+        text = str(problem)
+        if self.has_said(problem):
+            return
+        try:
+            async with self._database.connection() as connection:
+                await statements.set_destination_status(connection, self._destination_no, text)
+        except psycopg.Error as error:
+            logger.warning(
+                "status_not_set",
+                database=self._database.name,
+                status=text,
+                error=line_of(error),
+            )
+        else:
+            self._status, self._has_status = text, True
+
+    async def _send_all(self, destination: Destination, carrier: Carrier) -> bool:
+        """Send batch by batch, or several at once while there is much; return False if something is wrong.
+
+        Most of the time little waits, and looking into one lane costs a quarter of looking into four. A turn
+        has an end, unless the router finds that nothing has changed; then another one begins.
+        """
+        has_sent = False
+        async with _Lane(0, 1, 1 if carrier.is_sibling else DEPTH_ALONE) as lane:
+            while self._may_go_on():
+                self._start_transfers(destination, carrier, lane)
+                batch = await self._post_batch(destination, carrier, lane)
+                if batch is None and lane.is_empty:
+                    if self._large or self._crossing:
+                        await self._clock.sleep(_GLANCE_SECONDS)
+                        continue
+                    if self._resends.waiting() or self._held.endpoints() or not has_sent:
+                        # Only dialogs wait that are not due, or that the far side has ended; what comes for
+                        # others waits a moment at most.
+                        self._due = self._clock.monotonic() + FIRST_PAUSE
+                    return True
+                has_sent = True
+                is_full = batch is not None and batch.is_full
+                goes_on = is_full and batch is not None and batch.dialogs <= _FEW_DIALOGS
+                if not await (lane.room() if goes_on else lane.drained()):
+                    # If none of them is due, what lies behind them may go.
+                    if not self._resends.waiting():
+                        return False
+                elif is_full and not goes_on:
+                    # Here, where all of them are in one lane, the level of each counts against all others.
+                    self._start_transfers(destination, carrier, lane)
+                    await self._send_in_lanes(destination, carrier)
+                elif batch is not None and not (is_full or self._large or self._crossing):
+                    # What comes meanwhile waits in its table, and goes by its level as ever.
+                    pause = self._linger.pause(batch.messages)
+                    if pause:
+                        await self._clock.sleep(pause)
+        return True
+
+    def _may_go_on(self) -> bool:
+        return self._database.greeting.is_broker_enabled and self._clock.monotonic() < self._until
+
+    async def _send_in_lanes(self, destination: Destination, carrier: Carrier) -> None:
+        """Send in all lanes until one of them has room left.
+
+        A lane that runs dry ends the others after their next batch: one lane may be enough from then
+        on, and what comes for the dry lane's dialogs must not wait for them.
+        """
+        is_deep = True
+
+        async def send_lane(number: int) -> None:
+            nonlocal is_deep
+            try:
+                async with _Lane(number, self._lanes, 1 if carrier.is_sibling else DEPTH) as lane:
+                    while is_deep and self._may_go_on():
+                        batch = await self._post_batch(destination, carrier, lane)
+                        has_moved = await lane.room()
+                        self._start_transfers(destination, carrier, lane)
+                        is_deep = is_deep and has_moved and batch is not None and batch.is_full
+            finally:
+                is_deep = False
+
+        # None may be left in flight when one fails: the next turn would take the same messages again.
+        results = await asyncio.gather(*map(send_lane, range(self._lanes)), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    async def _post_batch(self, destination: Destination, carrier: Carrier, lane: _Lane) -> _Posted | None:
+        """Begin to send the next batch of a lane, which follows those in flight; None if there is none."""
+        # A lane has only some of the dialogs, and the oldest message may be of another.
+        by_age = lane.is_alone and (
+            self._batches_by_priority >= _MOST_BY_PRIORITY
+            or (self._transfers_by_priority >= _MOST_BY_PRIORITY and not self._knows_oldest)
+        )
+        self._batches_by_priority = 0 if by_age else self._batches_by_priority + 1
+        found = await self._take(carrier, lane, by_age=by_age)
+        if found is None:
+            self._linger.taken(0)
+            return None
+        self._linger.taken(len(found.batch.kinds))
+        self._has_levels = found.batch.level is not None
+        turn = await carrier.ask(found.batch.level)
+        try:
+            # What honours no priorities has nothing that could go before this.
+            while not await turn.given(None if found.batch.level is None else _LOOK_AGAIN_SECONDS):
+                found = await self._take(carrier, lane, by_age=by_age)
+                if found is None:
+                    turn.end()
+                    return None
+                turn.level = found.batch.level or turn.level
+            ready = found
+            sealed = self._dialogs.seal(self._database, ready.batch, ready.plans, ready.from_broker)
+        except BaseException:
+            turn.end()
+            raise
+        taken = ready.batch
+        ends = batches.ends_of(taken)
+        fresh = [endpoint for endpoint in ends if endpoint not in lane.in_flight]
+
+        def batch(number: int) -> wire.Batch:
+            # Now, not before: what never got to the line has its turn as soon as there is one again. What
+            # follows on a dialog in flight changes nothing of its schedule.
+            self._resends.sent(fresh)
+            after, lane.last_batch = lane.last_batch, number
+            return batches.batch_of(
+                number, destination, ready.batch, ready.from_broker, sealed=sealed, after=after
+            )
+
+        answer = await carrier.post(turn, batch)
+        lane.in_flight.add(ends)
+        lane.add(self._settle_in_order(_Sent(taken, ends, sealed, answer), lane.newest, lane.in_flight))
+        is_full = len(taken.kinds) * 2 >= _most_messages(carrier) or len(taken.bodies) * 2 >= MAXIMUM_BYTES
+        return _Posted(is_full, len(ends), len(taken.kinds))
+
+    async def _take(self, carrier: Carrier, lane: _Lane, *, by_age: bool) -> _Found | None:
+        """Return the next batch of a lane, or None if nothing waits."""
+        in_flight = lane.in_flight
+        waiting = [endpoint for endpoint in self._resends.waiting() if endpoint not in in_flight]
+        for _ in range(_MOST_LOOKS):
+            found, has_held = await self._take_secured(carrier, lane, waiting, by_age=by_age)
+            # Behind dialogs that can't be secured there may be others.
+            if not has_held:
+                return found
+        return None
+
+    async def _take_secured(
+        self, carrier: Carrier, lane: _Lane, waiting: list[int], *, by_age: bool
+    ) -> tuple[_Found | None, bool]:
+        """Return the next batch of a lane; or none, and whether dialogs are held from now on instead."""
+        in_flight = lane.in_flight
+        async with self._database.connection() as connection:
+            taken, large = await statements.take_small(
+                connection,
+                self._destination_no,
+                (lane.number, lane.lanes),
+                (_most_messages(carrier), MAXIMUM_BYTES, PIECE_BYTES),
+                [*waiting, *self._crossing, *in_flight.broken(), *self._held.endpoints()],
+                by_age=by_age,
+                in_flight=in_flight.columns(),
+            )
+            if by_age:
+                self._large = large | self._large
+                self._knows_oldest = True
+            else:
+                self._large |= large
+            if taken is None:
+                return None, False
+            plans = await self._plan(connection, carrier, taken)
+            if plans is not None and plans.held:
+                await self._hold(connection, plans)
+                return None, True
+            return _Found(taken, await statements.broker_instance(connection), plans), False
+
+    async def _plan(self, connection: AsyncConnection[Any], carrier: Carrier, taken: Taken) -> Plans | None:
+        """Decide how a batch leaves; None if in the clear, as all does that stays within the worker."""
+        return None if carrier.is_sibling else await self._dialogs.plan(connection, self._database, taken)
+
+    async def _hold(self, connection: AsyncConnection[Any], plans: Plans) -> None:
+        if await self._held.hold(connection, plans.held) and self._has_status:
+            # What was wrong with the connection is not what they wait for.
+            await statements.set_destination_status(connection, self._destination_no, None)
+            self._status, self._has_status = None, False
+
+    async def _settle_in_order(
+        self,
+        sent: _Sent,
+        before_it: asyncio.Task[bool] | None,
+        in_flight: InFlight,
+    ) -> bool:
+        """Wait for the answer to a batch, and for all before it; note what became of it."""
+        acknowledged: dict[int, int] = {}
+        try:
+            try:
+                ack = await batches.proven(sent.answer, sent.sealed)
+            finally:
+                # Also of one that was lost: what follows it waits for this, and so for all before it.
+                if before_it is not None:
+                    await asyncio.wait((before_it,))
+            settled = await self._settle(sent.batch, sent.ends, ack)
+            acknowledged = settled.next_numbers
+        finally:
+            in_flight.settle(sent.ends, acknowledged)
+        # Of what follows on these dialogs nothing was answered yet: their schedules begin now.
+        self._resends.sent(in_flight.of(acknowledged))
+        if settled.has_moved:
+            self._backoff.reset()
+        return settled.has_moved
+
+    def _start_transfers(self, destination: Destination, carrier: Carrier, lane: _Lane) -> None:
+        """Begin to send large messages of dialogs of a lane without a batch in flight, while few cross.
+
+        A piece is of the oldest message that is not acknowledged, so nothing before it may be on its way.
+
+        Raises:
+            TransportError, psycopg.Error: What went wrong with one that has ended.
+        """
+        for endpoint, crossing in tuple(self._crossing.items()):
+            if crossing.done():
+                del self._crossing[endpoint]
+                crossing.result()
+        for endpoint in self._crossing:
+            self._large.pop(endpoint, None)
+        while len(self._crossing) < _TRANSFERS and (next_one := self._next_large(lane)) is not None:
+            del self._large[next_one]
+            sending = self._send_large(destination, carrier, next_one)
+            self._crossing[next_one] = asyncio.create_task(sending, name=f"large {next_one}")
+
+    def _next_large(self, lane: _Lane) -> int | None:
+        """Return the dialog whose large message crosses next, if that is one of the lane's and is ready."""
+        by_age = self._transfers_by_priority >= _MOST_BY_PRIORITY and self._knows_oldest
+        in_order = list(self._large)
+        if not by_age:
+            in_order.sort(key=self._large.__getitem__, reverse=True)
+        for endpoint in in_order:
+            if endpoint % lane.lanes != lane.number:
+                # The place is for that one: its own lane begins it after its next batch.
+                return None
+            if endpoint not in lane.in_flight:
+                self._transfers_by_priority = 0 if by_age else self._transfers_by_priority + 1
+                return endpoint
+        return None
+
+    async def _end_transfers(self) -> None:
+        """Wait until the pieces on their way are answered; the next turn goes on after them.
+
+        Raises:
+            TransportError, psycopg.Error: What went wrong with the first that failed.
+        """
+        self._large.clear()
+        self._knows_oldest = False
+        transfers = list(self._crossing.values())
+        if not transfers:
+            return
+        try:
+            # None may be left in flight: the next turn would take the same message again.
+            await asyncio.wait(transfers)
+        finally:
+            for transfer in transfers:
+                transfer.cancel()
+            self._crossing.clear()
+        for transfer in transfers:
+            if not transfer.cancelled() and (error := transfer.exception()) is not None:
+                raise error
+
+    async def _send_large(self, destination: Destination, carrier: Carrier, endpoint: int) -> None:
+        """Send the oldest message of a dialog in pieces, from where the far broker has it on."""
+        while self._may_go_on():
+            if not await self._send_piece(destination, carrier, endpoint):
+                return
+
+    async def _send_piece(self, destination: Destination, carrier: Carrier, endpoint: int) -> bool:
+        """Send one piece; return whether more of the message is to be sent now."""
+        async with self._database.connection() as connection:
+            piece = await statements.take_piece(
+                connection, self._destination_no, endpoint, self._stored.get(endpoint, (0, 0)), PIECE_BYTES
+            )
+            if piece is None:
+                return False
+            plans = await self._plan(connection, carrier, piece.taken)
+            if plans is not None and plans.held:
+                await self._hold(connection, plans)
+                return False
+            found = _Found(piece.taken, await statements.broker_instance(connection), plans)
+        place = piece.piece_at, piece.total_bytes
+        sealed = self._dialogs.seal(self._database, piece.taken, plans, found.from_broker, place)
+
+        def fragment(number: int) -> wire.Fragment:
+            self._resends.sent([endpoint])
+            batch = msgspec.structs.asdict(
+                batches.batch_of(number, destination, found.batch, found.from_broker, sealed=sealed)
+            )
+            return wire.Fragment(**batch, piece_at=piece.piece_at, total_bytes=piece.total_bytes)
+
+        ack = await batches.proven(carrier.exchange(fragment, piece.taken.level), sealed)
+        self._stored.pop(endpoint, None)
+        if (await self._settle(piece.taken, batches.ends_of(piece.taken), ack)).has_moved:
+            self._backoff.reset()
+            return False
+        stored = min(ack.stored_bytes, piece.total_bytes)
+        (number,) = arrays.to_integers(piece.taken.sequence_numbers, arrays.BIGINT)
+        self._stored[endpoint] = number, stored
+        if stored <= piece.piece_at:
+            return False
+        self._resends.acknowledged([endpoint])
+        self._backoff.reset()
+        return True
+
+    async def _settle(self, taken: Taken, ends: dict[int, batches.End], ack: wire.Ack) -> _Settled:
+        """Note what became of a batch, in one transaction."""
+        try:
+            acknowledged, failed, waiting = batches.outcome(taken, ends, ack)
+            ahead = batches.ahead(taken, ends, ack)
+        except arrays.ArrayError as error:
+            raise batches.corrupted(error) from error
+        async with self._database.connection() as connection:
+            moved, torn = 0, list[int]()
+            if ahead:
+                # First: an end that is acknowledged has nothing more to say.
+                torn = await statements.fail_torn_dialogs(connection, *map(list, zip(*ahead, strict=True)))
+            if acknowledged:
+                moved = await statements.acknowledge(
+                    connection, UUID(bytes=ack.broker_instance), *map(list, zip(*acknowledged, strict=True))
+                )
+            if failed:
+                endpoint_nos, codes, texts = map(list, zip(*failed, strict=True))
+                await statements.fail_dialogs(connection, endpoint_nos, codes, texts)
+            if waiting:
+                endpoint_nos, _, texts = map(list, zip(*waiting, strict=True))
+                await statements.set_dialog_statuses(connection, endpoint_nos, texts)
+            if self._has_status:
+                await statements.set_destination_status(connection, self._destination_no, None)
+        gone_on = {endpoint for endpoint, _, _ in acknowledged} if moved else set()
+        gone_on.update(endpoint for endpoint, _, _ in failed)
+        gone_on.update(torn)
+        self._resends.acknowledged(gone_on)
+        self._resends.keyless(batches.keyless(waiting))
+        self._status, self._has_status = None, False
+        if failed or waiting or torn:
+            logger.warning(
+                "dialogs_refused",
+                database=self._database.name,
+                destination=self._destination_no,
+                failed=len(failed),
+                waiting=len(waiting),
+                torn=len(torn),
+            )
+        return _Settled(
+            bool(moved or failed or torn), {endpoint: number for endpoint, number, _ in acknowledged if moved}
+        )
+
+
+def _most_messages(carrier: Carrier) -> int:
+    """Return how many messages a batch may have: with no more of them it has no more dialogs either."""
+    return min(MAXIMUM_MESSAGES, carrier.maximum_dialogs)
