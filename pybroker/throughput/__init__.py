@@ -1,7 +1,7 @@
 """The tests of "Service Broker: Performance and Scalability Techniques", with Spark as the test clients.
 
     matrix      which cells there are: initiators, threads, ratio of used dialogs, payload, series
-    bed         the servers of a cell and a worker for each: embedded ones, or somebody's own
+    testbed     the servers of a cell and a worker for each: embedded ones, or somebody's own
     containers  the same as containers; equipment says which images and quotas
     objects     the whitepaper's objects in the databases (.sql), and what lets these reach each other
     clients     a cell's load: a barrier stage of Spark, a task for each test client thread

@@ -1,9 +1,15 @@
 """Transport: carries messages between databases.
 
-Outgoing: router → sender → outbound → line → link → wire. Incoming: link → line → receiver. Within
-the worker: router → sender → siblings → receiver. Passing through: receiver → forwarder → outbound. Each
-module can be read alone; `statements` holds the SQL that they share, and `security` decides who may talk to
-whom.
+Outgoing: router → sender → peer → session → link → wire. Incoming: link → session → receiver. Within
+the worker: router → sender → siblings → receiver. Passing through: receiver → forwarder → peer. Each
+module can be read alone; `statements` holds the SQL that they share, and `connection.security` decides who
+may talk to whom.
+
+    protocol         what goes over the wire: frames, arrays, the handshake, sealed envelopes; no I/O
+    connection       the endpoint, TLS, who may connect, sessions, whose batch is next
+    dialog_security  keys and certificates, how a dialog is secured, sealing and opening
+    outgoing         where messages go, and the batches that leave
+    incoming         the batches that arrive, and what is passed on
 """
 
 from __future__ import annotations
