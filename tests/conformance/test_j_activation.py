@@ -564,6 +564,19 @@ def test_row_166_the_counters_of_broker_activation(application: Application) -> 
             eventually(lambda: application.state("orders") == "RECEIVES_OCCURRING")
             application.advance(RAMP)
             eventually(lambda: counters() == (1, 1, 0, 1, 1))
+            for instance in ("orders", "_Total"):
+                assert application.connection.execute(
+                    "select counter_name, cntr_value, cntr_type from broker.dm_os_performance_counters"
+                    " where object_name = 'SQLServer:Broker Activation' and instance_name = %s order by 1",
+                    [instance],
+                ).fetchall() == [
+                    ("Stored Procedures Invoked/sec", 1, 272696576),
+                    ("Task Limit Reached", 1, 65792),
+                    ("Task Limit Reached/sec", 1, 272696576),
+                    ("Tasks Aborted/sec", 0, 272696576),
+                    ("Tasks Running", 1, 65792),
+                    ("Tasks Started/sec", 1, 272696576),
+                ]
         eventually(lambda: len(application.seen("orders")) == 2)
 
 

@@ -48,7 +48,7 @@ def send(site: Site, messages: int) -> None:
     until(lambda: site.psql.rows("select from broker.transmission_queue") == [])
 
 
-def test_row_165_a_connection_is_shown_on_both_sides_while_it_and_its_worker_live(
+def test_row_165_row_166_a_connection_is_shown_and_counted_on_both_sides_while_it_and_its_worker_live(
     tmp_path: Path, server_for: ServerFor
 ) -> None:
     with two_sites(tmp_path, server_for=server_for) as (shop, warehouse):
@@ -68,6 +68,16 @@ def test_row_165_a_connection_is_shown_on_both_sides_while_it_and_its_worker_liv
             until(lambda: connections(site.psql, told) == [expected])  # noqa: B023 - called at once
             passed = "total_bytes_sent > 0 and total_bytes_received > 0 and login_time >= connect_time"
             assert connections(site.psql, passed) == [(True,)]
+            counted = dict(
+                site.psql.rows(
+                    "select counter_name, cntr_value from broker.dm_os_performance_counters"
+                    " where object_name = 'SQLServer:Broker/DBM Transport'"
+                )
+            )
+            assert counted["Open Connection Count"] == 1
+            assert counted["Message Fragment Sends/sec"] == sent[0]
+            assert counted["Message Fragment Receives/sec"] == sent[1]
+            assert counted["Send I/O Bytes Total"] > 0
         assert connections(shop.psql, "address") == [(f"tcp://127.0.0.1:{warehouse.port}",)]
         # A worker that is stopped takes its connections along; of one that was killed they are hidden by and by.
         assert shop.stop_worker() == 0

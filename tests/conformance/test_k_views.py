@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.shop import Shop
+    from tests.shop import Session, Shop
 
 COLUMNS = {
     "service_message_types": "name message_type_id principal_id validation validation_desc xml_collection_id",
@@ -121,3 +121,38 @@ def test_row_170_the_depth_of_a_long_queue_costs_no_scan_of_it(shop: Shop) -> No
         reads = [line for line in plan if " on messages m" in line]
         assert reads
         assert all("Index Scan using" in line or "Index Only Scan using" in line for line in reads), plan
+
+
+def test_row_166_what_goes_into_queues_and_to_other_databases_is_counted(shop: Shop) -> None:
+    psql = shop.psql
+
+    def counted(session: Session) -> dict[str, int]:
+        # A session's statistics arrive when it is idle, or has asked for it.
+        psql.rows("select pg_stat_force_next_flush()")
+        return dict(
+            session.rows(
+                "select counter_name, cntr_value from broker.dm_os_performance_counters"
+                " where object_name = 'SQLServer:Broker Statistics' and instance_name = current_database()"
+            )
+        )
+
+    near = psql.dialog()
+    far = psql.value("select broker.begin_dialog('//shop', '//nowhere', 'ordering')")
+    before = counted(psql)
+    psql.rows("select broker.send_batch(%s, 'order', array_fill('x'::bytea, array[5]))", near)
+    psql.rows("select broker.send_batch(%s, 'order', array_fill('x'::bytea, array[3]))", far)
+    after = counted(psql)
+    assert {name: after[name] - before[name] for name in after} == {
+        "Enqueued Messages Total": 5,
+        "Enqueued Messages/sec": 5,
+        "Enqueued Transmission Msgs/sec": 3,
+        "Dequeued Transmission Msgs/sec": 0,
+        "Forwarded Pending Msg Count": 0,
+    }
+    psql.rows("select broker.end_conversation(%s, cleanup => true)", far)
+    assert counted(psql)["Dequeued Transmission Msgs/sec"] - after["Dequeued Transmission Msgs/sec"] == 3
+    clerk = shop.database.role()
+    user = shop.session(user=clerk)
+    assert counted(user) == {}
+    psql.rows(f"grant pg_monitor to {clerk}")
+    assert counted(user)["Enqueued Messages Total"] == after["Enqueued Messages Total"]

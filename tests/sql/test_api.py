@@ -85,6 +85,7 @@ OWN_COLUMNS = {
     " message_body message_enqueue_time failures last_error quarantined_at messages_waiting",
     "activation_log": "id queue_name procedure_name time spid number severity text sqlstate detail",
     "periodic_tasks": "name period description last_run last_failure last_error",
+    "dm_os_performance_counters": "object_name counter_name instance_name cntr_value cntr_type",
     "dm_broker_queue_monitors": "database_id queue_id state last_empty_rowset_time last_activated_time tasks_waiting",
     "dm_broker_activated_tasks": "spid database_id queue_id procedure_name execute_as",
 }

@@ -439,6 +439,8 @@ LINES: dict[str, Line] = {
         },
         nullable={"owner"},
     ),
+    # What it can't find is a finding.
+    "diagnose(uuid)": Line(DIALOG, nullable={"conversation_handle"}, anything={"conversation_handle"}),
     "discard(uuid)": Line(DIALOG, {"conversation_handle": NO_HANDLE}, tried_in="test_j_poison.py"),
     "drop_broker_priority(text)": Line({"name": "'express'"}, {"name": unknown("express")}),
     "drop_certificate(text)": Line({"name": "'spare'"}, {"name": [*unknown("spare"), "'worker'"]}),
