@@ -89,7 +89,7 @@ class End(FarLink):
 def post(line: Session) -> asyncio.Task[wire.Ack] | None:
     """Send a batch, unless the connection is left already."""
     turn = line.turns.ask(5)
-    return None if turn.turns.is_closed else line.post(turn, NO_DIALOGS)
+    return None if turn.turns.is_closed else line.post(turn, NO_DIALOGS).answer
 
 
 @pytest.mark.parametrize("order", sorted(set(itertools.permutations("1122"))), ids="".join)

@@ -14,6 +14,7 @@ from pybroker.workers.clock import Clock
 from pybroker.workers.database import Database as Served
 from pybroker.workers.transport import statements
 from pybroker.workers.transport.connection.send_slots import SendSlot, SendSlots
+from pybroker.workers.transport.connection.session import Posted
 from pybroker.workers.transport.dialog_security.secure_dialogs import SecureDialogs
 from pybroker.workers.transport.incoming.receiver import Receiver
 from pybroker.workers.transport.outgoing import sender
@@ -80,7 +81,7 @@ class Line:
     async def ask(self, _: int | None) -> SendSlot:
         return SendSlots(1).ask(5)
 
-    async def post(self, _: SendSlot, batch: Callable[[int], wire.Batch]) -> asyncio.Task[wire.Ack]:
+    async def post(self, _: SendSlot, batch: Callable[[int], wire.Batch]) -> Posted:
         self._number += 1
         made = batch(self._number)
         self._compare(made)
@@ -89,10 +90,10 @@ class Line:
         self.most = max(self.most, len(self._on_their_way))
         if self.most >= sender.DEPTH_ALONE:
             self.answers.set()
-        return task
+        return Posted(self._number, task)
 
     async def exchange(self, batch: Callable[[int], wire.Batch], level: int | None = None) -> wire.Ack:
-        return await (await self.post(SendSlots(1).ask(level or 5), batch))
+        return await (await self.post(SendSlots(1).ask(level or 5), batch)).answer
 
     def _compare(self, batch: wire.Batch) -> None:
         conversations = arrays.to_elements(batch.conversation_ids, arrays.UUID)

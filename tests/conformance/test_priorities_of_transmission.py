@@ -9,6 +9,7 @@ from pybroker.workers.clock import Clock
 from pybroker.workers.database import Database
 from pybroker.workers.transport import statements
 from pybroker.workers.transport.connection.send_slots import SendSlot, SendSlots
+from pybroker.workers.transport.connection.session import Posted
 from pybroker.workers.transport.dialog_security.secure_dialogs import SecureDialogs
 from pybroker.workers.transport.outgoing import sender
 from pybroker.workers.transport.protocol import arrays, wire
@@ -98,8 +99,8 @@ class Recorder:
         self.levels.append(level)
         return SendSlots(1).ask(5)
 
-    async def post(self, _: SendSlot, batch: Callable[[int], wire.Batch]) -> asyncio.Task[wire.Ack]:
-        return asyncio.create_task(self.exchange(batch))
+    async def post(self, _: SendSlot, batch: Callable[[int], wire.Batch]) -> Posted:
+        return Posted(1, asyncio.create_task(self.exchange(batch)))
 
     async def exchange(self, batch: Callable[[int], wire.Batch], _: int | None = None) -> wire.Ack:
         sent = batch(1)

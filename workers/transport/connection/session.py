@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
@@ -65,6 +65,13 @@ def far_worker(certificate: bytes, far: wire.Hello, own_id: bytes) -> FarWorker 
     if far.arbitration_id is None or far.arbitration_id == own_id:
         return None
     return FarWorker(hashlib.sha256(certificate).digest(), far.arbitration_id)
+
+
+class Posted(NamedTuple):
+    """A batch on its way: its number, and what waits for the answer."""
+
+    number: int
+    answer: asyncio.Task[wire.Ack]
 
 
 class Session:
@@ -158,10 +165,10 @@ class Session:
                 reading.exception()
             await self.link.close(self._closing_because)
 
-    def post(self, turn: SendSlot, batch: Callable[[int], wire.Batch]) -> asyncio.Task[wire.Ack]:
+    def post(self, turn: SendSlot, batch: Callable[[int], wire.Batch]) -> Posted:
         """Begin to send a batch that has its turn, made for the number that it gets.
 
-        Returns what waits for the answer. It raises TransportError if the batch was refused, or nobody knows.
+        The task raises TransportError if the batch was refused, or nobody knows.
         """
         self._last_batch = self._clock.monotonic()
         number = next(_numbers)
@@ -175,7 +182,7 @@ class Session:
         carrying = asyncio.create_task(_carry(self.link, frame, turn, answer), name=f"batch {number}")
         # Not at its end: one that is cancelled before it has begun never gets there.
         carrying.add_done_callback(lambda _: self._over(number, turn))
-        return carrying
+        return Posted(number, carrying)
 
     def leave(self, because: TransportError) -> None:
         """Send nothing more on it; it ends when both sides have the answers to what they have sent."""

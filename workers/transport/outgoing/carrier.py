@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable
 
     from pybroker.workers.transport.connection.send_slots import SendSlot
+    from pybroker.workers.transport.connection.session import Posted
     from pybroker.workers.transport.protocol import wire
     from pybroker.workers.transport.protocol.faults import TransportError
 
@@ -46,8 +46,8 @@ class Carrier(Protocol):
             TransportError: It can't be now.
         """
 
-    async def post(self, turn: SendSlot, batch: Callable[[int], wire.Batch]) -> asyncio.Task[wire.Ack]:
-        """Begin to send a batch that has its turn; return what waits for the answer.
+    async def post(self, turn: SendSlot, batch: Callable[[int], wire.Batch]) -> Posted:
+        """Begin to send a batch that has its turn; return its number, and what waits for the answer.
 
         Raises:
             TransportError: It was not sent. The task raises what `exchange` does.

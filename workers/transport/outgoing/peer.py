@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pybroker.workers.clock import Clock
     from pybroker.workers.transport.connection.send_slots import SendSlot
-    from pybroker.workers.transport.connection.session import FarWorker, Session
+    from pybroker.workers.transport.connection.session import FarWorker, Posted, Session
     from pybroker.workers.transport.pace import Pace
 
 FIRST_PAUSE = 0.2
@@ -137,7 +137,7 @@ class Peer:
         except BaseException:
             turn.end()
             raise
-        return await (await self.post(turn, batch))
+        return await (await self.post(turn, batch)).answer
 
     async def ask(self, level: int | None) -> SendSlot:
         """Ask for a turn to send a batch of this level; whoever gets it posts a batch, or ends it.
@@ -151,8 +151,8 @@ class Peer:
             if line.is_usable:
                 return line.turns.ask(DEFAULT_LEVEL if level is None else level)
 
-    async def post(self, turn: SendSlot, batch: Callable[[int], wire.Batch]) -> asyncio.Task[wire.Ack]:
-        """Begin to send a batch that has its turn; return what waits for the answer.
+    async def post(self, turn: SendSlot, batch: Callable[[int], wire.Batch]) -> Posted:
+        """Begin to send a batch that has its turn; return its number, and what waits for the answer.
 
         Turns are given one after the other, and so the batches arrive. The task raises what `exchange` does.
 
@@ -171,9 +171,9 @@ class Peer:
                 turn.end()
                 raise
             line = self._line
-        carrying = line.post(turn, batch)
-        carrying.add_done_callback(self._judge)
-        return carrying
+        posted = line.post(turn, batch)
+        posted.answer.add_done_callback(self._judge)
+        return posted
 
     def _judge(self, carrying: asyncio.Task[wire.Ack]) -> None:
         """Doubt that who answers has the principal, when he says so."""

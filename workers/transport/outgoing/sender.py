@@ -8,8 +8,8 @@ is sent, arrives and is settled one after the other: that keeps its messages in 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -20,16 +20,16 @@ from pybroker.workers.clock import Backoff
 from pybroker.workers.transport import statements
 from pybroker.workers.transport.dialog_security.held_dialogs import HeldDialogs
 from pybroker.workers.transport.outgoing import batches
-from pybroker.workers.transport.outgoing.in_flight import InFlight
+from pybroker.workers.transport.outgoing.lane import Lane
 from pybroker.workers.transport.outgoing.linger import Linger
 from pybroker.workers.transport.outgoing.peer import FIRST_PAUSE, LONGEST_PAUSE
+from pybroker.workers.transport.outgoing.transfers import Transfers
 from pybroker.workers.transport.pace import Pace, Resends
 from pybroker.workers.transport.protocol import arrays, wire
 from pybroker.workers.transport.protocol.faults import TransportError, line_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-    from types import TracebackType
+    from collections.abc import Callable
 
     from psycopg import AsyncConnection
     from structlog.typing import FilteringBoundLogger
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from pybroker.workers.transport.dialog_security.sealing import Plans, Sealed
     from pybroker.workers.transport.dialog_security.secure_dialogs import SecureDialogs
     from pybroker.workers.transport.outgoing.carrier import Carrier
+    from pybroker.workers.transport.outgoing.in_flight import InFlight
     from pybroker.workers.transport.protocol.rows import Destination, Taken
 
 LANES = 4
@@ -46,15 +47,11 @@ LANES = 4
 DEPTH = 4
 DEPTH_ALONE = 8
 _FEW_DIALOGS = 4
-# Each batch says to `take` what is on its way: that is for dialogs with much to send, not for thousands.
-_MOST_IN_FLIGHT = 64
 # After so many batches by priority one takes the oldest messages, but not in lanes: what was due there is the
-# first batch of the next turn. And after so many large messages by priority the oldest one crosses.
+# first batch of the next turn.
 _MOST_BY_PRIORITY = 15
 # A larger body crosses in pieces of this size, one of a dialog at a time: a worker holds no more of it.
 PIECE_BYTES = 2**19
-# Dialogs whose large messages cross at once.
-_TRANSFERS = 4
 # While pieces cross, how long nothing else to send is waited for.
 _GLANCE_SECONDS = 0.02
 # While a batch waits for its turn, how often it is looked whether something of a higher level has come.
@@ -69,7 +66,7 @@ TURN_SECONDS = 1.0
 logger: FilteringBoundLogger = structlog.get_logger()
 
 
-class _Posted(NamedTuple):
+class _Underway(NamedTuple):
     """A batch on its way: whether more lies behind it, and how many dialogs it has."""
 
     is_full: bool
@@ -82,73 +79,6 @@ class _Settled(NamedTuple):
 
     has_moved: bool
     next_numbers: dict[int, int]
-
-
-class _Lane:
-    """The batches on their way of those dialogs that one lane has; when it is left, there are none.
-
-    Attributes:
-        number: which lane it is.
-        lanes: of how many.
-        in_flight: where in their dialogs these batches end.
-        last_batch: the number of the newest, which the next one follows.
-        newest: what settles it.
-    """
-
-    def __init__(self, number: int, lanes: int, depth: int) -> None:
-        self.number = number
-        self.lanes = lanes
-        self.in_flight = InFlight()
-        self.last_batch: int | None = None
-        self.newest: asyncio.Task[bool] | None = None
-        self._depth = depth
-        self._settling: deque[asyncio.Task[bool]] = deque()
-
-    @property
-    def is_alone(self) -> bool:
-        """Whether all dialogs are in this one lane."""
-        return self.lanes == 1
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing is on its way."""
-        return not self._settling
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if isinstance(error, asyncio.CancelledError):
-            for settling in self._settling:
-                settling.cancel()
-        # None may be left: the next turn would take the same messages again.
-        results = await asyncio.gather(*self._settling, return_exceptions=True)
-        for result in results:
-            if error is None and isinstance(result, BaseException):
-                raise result
-
-    def add(self, settle: Coroutine[None, None, bool]) -> None:
-        """Settle a batch when its answer comes."""
-        self.newest = asyncio.create_task(settle, name="settle")
-        self._settling.append(self.newest)
-
-    async def room(self) -> bool:
-        """Wait until another batch may follow; return False if one was settled of which nothing moved."""
-        return await self._down_to(self._depth if len(self.in_flight) <= _MOST_IN_FLIGHT else 1)
-
-    async def drained(self) -> bool:
-        """Wait until nothing is on its way; return as `room` does."""
-        return await self._down_to(1)
-
-    async def _down_to(self, batches: int) -> bool:
-        has_moved = True
-        while len(self._settling) >= batches:
-            # Left in its place until it is done: who is cancelled here has to cancel it.
-            has_moved = await self._settling[0] and has_moved
-            self._settling.popleft()
-        return has_moved
 
 
 class _Found(NamedTuple):
@@ -211,14 +141,7 @@ class Sender:
         self._linger = Linger(pace.linger, clock, time_left)
         # Since the last batch by age.
         self._batches_by_priority = 0
-        # Dialogs that have a large message to send, with their levels, the oldest first; and those that are
-        # sending it now.
-        self._large: dict[int, int] = {}
-        # Whether those that the highest levels hide are among them too.
-        self._knows_oldest = False
-        # Since the last one by age.
-        self._transfers_by_priority = 0
-        self._crossing: dict[int, asyncio.Task[None]] = {}
+        self._transfers = Transfers()
         self._held = HeldDialogs(database.name, clock)
         # By dialog: of which message the far broker has how many bytes.
         self._stored: dict[int, tuple[int, int]] = {}
@@ -248,11 +171,10 @@ class Sender:
             try:
                 is_through = await self._send_all(destination, carrier)
             except asyncio.CancelledError:
-                for crossing in self._crossing.values():
-                    crossing.cancel()
+                self._transfers.cancel()
                 raise
             finally:
-                await self._end_transfers()
+                await self._transfers.end()
         except TransportError as fault:
             await self.wait_because(fault)
         except psycopg.Error as error:
@@ -300,12 +222,13 @@ class Sender:
         has an end, unless the router finds that nothing has changed; then another one begins.
         """
         has_sent = False
-        async with _Lane(0, 1, 1 if carrier.is_sibling else DEPTH_ALONE) as lane:
+        send_large = partial(self._send_large, destination, carrier)
+        async with Lane(0, 1, 1 if carrier.is_sibling else DEPTH_ALONE) as lane:
             while self._may_go_on():
-                self._start_transfers(destination, carrier, lane)
+                self._transfers.start(lane, send_large)
                 batch = await self._post_batch(destination, carrier, lane)
                 if batch is None and lane.is_empty:
-                    if self._large or self._crossing:
+                    if self._transfers.is_busy:
                         await self._clock.sleep(_GLANCE_SECONDS)
                         continue
                     if self._resends.waiting() or self._held.endpoints() or not has_sent:
@@ -322,9 +245,9 @@ class Sender:
                         return False
                 elif is_full and not goes_on:
                     # Here, where all of them are in one lane, the level of each counts against all others.
-                    self._start_transfers(destination, carrier, lane)
+                    self._transfers.start(lane, send_large)
                     await self._send_in_lanes(destination, carrier)
-                elif batch is not None and not (is_full or self._large or self._crossing):
+                elif batch is not None and not (is_full or self._transfers.is_busy):
                     # What comes meanwhile waits in its table, and goes by its level as ever.
                     pause = self._linger.pause(batch.messages)
                     if pause:
@@ -341,15 +264,16 @@ class Sender:
         on, and what comes for the dry lane's dialogs must not wait for them.
         """
         is_deep = True
+        send_large = partial(self._send_large, destination, carrier)
 
         async def send_lane(number: int) -> None:
             nonlocal is_deep
             try:
-                async with _Lane(number, self._lanes, 1 if carrier.is_sibling else DEPTH) as lane:
+                async with Lane(number, self._lanes, 1 if carrier.is_sibling else DEPTH) as lane:
                     while is_deep and self._may_go_on():
                         batch = await self._post_batch(destination, carrier, lane)
                         has_moved = await lane.room()
-                        self._start_transfers(destination, carrier, lane)
+                        self._transfers.start(lane, send_large)
                         is_deep = is_deep and has_moved and batch is not None and batch.is_full
             finally:
                 is_deep = False
@@ -360,12 +284,11 @@ class Sender:
             if isinstance(result, BaseException):
                 raise result
 
-    async def _post_batch(self, destination: Destination, carrier: Carrier, lane: _Lane) -> _Posted | None:
+    async def _post_batch(self, destination: Destination, carrier: Carrier, lane: Lane) -> _Underway | None:
         """Begin to send the next batch of a lane, which follows those in flight; None if there is none."""
         # A lane has only some of the dialogs, and the oldest message may be of another.
         by_age = lane.is_alone and (
-            self._batches_by_priority >= _MOST_BY_PRIORITY
-            or (self._transfers_by_priority >= _MOST_BY_PRIORITY and not self._knows_oldest)
+            self._batches_by_priority >= _MOST_BY_PRIORITY or self._transfers.wants_oldest
         )
         self._batches_by_priority = 0 if by_age else self._batches_by_priority + 1
         found = await self._take(carrier, lane, by_age=by_age)
@@ -393,21 +316,22 @@ class Sender:
         fresh = [endpoint for endpoint in ends if endpoint not in lane.in_flight]
 
         def batch(number: int) -> wire.Batch:
-            # Now, not before: what never got to the line has its turn as soon as there is one again. What
-            # follows on a dialog in flight changes nothing of its schedule.
-            self._resends.sent(fresh)
-            after, lane.last_batch = lane.last_batch, number
             return batches.batch_of(
-                number, destination, ready.batch, ready.from_broker, sealed=sealed, after=after
+                number, destination, ready.batch, ready.from_broker, sealed=sealed, after=lane.last_batch
             )
 
-        answer = await carrier.post(turn, batch)
+        posted = await carrier.post(turn, batch)
+        # Now, not before: what never got to the line has its turn as soon as there is one again. What
+        # follows on a dialog in flight changes nothing of its schedule.
+        self._resends.sent(fresh)
+        lane.last_batch = posted.number
         lane.in_flight.add(ends)
-        lane.add(self._settle_in_order(_Sent(taken, ends, sealed, answer), lane.newest, lane.in_flight))
+        sent = _Sent(taken, ends, sealed, posted.answer)
+        lane.add(self._settle_in_order(sent, lane.newest, lane.in_flight))
         is_full = len(taken.kinds) * 2 >= _most_messages(carrier) or len(taken.bodies) * 2 >= MAXIMUM_BYTES
-        return _Posted(is_full, len(ends), len(taken.kinds))
+        return _Underway(is_full, len(ends), len(taken.kinds))
 
-    async def _take(self, carrier: Carrier, lane: _Lane, *, by_age: bool) -> _Found | None:
+    async def _take(self, carrier: Carrier, lane: Lane, *, by_age: bool) -> _Found | None:
         """Return the next batch of a lane, or None if nothing waits."""
         in_flight = lane.in_flight
         waiting = [endpoint for endpoint in self._resends.waiting() if endpoint not in in_flight]
@@ -419,7 +343,7 @@ class Sender:
         return None
 
     async def _take_secured(
-        self, carrier: Carrier, lane: _Lane, waiting: list[int], *, by_age: bool
+        self, carrier: Carrier, lane: Lane, waiting: list[int], *, by_age: bool
     ) -> tuple[_Found | None, bool]:
         """Return the next batch of a lane; or none, and whether dialogs are held from now on instead."""
         in_flight = lane.in_flight
@@ -429,15 +353,11 @@ class Sender:
                 self._destination_no,
                 (lane.number, lane.lanes),
                 (_most_messages(carrier), MAXIMUM_BYTES, PIECE_BYTES),
-                [*waiting, *self._crossing, *in_flight.broken(), *self._held.endpoints()],
+                [*waiting, *self._transfers.crossing(), *in_flight.broken(), *self._held.endpoints()],
                 by_age=by_age,
                 in_flight=in_flight.columns(),
             )
-            if by_age:
-                self._large = large | self._large
-                self._knows_oldest = True
-            else:
-                self._large |= large
+            self._transfers.note(large, by_age=by_age)
             if taken is None:
                 return None, False
             plans = await self._plan(connection, carrier, taken)
@@ -481,62 +401,6 @@ class Sender:
             self._backoff.reset()
         return settled.has_moved
 
-    def _start_transfers(self, destination: Destination, carrier: Carrier, lane: _Lane) -> None:
-        """Begin to send large messages of dialogs of a lane without a batch in flight, while few cross.
-
-        A piece is of the oldest message that is not acknowledged, so nothing before it may be on its way.
-
-        Raises:
-            TransportError, psycopg.Error: What went wrong with one that has ended.
-        """
-        for endpoint, crossing in tuple(self._crossing.items()):
-            if crossing.done():
-                del self._crossing[endpoint]
-                crossing.result()
-        for endpoint in self._crossing:
-            self._large.pop(endpoint, None)
-        while len(self._crossing) < _TRANSFERS and (next_one := self._next_large(lane)) is not None:
-            del self._large[next_one]
-            sending = self._send_large(destination, carrier, next_one)
-            self._crossing[next_one] = asyncio.create_task(sending, name=f"large {next_one}")
-
-    def _next_large(self, lane: _Lane) -> int | None:
-        """Return the dialog whose large message crosses next, if that is one of the lane's and is ready."""
-        by_age = self._transfers_by_priority >= _MOST_BY_PRIORITY and self._knows_oldest
-        in_order = list(self._large)
-        if not by_age:
-            in_order.sort(key=self._large.__getitem__, reverse=True)
-        for endpoint in in_order:
-            if endpoint % lane.lanes != lane.number:
-                # The place is for that one: its own lane begins it after its next batch.
-                return None
-            if endpoint not in lane.in_flight:
-                self._transfers_by_priority = 0 if by_age else self._transfers_by_priority + 1
-                return endpoint
-        return None
-
-    async def _end_transfers(self) -> None:
-        """Wait until the pieces on their way are answered; the next turn goes on after them.
-
-        Raises:
-            TransportError, psycopg.Error: What went wrong with the first that failed.
-        """
-        self._large.clear()
-        self._knows_oldest = False
-        transfers = list(self._crossing.values())
-        if not transfers:
-            return
-        try:
-            # None may be left in flight: the next turn would take the same message again.
-            await asyncio.wait(transfers)
-        finally:
-            for transfer in transfers:
-                transfer.cancel()
-            self._crossing.clear()
-        for transfer in transfers:
-            if not transfer.cancelled() and (error := transfer.exception()) is not None:
-                raise error
-
     async def _send_large(self, destination: Destination, carrier: Carrier, endpoint: int) -> None:
         """Send the oldest message of a dialog in pieces, from where the far broker has it on."""
         while self._may_go_on():
@@ -560,13 +424,20 @@ class Sender:
         sealed = self._dialogs.seal(self._database, piece.taken, plans, found.from_broker, place)
 
         def fragment(number: int) -> wire.Fragment:
-            self._resends.sent([endpoint])
             batch = msgspec.structs.asdict(
                 batches.batch_of(number, destination, found.batch, found.from_broker, sealed=sealed)
             )
             return wire.Fragment(**batch, piece_at=piece.piece_at, total_bytes=piece.total_bytes)
 
-        ack = await batches.proven(carrier.exchange(fragment, piece.taken.level), sealed)
+        turn = await carrier.ask(piece.taken.level)
+        try:
+            await turn.given()
+        except BaseException:
+            turn.end()
+            raise
+        posted = await carrier.post(turn, fragment)
+        self._resends.sent([endpoint])
+        ack = await batches.proven(posted.answer, sealed)
         self._stored.pop(endpoint, None)
         if (await self._settle(piece.taken, batches.ends_of(piece.taken), ack)).has_moved:
             self._backoff.reset()

@@ -14,6 +14,7 @@ import structlog
 
 from pybroker.workers.transport import statements
 from pybroker.workers.transport.connection.send_slots import DEFAULT_LEVEL, SendSlots
+from pybroker.workers.transport.connection.session import Posted
 from pybroker.workers.transport.protocol import faults, wire
 from pybroker.workers.transport.protocol.faults import TransportError, line_of
 
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 # Seconds for which it is remembered whether a database has a service.
 _REMEMBERED = 1.0
 _MOST_REMEMBERED = 10_000
+
+# Batches to a sibling are answered one by one, so none follows another.
+_NUMBER = 1
 
 logger: FilteringBoundLogger = structlog.get_logger()
 
@@ -79,9 +83,9 @@ class Sibling:
         """Return a turn: there is no line that could be narrow."""
         return SendSlots(1).ask(DEFAULT_LEVEL if level is None else level)
 
-    async def post(self, _: SendSlot, batch: Callable[[int], wire.Batch]) -> asyncio.Task[wire.Ack]:
+    async def post(self, _: SendSlot, batch: Callable[[int], wire.Batch]) -> Posted:
         """Begin to deliver a batch; the task raises what `exchange` does."""
-        return asyncio.create_task(self.exchange(batch), name="to a sibling")
+        return Posted(_NUMBER, asyncio.create_task(self.exchange(batch), name="to a sibling"))
 
     async def exchange(self, batch: Callable[[int], wire.Batch], level: int | None = None) -> wire.Ack:  # noqa: ARG002 - nothing waits here
         """Deliver a batch, and return what became of it.
@@ -89,7 +93,7 @@ class Sibling:
         Raises:
             TransportError: Nothing of it was stored; send it again.
         """
-        return await self._receiver.deliver(self._database, batch(1), None)
+        return await self._receiver.deliver(self._database, batch(_NUMBER), None)
 
 
 class Siblings:
