@@ -29,6 +29,7 @@ SCHEMAS = {"broker", "broker_private"}
 SHIPPED = ("migrations", "pybroker", "sql", "workers")
 GPL = {"pglast", "pgspot"}
 
+HEADER_COLUMNS = 100
 CLOCKS = {"now", "clock_timestamp", "statement_timestamp", "transaction_timestamp", "timeofday"}
 
 # One message each, by key alone, and each setting costs every call.
@@ -497,9 +498,12 @@ def check_one_thing(file: SqlFile) -> Iterator[Finding]:
 
 
 def check_header(file: SqlFile) -> Iterator[Finding]:
-    """A file begins by saying what it is for."""
+    """A file begins by saying what it is for, in lines that a terminal shows whole."""
     if not any(file.header):
         yield file.finding(1, "does not start with a -- header comment")
+    for number, line in enumerate(file.text.splitlines()[: len(file.header)], start=1):
+        if len(line) > HEADER_COLUMNS and not file.is_migration:
+            yield file.finding(number, f"header line of {len(line)} columns: at most {HEADER_COLUMNS}")
 
 
 def check_star(file: SqlFile) -> Iterator[Finding]:

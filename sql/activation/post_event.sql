@@ -1,5 +1,6 @@
--- broker_private.post_event(notification): sends the event to the notification's service, by the conversation of the notification. Returns null; or, if that
--- conversation is over, why: then the notification is removed, and the server's log says so.
+-- broker_private.post_event(notification): sends the event to the notification's service, by the
+-- conversation of the notification. Returns null; or, if that conversation is over, why: then the
+-- notification is removed, and the server's log says so.
 -- Locks: the conversation's group.
 create or replace function broker_private.post_event(this broker_private.event_notifications)
 returns text

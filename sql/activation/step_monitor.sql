@@ -1,10 +1,13 @@
--- broker_private.step_monitor(queue): moves the monitor of a queue to the state that it should be in, and returns how many readers are to be started now.
+-- broker_private.step_monitor(queue): moves the monitor of a queue to the state that it should be
+-- in, and returns how many readers are to be started now.
 --
--- INACTIVE: nothing to receive. With the first message a reader is due, if none runs.
--- NOTIFIED: a reader was started; nothing more until somebody has received, whoever that is. A reader that ends without having received leaves the
--- monitor here, until activation is recycled, somebody receives, or the queue's watchdog frees it.
--- RECEIVES_OCCURRING: a reader that did its work and returned is replaced at once. While messages of a group that nobody holds remain, one more is due 5 seconds after the
--- last step and after the last RECEIVE that came back empty: who finds nothing, or waits, needs no help. With scaling BACKLOG that is 250 ms, and as many readers as groups.
+-- INACTIVE: nothing to receive. With the first message a reader is due, if none runs. NOTIFIED: a
+-- reader was started; nothing more until somebody has received, whoever that is. A reader that ends
+-- without having received leaves the monitor here, until activation is recycled, somebody receives,
+-- or the queue's watchdog frees it. RECEIVES_OCCURRING: a reader that did its work and returned is
+-- replaced at once. While messages of a group that nobody holds remain, one more is due 5 seconds
+-- after the last step and after the last RECEIVE that came back empty: who finds nothing, or waits,
+-- needs no help. With scaling BACKLOG that is 250 ms, and as many readers as groups.
 --
 -- It looks without a lock first, and writes only what changed: workers look twenty times a second.
 -- Locks: the monitor's row, unless another session holds it: that one is just as good.

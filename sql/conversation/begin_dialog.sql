@@ -1,8 +1,10 @@
--- broker.begin_dialog(from_service, to_service, contract, ...): BEGIN DIALOG CONVERSATION; returns the conversation handle.
--- Creates the initiator's endpoint and nothing else: the target may not exist yet. A lifetime of NULL is 2^31-1 seconds.
+-- broker.begin_dialog(from_service, to_service, contract, ...): BEGIN DIALOG CONVERSATION; returns
+-- the conversation handle. Creates the initiator's endpoint and nothing else: the target may not
+-- exist yet. A lifetime of NULL is 2^31-1 seconds.
 -- Locks: the group's row (a new group is nobody else's yet).
--- Errors: 8423 from_service, 8425 contract, 8413 broker_instance, 8411 lifetime, 8426 related conversation, 8421 no to_service,
--- 9610 a group of another service, 229 no RECEIVE on the service's queue or no REFERENCES on the contract.
+-- Errors: 8423 from_service, 8425 contract, 8413 broker_instance, 8411 lifetime, 8426 related
+-- conversation, 8421 no to_service, 9610 a group of another service, 229 no RECEIVE on the
+-- service's queue or no REFERENCES on the contract.
 create or replace function broker.begin_dialog(
   from_service text,
   to_service text,

@@ -1,10 +1,13 @@
--- broker.end_conversation(conversation_handle, error_code, error_description, cleanup): END CONVERSATION.
--- Plain: the far side gets EndDialog after everything sent before. With an error: what waits in the transmission queue is dropped and
--- the far side gets an Error, which RECEIVE returns before the rest. With cleanup: this side vanishes and the far side is not
--- told. In each case this side's unread and retained messages are removed.
--- Locks: the group's row. The far side's rows are never locked or changed: its end is recorded by an insert.
--- Errors: 8426 unknown handle, 8427 state, 8419, 8422, 8424 code and description, 229 not the owner of the conversation or its service,
--- 28006 cleanup of a closed one by another than the database's owner.
+-- broker.end_conversation(conversation_handle, error_code, error_description, cleanup): END
+-- CONVERSATION. Plain: the far side gets EndDialog after everything sent before. With an error:
+-- what waits in the transmission queue is dropped and the far side gets an Error, which RECEIVE
+-- returns before the rest. With cleanup: this side vanishes and the far side is not told. In each
+-- case this side's unread and retained messages are removed.
+-- Locks: the group's row. The far side's rows are never locked or changed: its end is recorded by
+-- an insert.
+-- Errors: 8426 unknown handle, 8427 state, 8419, 8422, 8424 code and description, 229 not the owner
+-- of the conversation or its service, 28006 cleanup of a closed one by another than the database's
+-- owner.
 create or replace function broker.end_conversation(
   conversation_handle uuid, error_code integer default null, error_description text default null, cleanup boolean default false
 )

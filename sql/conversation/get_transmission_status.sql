@@ -1,5 +1,6 @@
--- broker.get_transmission_status(conversation_handle): GET_TRANSMISSION_STATUS: the last problem of sending on the conversation; '' if
--- there is none, nothing was tried yet, or the handle is unknown.
+-- broker.get_transmission_status(conversation_handle): GET_TRANSMISSION_STATUS: the last problem of
+-- sending on the conversation; '' if there is none, nothing was tried yet, or the handle is
+-- unknown.
 create or replace function broker.get_transmission_status(conversation_handle uuid)
 returns text
 language plpgsql

@@ -1,4 +1,5 @@
--- broker_private.new_endpoint(...): one side of a dialog, with its counters and its destination. Returns its number.
+-- broker_private.new_endpoint(...): one side of a dialog, with its counters and its destination.
+-- Returns its number.
 create or replace function broker_private.new_endpoint(
   handle uuid, conversation uuid, initiator boolean, group_number bigint, service integer, queue integer, contract integer,
   far_service_name text, far_instance uuid, initial_path "char", far_endpoint bigint, expiry timestamp with time zone,

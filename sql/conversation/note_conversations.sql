@@ -1,11 +1,13 @@
--- broker_private.note_conversations(queue, received): marks the conversations that a RECEIVE returned messages of, on a queue that quarantines, so that the
--- rollback of this transaction counts against them.
+-- broker_private.note_conversations(queue, received): marks the conversations that a RECEIVE
+-- returned messages of, on a queue that quarantines, so that the rollback of this transaction
+-- counts against them.
 --
--- Only what was received last counts: a program that goes on to receive has got past what it received before. So a conversation that this
--- transaction received earlier keeps the count that it had.
--- A queue has four marks for its conversations. A mark is: low half of the transaction's id * 2^31 + low 28 bits of the endpoint's number * 8
--- + the rollbacks in a row counted before; the four marks behind hold the id of the session. The holder
--- of a conversation's group is the only one who receives of it, so its mark has no races but for the place: a conversation without a mark takes
+-- Only what was received last counts: a program that goes on to receive has got past what it
+-- received before. So a conversation that this transaction received earlier keeps the count that it
+-- had. A queue has four marks for its conversations. A mark is: low half of the transaction's id *
+-- 2^31 + low 28 bits of the endpoint's number * 8 + the rollbacks in a row counted before; the four
+-- marks behind hold the id of the session. The holder of a conversation's group is the only one who
+-- receives of it, so its mark has no races but for the place: a conversation without a mark takes
 -- that of one that has not failed, or has failed least.
 -- Locks: the rows of noted failures; the caller holds the group.
 create or replace function broker_private.note_conversations(queue integer, received broker.message[])

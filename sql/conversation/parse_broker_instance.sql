@@ -1,4 +1,5 @@
--- broker_private.parse_broker_instance(text): the guid of a broker instance: null, a guid as text, or 'CURRENT DATABASE'.
+-- broker_private.parse_broker_instance(text): the guid of a broker instance: null, a guid as text,
+-- or 'CURRENT DATABASE'.
 -- Errors: 8413 not a guid.
 create or replace function broker_private.parse_broker_instance(instance text)
 returns uuid

@@ -1,10 +1,12 @@
 -- hot path
--- broker_private.pick_group(queue): locks the group that RECEIVE without WHERE works on: of those that nobody holds, the one with the
--- oldest of the most urgent messages; returns its number, or null.
+-- broker_private.pick_group(queue): locks the group that RECEIVE without WHERE works on: of those
+-- that nobody holds, the one with the oldest of the most urgent messages; returns its number, or
+-- null.
 --
--- The oldest 16 messages of the queue are tried in one statement, which stops at the first group that can be locked. Only when
--- all 16 belong to groups that others hold, or a move touched the first that it could lock, does it walk (walk_to_group). RECEIVE has such a statement too: measured,
--- a call of this function adds a tenth to a fifth to a RECEIVE TOP (1).
+-- The oldest 16 messages of the queue are tried in one statement, which stops at the first group
+-- that can be locked. Only when all 16 belong to groups that others hold, or a move touched the
+-- first that it could lock, does it walk (walk_to_group). RECEIVE has such a statement too:
+-- measured, a call of this function adds a tenth to a fifth to a RECEIVE TOP (1).
 -- Locks: the group's row, skipping groups that are locked.
 -- Plan: messages_head, at most 16 rows, then groups by key.
 create or replace function broker_private.pick_group(queue integer)

@@ -1,7 +1,10 @@
--- broker_private.put_messages(made, target, place, level, type, contents, shared body): puts messages of one dialog where a send plan says, in the order of
--- the list, and wakes who sleeps there. With made, when the plan was made, only if it may be believed and the far side is still open; returns whether they were put.
--- level: -1 minus the precedence where they go into the transmission queue. shared_no: the stored body that all of them have (send_all), or null.
--- The caller holds the group. Locks: the queue's advisory lock, shared, by trying, until the transaction ends.
+-- broker_private.put_messages(made, target, place, level, type, contents, shared body): puts
+-- messages of one dialog where a send plan says, in the order of the list, and wakes who sleeps
+-- there. With made, when the plan was made, only if it may be believed and the far side is still
+-- open; returns whether they were put. level: -1 minus the precedence where they go into the
+-- transmission queue. shared_no: the stored body that all of them have (send_all), or null. The
+-- caller holds the group. Locks: the queue's advisory lock, shared, by trying, until the
+-- transaction ends.
 create or replace function broker_private.put_messages(
   made xid8, target bigint, place integer, level smallint, type_id integer, contents bytea[], shared_no bigint default null
 )

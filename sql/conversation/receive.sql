@@ -1,26 +1,31 @@
 -- hot path
--- broker.receive(queue, top, conversation_handle, conversation_group_id, timeout): RECEIVE, and WAITFOR (RECEIVE) with a timeout.
+-- broker.receive(queue, top, conversation_handle, conversation_group_id, timeout): RECEIVE, and
+-- WAITFOR (RECEIVE) with a timeout.
 --
--- LIMIT and WHERE outside the call filter what is already consumed: say top => n, conversation_handle => or conversation_group_id =>
--- inside it.
+-- LIMIT and WHERE outside the call filter what is already consumed: say top => n,
+-- conversation_handle => or conversation_group_id => inside it.
 --
--- Returns messages of one conversation group only: without a handle or a group, of the group that pick_group locks, skipping groups
--- that others hold; with one, of that conversation or group, waiting for whoever holds it. Rows are ordered by conversation,
--- those of higher priority first; within one by sequence, but a DialogTimer first and an Error second.
--- timeout: how long to wait for a message; NULL for ever; above 0 in READ COMMITTED only. While it waits the calling statement
--- keeps its snapshot, which holds back vacuum like any long statement; pybroker's client waits without one.
--- Who waits by handle or group holds no lock of its own while there is nothing (lock_named_message).
+-- Returns messages of one conversation group only: without a handle or a group, of the group that
+-- pick_group locks, skipping groups that others hold; with one, of that conversation or group,
+-- waiting for whoever holds it. Rows are ordered by conversation, those of higher priority first;
+-- within one by sequence, but a DialogTimer first and an Error second. timeout: how long to wait
+-- for a message; NULL for ever; above 0 in READ COMMITTED only. While it waits the calling
+-- statement keeps its snapshot, which holds back vacuum like any long statement; pybroker's client
+-- waits without one. Who waits by handle or group holds no lock of its own while there is nothing
+-- (lock_named_message).
 --
--- The counterpart runs with the owner's rights and returns an array, not a set: called in a statement it could not be sure who calls
--- it (see is_seen): NULL if there is nothing, '{}' if it wants the public function to vouch. It returns at most 1000 rows or 64 MB a call and marks the last row if there is more, so that no group is
--- too large for an array.
+-- The counterpart runs with the owner's rights and returns an array, not a set: called in a
+-- statement it could not be sure who calls it (see is_seen): NULL if there is nothing, '{}' if it
+-- wants the public function to vouch. It returns at most 1000 rows or 64 MB a call and marks the
+-- last row if there is more, so that no group is too large for an array.
 --
--- A message within this database gets its number here: the endpoint's counter and its place. One that came from another broker brought it along.
--- What lies on an endpoint that has ended is removed: its sender saw it open, and committed after the end.
--- A transaction that received leaves a mark, so that its rollback can be counted (see note_receive, and note_conversations for a queue that
--- quarantines; what quarantined conversations are, set_aside says).
--- One message has statements of its own, each on one table and with few operators: setting up a join, or an operator, costs more than
--- reading a row. More messages are receive_many's.
+-- A message within this database gets its number here: the endpoint's counter and its place. One
+-- that came from another broker brought it along. What lies on an endpoint that has ended is
+-- removed: its sender saw it open, and committed after the end. A transaction that received leaves
+-- a mark, so that its rollback can be counted (see note_receive, and note_conversations for a queue
+-- that quarantines; what quarantined conversations are, set_aside says). One message has statements
+-- of its own, each on one table and with few operators: setting up a join, or an operator, costs
+-- more than reading a row. More messages are receive_many's.
 -- Locks: the group's row.
 -- Plan: pick_group's; then messages_group, one row; then endpoint, message type and counter by key.
 -- Errors: 208 queue, 9617 queue disabled, 8426 handle, 8436 group, 153 arguments, 229.

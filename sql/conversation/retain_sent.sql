@@ -1,5 +1,7 @@
--- broker_private.retain_sent(endpoint, message type, contents, shared body): leaves copies, status 3, of what the endpoint is about to send, if its queue has
--- RETENTION ON. The caller holds the group, and has stored nothing of it yet: the first number is worked out from what was sent before.
+-- broker_private.retain_sent(endpoint, message type, contents, shared body): leaves copies, status
+-- 3, of what the endpoint is about to send, if its queue has RETENTION ON. The caller holds the
+-- group, and has stored nothing of it yet: the first number is worked out from what was sent
+-- before.
 -- Locks: the endpoint's counter S.
 -- Errors: 9618 the queue is off, so that it can't take the copies.
 create or replace function broker_private.retain_sent(e broker_private.endpoints, message_type integer, contents bytea[], shared_no bigint)

@@ -1,26 +1,30 @@
 -- hot path
--- broker.send(conversation_handle, message_type, body): SEND ON CONVERSATION. Text is stored as UTF-8; '' is no body.
+-- broker.send(conversation_handle, message_type, body): SEND ON CONVERSATION. Text is stored as
+-- UTF-8; '' is no body.
 --
--- A message for this database goes into the far queue, any other into the transmission queue, within the
--- caller's transaction. Nothing is updated: RECEIVE or the acknowledgement gives the numbers. Whoever
--- sleeps on that queue is woken; a SEND learns from a lock whether anybody does (sleep_on).
+-- A message for this database goes into the far queue, any other into the transmission queue,
+-- within the caller's transaction. Nothing is updated: RECEIVE or the acknowledgement gives the
+-- numbers. Whoever sleeps on that queue is woken; a SEND learns from a lock whether anybody does
+-- (sleep_on).
 --
--- Two statements, as each costs 10,000 instructions or more before it reads a row. The first takes the
--- group's lock and learns the dialog's send plan from the same row, so that both are as new as the lock.
--- It locks nothing for a role that may not send, nor on a dialog whose lifetime is over. The second has a
--- snapshot from after the lock: it inserts, unless a mark says that the plan is old (refresh_plan).
--- Where another dialog of the group has its plan on that row, the endpoint's row tells. That it is still
--- the same under the lock is seen from its place and version.
--- All else is send_slowly's: the first message, a refusal, a queue that is off or retains, validation, an
+-- Two statements, as each costs 10,000 instructions or more before it reads a row. The first takes
+-- the group's lock and learns the dialog's send plan from the same row, so that both are as new as
+-- the lock. It locks nothing for a role that may not send, nor on a dialog whose lifetime is over.
+-- The second has a snapshot from after the lock: it inserts, unless a mark says that the plan is
+-- old (refresh_plan). Where another dialog of the group has its plan on that row, the endpoint's
+-- row tells. That it is still the same under the lock is seen from its place and version. All else
+-- is send_slowly's: the first message, a refusal, a queue that is off or retains, validation, an
 -- old plan. It makes the plan.
 --
--- Within this database no look at far_events is needed: an EndDialog or Error of the far side comes with
--- its local_end, one for the lifetime comes after send_expires_at, and who else puts an Error on such a
--- dialog marks the plans (alter_broker, drop_contract).
--- The marks are in a CASE with a column, as a condition without one is a plan node of its own.
--- Locks: the group's row, until the transaction ends; so senders on one dialog take turns, and messages are
--- queued in the order in which they commit. The queue's advisory lock, shared, by trying, until then too.
--- Plan: group by handle, far endpoint or far events: one probe each; the marks from their first page.
+-- Within this database no look at far_events is needed: an EndDialog or Error of the far side comes
+-- with its local_end, one for the lifetime comes after send_expires_at, and who else puts an Error
+-- on such a dialog marks the plans (alter_broker, drop_contract). The marks are in a CASE with a
+-- column, as a condition without one is a plan node of its own.
+-- Locks: the group's row, until the transaction ends; so senders on one dialog take turns, and
+-- messages are queued in the order in which they commit. The queue's advisory lock, shared, by
+-- trying, until then too.
+-- Plan: group by handle, far endpoint or far events: one probe each; the marks from their first
+-- page.
 -- Errors: 8426, 8427, 8428, 8429, 8430, 8431, 8432, 8433, 8434, 8459, 229.
 create or replace function broker.send(conversation_handle uuid, message_type text default 'DEFAULT', body bytea default '')
 returns void

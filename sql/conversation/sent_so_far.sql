@@ -1,5 +1,5 @@
--- broker_private.sent_so_far(endpoint): how many messages the endpoint has sent, which is the next one's number. The caller holds the
--- group. It counts what waits, so it is for the first of many.
+-- broker_private.sent_so_far(endpoint): how many messages the endpoint has sent, which is the next
+-- one's number. The caller holds the group. It counts what waits, so it is for the first of many.
 create or replace function broker_private.sent_so_far(e broker_private.endpoints)
 returns bigint
 language plpgsql

@@ -1,8 +1,11 @@
--- broker_private.set_aside(queue, group, wanted): what RECEIVE does first with a group that it has locked, on a queue that quarantines. Quarantines the group's
--- conversations that have failed five times in a row, moves what arrived for quarantined ones out of the way, and returns how many messages to receive.
+-- broker_private.set_aside(queue, group, wanted): what RECEIVE does first with a group that it has
+-- locked, on a queue that quarantines. Quarantines the group's conversations that have failed five
+-- times in a row, moves what arrived for quarantined ones out of the way, and returns how many
+-- messages to receive.
 --
--- While conversations of the queue have failed less than that, a transaction receives once, and one message if it is of a group with such a conversation: so the one
--- that fails is found, and the others get past it. 0: this transaction has received already.
+-- While conversations of the queue have failed less than that, a transaction receives once, and one
+-- message if it is of a group with such a conversation: so the one that fails is found, and the
+-- others get past it. 0: this transaction has received already.
 -- Locks: none more; the caller holds the group.
 create or replace function broker_private.set_aside(queue integer, group_number bigint, wanted bigint)
 returns bigint

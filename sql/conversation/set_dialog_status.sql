@@ -1,4 +1,5 @@
--- broker_private.set_dialog_status(endpoint, text): why the endpoint's messages wait in the transmission queue.
+-- broker_private.set_dialog_status(endpoint, text): why the endpoint's messages wait in the
+-- transmission queue.
 create or replace function broker_private.set_dialog_status(endpoint bigint, status_text text)
 returns void
 language sql

@@ -1,4 +1,5 @@
--- broker_private.try_group_of(endpoint): locks the group of a conversation, unless somebody else holds it; returns whether it did.
+-- broker_private.try_group_of(endpoint): locks the group of a conversation, unless somebody else
+-- holds it; returns whether it did.
 create or replace function broker_private.try_group_of(endpoint bigint)
 returns boolean
 language plpgsql

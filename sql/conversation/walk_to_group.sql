@@ -1,16 +1,20 @@
 -- hot path
--- broker_private.walk_to_group(queue, passed over, is_near, uses_floors): as pick_group, past the messages of groups that others hold and of those passed over.
+-- broker_private.walk_to_group(queue, passed over, is_near, uses_floors): as pick_group, past the
+-- messages of groups that others hold and of those passed over.
 --
--- Groups that are held may have any number of messages at the head, and walking past them all costs as much as they are many. So after the
--- next 32 in order, where many readers have a few messages each, it tries messages at places eight times farther from the head
--- each time, at random in between, and then twice nearer to the end each time; whoever waits for his turn is met by chance if not by place. So 800,000
--- messages of held groups are passed in some ten looks, all at the head's priority and all in one statement, which stops at the first group that it can
--- lock; and of groups of one priority the oldest comes first while few are held, else about so.
--- Where that finds nothing, the queue is short, or the caller has found a group near the head that a move touched (is_near), it looks at all:
--- one probe for each group that is held. Where a move touched the group it asks where the message belongs (pick_moved), one probe for each
--- conversation.
+-- Groups that are held may have any number of messages at the head, and walking past them all costs
+-- as much as they are many. So after the next 32 in order, where many readers have a few messages
+-- each, it tries messages at places eight times farther from the head each time, at random in
+-- between, and then twice nearer to the end each time; whoever waits for his turn is met by chance
+-- if not by place. So 800,000 messages of held groups are passed in some ten looks, all at the
+-- head's priority and all in one statement, which stops at the first group that it can lock; and of
+-- groups of one priority the oldest comes first while few are held, else about so. Where that finds
+-- nothing, the queue is short, or the caller has found a group near the head that a move touched
+-- (is_near), it looks at all: one probe for each group that is held. Where a move touched the group
+-- it asks where the message belongs (pick_moved), one probe for each conversation.
 -- Locks: the group's row, skipping groups that are locked.
--- Plan: messages_head, 48 rows, then two for each look; then from the queue's first message for each probe.
+-- Plan: messages_head, 48 rows, then two for each look; then from the queue's first message for
+-- each probe.
 create or replace function broker_private.walk_to_group(queue integer, passed_over bigint[], is_near boolean, uses_floors boolean)
 returns bigint
 language plpgsql

@@ -1,11 +1,13 @@
--- broker.create_event_notification(name, queue, event, to_service, broker_instance): CREATE EVENT NOTIFICATION ... ON QUEUE. From now on each such event sends
--- a message to the service, on a conversation of the notification's own. Events: QUEUE_ACTIVATION, when messages wait and somebody should
--- read them (emit_queue_activations); BROKER_QUEUE_DISABLED, when poison messages turned the queue off.
--- The service need not exist yet. It must accept the contract http://schemas.microsoft.com/SQL/Notifications/PostEventNotification,
--- and the caller must be allowed to send to it; else the first event ends the notification, with a reported error.
+-- broker.create_event_notification(name, queue, event, to_service, broker_instance): CREATE EVENT
+-- NOTIFICATION ... ON QUEUE. From now on each such event sends a message to the service, on a
+-- conversation of the notification's own. Events: QUEUE_ACTIVATION, when messages wait and somebody
+-- should read them (emit_queue_activations); BROKER_QUEUE_DISABLED, when poison messages turned the
+-- queue off. The service need not exist yet. It must accept the contract
+-- http://schemas.microsoft.com/SQL/Notifications/PostEventNotification, and the caller must be
+-- allowed to send to it; else the first event ends the notification, with a reported error.
 -- Locks: the queue's row, so that activation is not turned on meanwhile.
--- Errors: 208 queue, 229 not the queue's owner, or no SEND on the service, 2714 the name exists, 9718 internal activation is on, 8413 broker instance, 8421 no
--- to_service, 153 event, 103.
+-- Errors: 208 queue, 229 not the queue's owner, or no SEND on the service, 2714 the name exists,
+-- 9718 internal activation is on, 8413 broker instance, 8421 no to_service, 153 event, 103.
 create or replace function broker.create_event_notification(
   name text, queue text, event text, to_service text, broker_instance text default null
 )

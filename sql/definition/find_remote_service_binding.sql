@@ -1,4 +1,5 @@
--- broker_private.find_remote_service_binding(name): the remote service binding of that name, or error 208.
+-- broker_private.find_remote_service_binding(name): the remote service binding of that name, or
+-- error 208.
 create or replace function broker_private.find_remote_service_binding(binding_name text)
 returns broker_private.remote_service_bindings
 language plpgsql

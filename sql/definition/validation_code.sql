@@ -1,4 +1,5 @@
--- broker_private.validation_code(type, validation): the one-letter code of a validation's name, or a refusal.
+-- broker_private.validation_code(type, validation): the one-letter code of a validation's name, or
+-- a refusal.
 create or replace function broker_private.validation_code(type_name text, type_validation text)
 returns "char"
 language plpgsql

@@ -1,4 +1,5 @@
--- broker_private.accepts_contract(service, contract): whether dialogs to the service may be on the contract. The DEFAULT contract must be listed too.
+-- broker_private.accepts_contract(service, contract): whether dialogs to the service may be on the
+-- contract. The DEFAULT contract must be listed too.
 create or replace function broker_private.accepts_contract(service integer, contract integer)
 returns boolean
 language sql stable

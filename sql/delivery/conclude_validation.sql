@@ -1,6 +1,7 @@
--- broker_private.conclude_validation(messages, codes, reasons): what a worker found of messages: a code of null is a message that is good, 9615
--- one that is no well-formed XML, 9616 one that does not match its schemas. Returns how many messages became ready, those behind them
--- included. Only a worker's role may say so: what a client says of its own message is worth nothing here.
+-- broker_private.conclude_validation(messages, codes, reasons): what a worker found of messages: a
+-- code of null is a message that is good, 9615 one that is no well-formed XML, 9616 one that does
+-- not match its schemas. Returns how many messages became ready, those behind them included. Only a
+-- worker's role may say so: what a client says of its own message is worth nothing here.
 -- Locks: as release_messages.
 create or replace function broker_private.conclude_validation(messages bigint[], codes integer[], reasons text[])
 returns integer

@@ -1,7 +1,7 @@
--- broker_private.confirm_dialogs(endpoints): notes that the senders have an acknowledgement of these dialogs' first
--- messages, so they never come again (closing_time). That something else came does not tell: batches follow
--- each other before an answer is there.
--- The caller holds the counters.
+-- broker_private.confirm_dialogs(endpoints): notes that the senders have an acknowledgement of
+-- these dialogs' first messages, so they never come again (closing_time). That something else came
+-- does not tell: batches follow each other before an answer is there. The caller holds the
+-- counters.
 create or replace function broker_private.confirm_dialogs(endpoint_nos bigint[])
 returns void
 language plpgsql

@@ -1,12 +1,13 @@
 -- hot path
--- broker_private.deliver(from broker, dialogs..., messages..., security...): stores a batch that came
--- from another broker. Returns, for each dialog of the batch, the number that it expects next, and the
--- fault, if a message could not be taken.
+-- broker_private.deliver(from broker, dialogs..., messages..., security...): stores a batch that
+-- came from another broker. Returns, for each dialog of the batch, the number that it expects next,
+-- and the fault, if a message could not be taken.
 --
--- A batch of messages on dialogs that are known here, that come from where their dialog's messages come
--- from and with its security, is stored by deliver_plain, unless there is something odd in it. All else
--- is deliver_fully's, which says what the arguments are, and what is refused.
--- Locks: the counter of each dialog, in the order of their endpoints; of none, where one would be refused.
+-- A batch of messages on dialogs that are known here, that come from where their dialog's messages
+-- come from and with its security, is stored by deliver_plain, unless there is something odd in it.
+-- All else is deliver_fully's, which says what the arguments are, and what is refused.
+-- Locks: the counter of each dialog, in the order of their endpoints; of none, where one would be
+-- refused.
 -- Plan: endpoints by conversation and side, the rest by endpoint.
 create or replace function broker_private.deliver(
   from_broker uuid, conversation_ids uuid[], from_initiator boolean[], from_services text[], to_services text[], to_brokers uuid[],

@@ -1,8 +1,9 @@
--- broker_private.deliver_dialog(endpoint): moves what waits on one dialog within this database into the far queue, in order, up to the first message
--- that still can't go; what a worker must look at, and what comes after it, becomes incomplete there. Returns how many messages moved.
--- A dialog whose messages were once taken to another broker stays with it, whatever the routes say now.
--- Locks: the dialog's counter, so that one at a time moves a dialog, and the rows; what somebody else holds is left for the next time, so this
--- waits for nobody.
+-- broker_private.deliver_dialog(endpoint): moves what waits on one dialog within this database into
+-- the far queue, in order, up to the first message that still can't go; what a worker must look at,
+-- and what comes after it, becomes incomplete there. Returns how many messages moved. A dialog
+-- whose messages were once taken to another broker stays with it, whatever the routes say now.
+-- Locks: the dialog's counter, so that one at a time moves a dialog, and the rows; what somebody
+-- else holds is left for the next time, so this waits for nobody.
 create or replace function broker_private.deliver_dialog(endpoint bigint)
 returns integer
 language plpgsql

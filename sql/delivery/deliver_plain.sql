@@ -1,11 +1,17 @@
 -- hot path
--- broker_private.deliver_plain(endpoints, messages...): stores a batch in which nothing is out of the ordinary, and returns the number that each dialog expects next.
--- Else it stores nothing and returns null, and deliver goes its long way: if the batch has anything but what its dialogs expect next, in order and without a gap; if a side has
--- ended, its queue is off, or something of it waits for a worker; if a contract doesn't know a type, doesn't allow it from there, or demands a look at the body.
+-- broker_private.deliver_plain(endpoints, messages...): stores a batch in which nothing is out of
+-- the ordinary, and returns the number that each dialog expects next. Else it stores nothing and
+-- returns null, and deliver goes its long way: if the batch has anything but what its dialogs
+-- expect next, in order and without a gap; if a side has ended, its queue is off, or something of
+-- it waits for a worker; if a contract doesn't know a type, doesn't allow it from there, or demands
+-- a look at the body.
 --
--- A message passes through no join and no window here: what it needs of its dialog and of its type is an element of an array.
--- Locks: called by deliver, which holds the dialogs' counters since an earlier statement, so what was committed before those were free is visible here.
--- Plan: endpoints, counters, contract messages by key, once for each dialog. A plain join or EXISTS may be planned as a hash of the whole table.
+-- A message passes through no join and no window here: what it needs of its dialog and of its type
+-- is an element of an array.
+-- Locks: called by deliver, which holds the dialogs' counters since an earlier statement, so what
+-- was committed before those were free is visible here.
+-- Plan: endpoints, counters, contract messages by key, once for each dialog. A plain join or EXISTS
+-- may be planned as a hash of the whole table.
 create or replace function broker_private.deliver_plain(
   endpoint_nos bigint[], type_names text[], dialog_index integer[], type_index integer[], sequence_numbers bigint[], bodies bytea[],
   sent_at timestamp with time zone[]

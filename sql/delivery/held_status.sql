@@ -1,5 +1,6 @@
--- broker_private.held_status(event): the transmission status of what a side still wanted to send when the far side's EndDialog (E) or Error (X) arrived.
--- The view broker.transmission_queue calls it with its reader's rights.
+-- broker_private.held_status(event): the transmission status of what a side still wanted to send
+-- when the far side's EndDialog (E) or Error (X) arrived. The view broker.transmission_queue calls
+-- it with its reader's rights.
 create or replace function broker_private.held_status(event "char")
 returns text
 language sql immutable

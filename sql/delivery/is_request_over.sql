@@ -1,4 +1,5 @@
--- broker_private.is_request_over(request): whether the dynamic routing service has ended its conversation about what it was asked for, with or without an error.
+-- broker_private.is_request_over(request): whether the dynamic routing service has ended its
+-- conversation about what it was asked for, with or without an error.
 create or replace function broker_private.is_request_over(request broker_private.configuration_requests)
 returns boolean
 language sql stable

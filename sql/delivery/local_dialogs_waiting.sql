@@ -1,5 +1,7 @@
--- broker_private.local_dialogs_waiting(): the dialogs that wait in the transmission queue for a queue of this database which is on, the oldest first.
--- Plan: what waits for destinations in this database, by transmission_messages_destination; endpoints by key for each dialog of it.
+-- broker_private.local_dialogs_waiting(): the dialogs that wait in the transmission queue for a
+-- queue of this database which is on, the oldest first.
+-- Plan: what waits for destinations in this database, by transmission_messages_destination;
+-- endpoints by key for each dialog of it.
 create or replace function broker_private.local_dialogs_waiting()
 returns table (endpoint_no bigint, queue_id integer, first_id bigint)
 language plpgsql

@@ -1,10 +1,14 @@
--- broker_private.next_to_leave(destination, lane, lanes, max messages, left out, by age, in flight, rows): the messages of a destination that leave next, without
--- those of the endpoints that are left out, and of the endpoints in flight only those behind the row of each. While the broker honours priorities those of higher
--- levels come first, else, and by age, the oldest.
+-- broker_private.next_to_leave(destination, lane, lanes, max messages, left out, by age, in flight,
+-- rows): the messages of a destination that leave next, without those of the endpoints that are
+-- left out, and of the endpoints in flight only those behind the row of each. While the broker
+-- honours priorities those of higher levels come first, else, and by age, the oldest.
 --
--- All messages of a dialog have one level, so either order keeps theirs, also when honor_broker_priority changes while they wait.
--- Plan: inlined into take; for each of the ten levels the head of transmission_messages_destination, then a sort of what that gave. The arrays are sub-selects
--- as those of PL/pgSQL's variables are copied whenever they are looked into, which is for each row that is in flight.
+-- All messages of a dialog have one level, so either order keeps theirs, also when
+-- honor_broker_priority changes while they wait.
+-- Plan: inlined into take; for each of the ten levels the head of
+-- transmission_messages_destination, then a sort of what that gave. The arrays are sub-selects as
+-- those of PL/pgSQL's variables are copied whenever they are looked into, which is for each row
+-- that is in flight.
 create or replace function broker_private.next_to_leave(
   destination integer, lane integer, lanes integer, max_messages integer, left_out bigint[], by_age boolean,
   in_flight_endpoints bigint[], in_flight_rows bigint[]

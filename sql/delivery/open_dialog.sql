@@ -1,7 +1,8 @@
--- broker_private.open_dialog(...): what to do with a dialog of a batch that has no endpoint here: makes the target's, or names the fault.
--- One from another worker needs SEND on the service: with full security the user of its certificate, else public.
--- first number: the lowest that the batch brings; null: nothing that begins a dialog. acknowledged: so much of the dialog the sender knows to have arrived,
--- so it is not new, and was forgotten here.
+-- broker_private.open_dialog(...): what to do with a dialog of a batch that has no endpoint here:
+-- makes the target's, or names the fault. One from another worker needs SEND on the service: with
+-- full security the user of its certificate, else public. first number: the lowest that the batch
+-- brings; null: nothing that begins a dialog. acknowledged: so much of the dialog the sender knows
+-- to have arrived, so it is not new, and was forgotten here.
 create or replace function broker_private.open_dialog(
   from_broker uuid, conversation uuid, is_from_initiator boolean, from_service text, to_service text, to_broker uuid, contract_name text,
   expiry timestamp with time zone, encryption boolean, first_number bigint,

@@ -1,4 +1,5 @@
--- broker_private.request_route(service): asks the dynamic routing service for a route, or notes its answer.
+-- broker_private.request_route(service): asks the dynamic routing service for a route, or notes its
+-- answer.
 create or replace function broker_private.request_route(far_service text)
 returns void
 language plpgsql security definer

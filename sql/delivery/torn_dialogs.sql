@@ -1,8 +1,11 @@
--- broker_private.torn_dialogs(endpoints, acknowledged, messages...): the dialogs of a batch whose two sides don't remember the same, by their place in it, as one of the two
--- databases has gone back to an earlier state: a restored backup, a standby that was behind. With the number of the Error for the side here and for the sender's.
+-- broker_private.torn_dialogs(endpoints, acknowledged, messages...): the dialogs of a batch whose
+-- two sides don't remember the same, by their place in it, as one of the two databases has gone
+-- back to an earlier state: a restored backup, a standby that was behind. With the number of the
+-- Error for the side here and for the sender's.
 --
--- It was this database, if the sender has an acknowledgement of what is still expected here. It was the sender's, if its message with the number of the last one
--- that was taken here is another one. An Error of the sender is taken as it is, and ends the dialog anyway.
+-- It was this database, if the sender has an acknowledgement of what is still expected here. It was
+-- the sender's, if its message with the number of the last one that was taken here is another one.
+-- An Error of the sender is taken as it is, and ends the dialog anyway.
 -- Locks: called by deliver, which holds the dialogs' counters.
 create or replace function broker_private.torn_dialogs(
   endpoint_nos bigint[], acknowledged bigint[], dialog_index integer[], sequence_numbers bigint[], kinds text, sent_at timestamp with time zone[]

@@ -1,5 +1,6 @@
--- broker_private.broker_problem(): why this database's broker neither sends, delivers nor activates, as a transmission status; null if it does. Whoever
--- wants to know whether the broker is on asks here: it was turned off, or this database is a copy of the one that has its guid.
+-- broker_private.broker_problem(): why this database's broker neither sends, delivers nor
+-- activates, as a transmission status; null if it does. Whoever wants to know whether the broker is
+-- on asks here: it was turned off, or this database is a copy of the one that has its guid.
 -- Everybody may execute it: the views show what it says.
 create or replace function broker_private.broker_problem()
 returns text

@@ -1,4 +1,5 @@
--- broker_private.check_name(kind, name): refuses a name that is missing, empty or longer than 128 characters.
+-- broker_private.check_name(kind, name): refuses a name that is missing, empty or longer than 128
+-- characters.
 create or replace function broker_private.check_name(kind text, object_name text)
 returns void
 language plpgsql

@@ -1,11 +1,15 @@
 -- hot path
--- broker_private.newest_counter(endpoint, kind): a dialog's next number of a kind, where it stands, and what is known of it.
+-- broker_private.newest_counter(endpoint, kind): a dialog's next number of a kind, where it stands,
+-- and what is known of it.
 --
--- Locks: none, and a function in FROM can't be locked: who needs the lock locks the row at its location.
--- Plan: inlined; sequence_counters_newest, one row. The caller names it in FROM, and has no row security or
--- definer's rights between: so no view calls it, whose reader would need rights on the table.
--- Why: an old snapshot keeps dead versions in the index. In descending order of epochs, a row is met after
--- at most 128 of them. All of the core reads a counter by this function, take, deliver and acknowledge included.
+-- Locks: none, and a function in FROM can't be locked: who needs the lock locks the row at its
+-- location.
+-- Plan: inlined; sequence_counters_newest, one row. The caller names it in FROM, and has no row
+-- security or definer's rights between: so no view calls it, whose reader would need rights on the
+-- table.
+-- Why: an old snapshot keeps dead versions in the index. In descending order of epochs, a row is
+-- met after at most 128 of them. All of the core reads a counter by this function, take, deliver
+-- and acknowledge included.
 create or replace function broker_private.newest_counter(endpoint bigint, of_kind "char")
 returns table (
   location tid, next_number bigint, is_confirmed boolean, sent_at timestamp with time zone

@@ -1,5 +1,5 @@
--- broker_private.role_of_owner(owner): the name of the role that an owner is: of pg_database_owner, which owns the system's objects, the role that owns the database.
--- Null: it was dropped.
+-- broker_private.role_of_owner(owner): the name of the role that an owner is: of pg_database_owner,
+-- which owns the system's objects, the role that owns the database. Null: it was dropped.
 create or replace function broker_private.role_of_owner(owner_role regrole)
 returns name
 language sql stable

@@ -1,4 +1,5 @@
--- broker_private.system_identifier(): which server this is, as initdb made it; null where the owner of the schema may not ask for it.
+-- broker_private.system_identifier(): which server this is, as initdb made it; null where the owner
+-- of the schema may not ask for it.
 create or replace function broker_private.system_identifier()
 returns bigint
 language plpgsql stable

@@ -1,8 +1,9 @@
--- broker_private.vouch(caller): a public function says who calls it, for its next call of a counterpart.
+-- broker_private.vouch(caller): a public function says who calls it, for its next call of a
+-- counterpart.
 --
--- Why: a counterpart that an error has left can't see its caller for the rest of the transaction (see
--- has_voucher). No error leaves this function, so it always can. Nobody else's code runs between this
--- call and the next, and a savepoint that takes one back takes back both.
+-- Why: a counterpart that an error has left can't see its caller for the rest of the transaction
+-- (see has_voucher). No error leaves this function, so it always can. Nobody else's code runs
+-- between this call and the next, and a savepoint that takes one back takes back both.
 -- Returns false: the call is still to be made.
 -- Errors: 42501.
 create or replace function broker_private.vouch(caller name)

@@ -1,4 +1,5 @@
--- broker.conversation_groups: the groups that have conversations, as sys.conversation_groups: those on queues that the reader may receive from.
+-- broker.conversation_groups: the groups that have conversations, as sys.conversation_groups: those
+-- on queues that the reader may receive from.
 create or replace view broker.conversation_groups with (security_barrier) as
 select g.conversation_group_id, g.service_id, false as is_system
 from broker_private.groups g

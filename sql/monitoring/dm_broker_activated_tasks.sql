@@ -1,4 +1,5 @@
--- broker.dm_broker_activated_tasks: the activated procedures that run, as sys.dm_broker_activated_tasks; spid is the session's process id, as pg_stat_activity.pid.
+-- broker.dm_broker_activated_tasks: the activated procedures that run, as
+-- sys.dm_broker_activated_tasks; spid is the session's process id, as pg_stat_activity.pid.
 create or replace view broker.dm_broker_activated_tasks with (security_barrier) as
 select
   t.pid as spid,

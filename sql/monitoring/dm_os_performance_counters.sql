@@ -1,9 +1,10 @@
 -- broker.dm_os_performance_counters: counters of Broker Statistics, Broker/DBM Transport and Broker
 -- Activation by SQL Server's names and types, as sys.dm_os_performance_counters.
 --
--- cntr_type 65792 is a value as it is; 272696576 counts up: a rate is the difference of two readings.
--- A queue's rows are for who may receive from it; all others, and _Total, for the database's owner and
--- members of pg_monitor. docs/counters.md says what each counts, and which are not there.
+-- cntr_type 65792 is a value as it is; 272696576 counts up: a rate is the difference of two
+-- readings. A queue's rows are for who may receive from it; all others, and _Total, for the
+-- database's owner and members of pg_monitor. docs/counters.md says what each counts, and which are
+-- not there.
 -- Plan: PostgreSQL's own statistics of two tables; no message is looked at.
 create or replace view broker.dm_os_performance_counters with (security_barrier) as
 with statistics (counter_name, cntr_value, cntr_type) as (

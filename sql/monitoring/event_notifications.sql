@@ -1,4 +1,5 @@
--- broker.event_notifications: the event notifications on queues, as sys.event_notifications, with the event that sys.events would show.
+-- broker.event_notifications: the event notifications on queues, as sys.event_notifications, with
+-- the event that sys.events would show.
 create or replace view broker.event_notifications with (security_barrier) as
 select
   n.name,

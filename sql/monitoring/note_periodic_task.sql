@@ -1,4 +1,5 @@
--- broker_private.note_periodic_task(name, period, description, error): a worker says that a periodic task ran now, and why it failed if it did.
+-- broker_private.note_periodic_task(name, period, description, error): a worker says that a
+-- periodic task ran now, and why it failed if it did.
 -- Locks: the task's row.
 create or replace function broker_private.note_periodic_task(task_name text, task_period interval, task_description text, task_error text)
 returns void

@@ -1,5 +1,6 @@
--- broker.quarantine: the quarantined conversations, each with the message that failed: those on queues that the reader may receive from. Ours.
--- messages_waiting counts the failing one and those behind it, as far as they were set aside.
+-- broker.quarantine: the quarantined conversations, each with the message that failed: those on
+-- queues that the reader may receive from. Ours. messages_waiting counts the failing one and those
+-- behind it, as far as they were set aside.
 create or replace view broker.quarantine with (security_barrier) as
 select
   e.conversation_handle,

@@ -1,4 +1,5 @@
--- broker.service_message_types: the message types, as sys.service_message_types. Validation N none, E empty, X XML, and ours: J JSON.
+-- broker.service_message_types: the message types, as sys.service_message_types. Validation N none,
+-- E empty, X XML, and ours: J JSON.
 create or replace view broker.service_message_types with (security_barrier) as
 select
   t.name,

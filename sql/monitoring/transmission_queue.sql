@@ -1,4 +1,5 @@
--- broker.transmission_queue: the messages on their way, as sys.transmission_queue: those from queues that the reader may receive from.
+-- broker.transmission_queue: the messages on their way, as sys.transmission_queue: those from
+-- queues that the reader may receive from.
 create or replace view broker.transmission_queue with (security_barrier) as
 select
   e.conversation_handle,

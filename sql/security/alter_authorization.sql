@@ -1,6 +1,9 @@
--- broker.alter_authorization(securable_class, name, owner): ALTER AUTHORIZATION: gives a message type, contract, queue, service, route, remote service
--- binding or schema collection another owner. Classes: MESSAGE TYPE, CONTRACT, QUEUE, SERVICE, ROUTE, REMOTE SERVICE BINDING, XML SCHEMA COLLECTION.
--- Errors: 153 class or owner, 208, 8423, 8425, 8428 not found, 9663 system object, 229 not the owner, or not a member of the new one.
+-- broker.alter_authorization(securable_class, name, owner): ALTER AUTHORIZATION: gives a message
+-- type, contract, queue, service, route, remote service binding or schema collection another owner.
+-- Classes: MESSAGE TYPE, CONTRACT, QUEUE, SERVICE, ROUTE, REMOTE SERVICE BINDING, XML SCHEMA
+-- COLLECTION.
+-- Errors: 153 class or owner, 208, 8423, 8425, 8428 not found, 9663 system object, 229 not the
+-- owner, or not a member of the new one.
 create or replace function broker.alter_authorization(securable_class text, name text, owner text)
 returns void
 language plpgsql

@@ -1,4 +1,5 @@
--- broker_private.check_active(certificate, is_active): refuses a certificate of which it isn't said whether it is for new dialogs.
+-- broker_private.check_active(certificate, is_active): refuses a certificate of which it isn't said
+-- whether it is for new dialogs.
 -- Errors: 153.
 create or replace function broker_private.check_active(certificate_name text, is_active boolean)
 returns void

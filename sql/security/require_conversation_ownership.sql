@@ -1,5 +1,6 @@
--- broker_private.require_conversation_ownership(role, endpoint, verb): refuses a role other than the conversation's owner (who began it; the service's
--- owner for a target) and the owner of its service. Receiving from a conversation does not make it one's own.
+-- broker_private.require_conversation_ownership(role, endpoint, verb): refuses a role other than
+-- the conversation's owner (who began it; the service's owner for a target) and the owner of its
+-- service. Receiving from a conversation does not make it one's own.
 create or replace function broker_private.require_conversation_ownership(role_name name, e broker_private.endpoints, verb text)
 returns void
 language plpgsql

@@ -1,4 +1,5 @@
--- broker.revoke(permission, securable_class, securable_name, role): REVOKE: takes what broker.grant gave. What was not granted stays as it is.
+-- broker.revoke(permission, securable_class, securable_name, role): REVOKE: takes what broker.grant
+-- gave. What was not granted stays as it is.
 -- Errors: as broker.grant.
 create or replace function broker.revoke(permission text, securable_class text, securable_name text, role text)
 returns void

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from tests.walk import PAGE, STEP, wrong
 
 if TYPE_CHECKING:
     from tests.conftest import Database
 
 ROOT = Path(__file__).parents[2]
-STEP = re.compile(r"\[`?([\w./-]+?)`?:(\d+)`?\]\(\.\./([\w./-]+)#L(\d+)\) \| `([^`]+)`")
 
 
 def test_every_table_and_private_view_is_on_the_map(database: Database) -> None:
@@ -29,11 +29,8 @@ def test_every_table_and_private_view_is_on_the_map(database: Database) -> None:
 
 
 def test_the_walk_of_a_message_leads_to_the_lines_that_it_names() -> None:
-    page = (ROOT / "docs/walk.md").read_text()
-    steps = STEP.findall(page)
-    assert len(steps) == page.count("#L") >= 20
-    for shown, line, path, anchor, text in steps:
-        lines = (ROOT / path).read_text().splitlines()
-        assert (path.endswith(shown), line) == (True, anchor)
-        found = [number for number, content in enumerate(lines, start=1) if text in content]
-        assert int(line) in found, f"{path}: `{text}` is in line {found}, and docs/walk.md says {line}"
+    page = PAGE.read_text()
+    assert len(STEP.findall(page)) == page.count("#L") >= 20
+    assert list(wrong(page)) == []
+    moved = page.replace("#L", "#L1")
+    assert len(list(wrong(moved))) == page.count("#L")

@@ -226,6 +226,10 @@ FAULTS = {
         "--\n" + routine("BEGIN RETURN 1; END").removeprefix("-- Probes.\n"),
         "does not start",
     ),
+    "a wide header": (
+        f"-- {'wide ' * 20}\n" + routine("BEGIN RETURN 1; END"),
+        "header line of 103 columns: at most 100",
+    ),
     "a star from a table": (
         view("SELECT * FROM broker_private.messages"),
         "* from broker_private.messages: name the columns",
