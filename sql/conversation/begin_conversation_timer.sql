@@ -64,3 +64,15 @@ begin
   return true;
 end
 $$;
+
+comment on function broker.begin_conversation_timer(uuid, interval) is
+$$BEGIN CONVERSATION TIMER: puts a DialogTimer message into this side's own queue after a time.
+Another call replaces the timer; the far side never knows.
+
+conversation_handle: of this side.
+timeout: more than 0, and within the dialog's lifetime. A worker fires it.
+
+Rights: SEND on this side's service.
+Locks: the group's row, until the transaction ends.
+Errors: 153, 229, 8410, 8426, 8458
+Example: select broker.begin_conversation_timer(:'handle', '30 s');$$;

@@ -117,3 +117,22 @@ begin
   return handle;
 end
 $$;
+
+comment on function broker.begin_dialog(text, text, text, text, uuid, uuid, interval, boolean) is
+$$BEGIN DIALOG CONVERSATION: begins a conversation. Nothing leaves before the first SEND, and the
+target need not exist yet.
+
+from_service: the service on this side, in this database.
+to_service: the service on the far side, byte by byte.
+contract: what both sides may send.
+broker_instance: guid of the database where the target is, or CURRENT DATABASE; NULL is any.
+related_conversation: the handle of a conversation whose group the new one joins.
+related_conversation_group: the group that it joins; one that is not there yet is created.
+lifetime: after it the conversation ends with an Error; NULL is 2^31-1 seconds.
+encryption: false lets messages leave in the clear where no binding secures them.
+
+Returns: the conversation handle of this side.
+Rights: RECEIVE on the service's queue; REFERENCES on the contract.
+Locks: the group's row, until the transaction ends.
+Errors: 229, 8411, 8413, 8421, 8423, 8425, 8426, 9610
+Example: select broker.begin_dialog('//shop/orders', '//shop/warehouse', '//shop/ordering', lifetime => '1 day');$$;

@@ -38,3 +38,15 @@ begin
   return broker_private.release_conversation(caller, handle, false);
 end
 $$;
+
+comment on function broker.discard(uuid) is
+$$Ours: removes the message that failed, and takes its conversation out of quarantine with the
+others. The far side is not told.
+
+conversation_handle: of a quarantined conversation.
+
+Returns: how many messages came back.
+Rights: RECEIVE on the queue.
+Locks: the group's row, until the transaction ends.
+Errors: 229, 8426, 8427
+Example: select broker.discard(conversation_handle) from broker.quarantine where queue_name = 'warehouse';$$;

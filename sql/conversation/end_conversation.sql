@@ -103,3 +103,20 @@ begin
   return true;
 end
 $$;
+
+comment on function broker.end_conversation(uuid, integer, text, boolean) is
+$$END CONVERSATION: ends this side; its unread and retained messages are removed. The far side gets
+an EndDialog after all that was sent before.
+
+conversation_handle: of this side.
+error_code: positive: the far side gets an Error in place of an EndDialog, and what waits to be
+  sent is dropped.
+error_description: what the Error says, at most 3,000 characters; goes with error_code.
+cleanup: true removes this side at once, and tells the far side nothing: for conversations whose
+  far side is gone.
+
+Rights: the owner of the conversation or of its service; cleanup of a closed one: the database's
+  owner.
+Locks: the group's row, until the transaction ends.
+Errors: 229, 8419, 8422, 8424, 8426, 8427, 28006
+Example: select broker.end_conversation(:'handle', 1, 'out of stock');$$;

@@ -112,3 +112,16 @@ begin
   return (select g.conversation_group_id from broker_private.groups g where g.group_no = group_number);
 end
 $$;
+
+comment on function broker.get_conversation_group(text, interval) is
+$$GET CONVERSATION GROUP: locks the next group that has messages and that nobody else holds. Called
+again in one transaction, it takes the next one.
+
+queue: whose messages are meant.
+timeout: how long to wait for a group; NULL is for ever; above 0 in READ COMMITTED only.
+
+Returns: the group's id; NULL if there is none within the timeout.
+Rights: RECEIVE on the queue.
+Locks: the group's row, until the transaction ends.
+Errors: 153, 208, 229, 9617
+Example: select broker.get_conversation_group('warehouse');$$;

@@ -71,3 +71,14 @@ begin
   );
 end
 $$;
+
+comment on function broker.get_transmission_status(uuid) is
+$$GET_TRANSMISSION_STATUS: the last problem of sending on a conversation.
+
+conversation_handle: of this side.
+
+Returns: a text that begins with Service Broker's number; empty if there is none, or the handle is
+  unknown.
+Rights: RECEIVE on the queue.
+Errors: 229
+Example: select broker.get_transmission_status(:'handle');$$;

@@ -114,3 +114,14 @@ begin
   return true;
 end
 $$;
+
+comment on function broker.move_conversation(uuid, uuid) is
+$$MOVE CONVERSATION: this side joins another group of its service, and its messages go along.
+
+conversation_handle: of this side.
+conversation_group_id: the group that it joins.
+
+Rights: the owner of the conversation or of its service.
+Locks: both groups' rows, until the transaction ends.
+Errors: 229, 8420, 8426, 8436, 8438, 8439
+Example: select broker.move_conversation(:'handle', (select conversation_group_id from broker.conversation_endpoints where conversation_handle = :'handle'));$$;

@@ -65,3 +65,17 @@ begin
   return failed >= 5 and broker_private.quarantine_conversation(e.endpoint_no, failed, left(error_text, 3000), null);
 end
 $$;
+
+comment on function broker.note_failure(uuid, text) is
+$$Ours: a service program tells, in a transaction of its own after it rolled back, that it failed.
+On a queue with poison_action QUARANTINE the fifth in a row sets the conversation aside; others
+count rollbacks by themselves.
+
+conversation_handle: of the conversation that it failed on.
+error_text: what broker.quarantine shows.
+
+Returns: whether the conversation is quarantined now.
+Rights: RECEIVE on the queue.
+Locks: the group's row, until the transaction ends.
+Errors: 153, 229, 8426
+Example: select broker.note_failure(:'handle', 'the printer is on fire');$$;

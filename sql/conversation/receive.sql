@@ -334,3 +334,21 @@ begin
   return received;
 end
 $$;
+
+comment on function broker.receive(text, integer, uuid, uuid, interval) is
+$$RECEIVE, and WAITFOR (RECEIVE) with a timeout: takes messages of one conversation group, and locks
+it until the transaction ends. Groups that others hold are passed over. What LIMIT and WHERE
+around the call leave out is consumed all the same.
+
+queue: whose messages are meant.
+top: how many messages at most; NULL is all of the group.
+conversation_handle: of this conversation only, waiting for who holds its group.
+conversation_group_id: of this group only, waiting for who holds it.
+timeout: how long to wait for a message; NULL is for ever; above 0 in READ COMMITTED only.
+
+Returns: rows of broker.message, ordered by conversation and sequence; none if nothing came within
+  the timeout.
+Rights: RECEIVE on the queue.
+Locks: the group's row, until the transaction ends.
+Errors: 153, 208, 229, 8426, 8436, 8468, 9617
+Example: select conversation_handle, message_type_name, convert_from(message_body, 'UTF8') from broker.receive('warehouse', top => 100);$$;

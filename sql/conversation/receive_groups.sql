@@ -62,3 +62,18 @@ begin
   end loop;
 end
 $$;
+
+comment on function broker.receive_groups(text, integer, integer, interval) is
+$$Ours: RECEIVE from several conversation groups in one call, each locked until the transaction
+ends.
+
+queue: whose messages are meant.
+max_groups: how many groups at most, 1 or more.
+top: how many messages of each group at most; NULL is all.
+timeout: how long to wait for the first message; NULL is for ever; above 0 in READ COMMITTED only.
+
+Returns: rows of broker.message, ordered by group, then as broker.receive returns them.
+Rights: RECEIVE on the queue.
+Locks: the groups' rows, until the transaction ends.
+Errors: 153, 208, 229, 9617
+Example: select conversation_group_id, message_type_name from broker.receive_groups('warehouse', max_groups => 20);$$;

@@ -37,3 +37,14 @@ begin
   return broker_private.release_conversation(caller, handle, true);
 end
 $$;
+
+comment on function broker.redrive(uuid) is
+$$Ours: takes a conversation out of quarantine with all its messages, the one that failed first.
+
+conversation_handle: of a quarantined conversation.
+
+Returns: how many messages came back.
+Rights: RECEIVE on the queue.
+Locks: the group's row, until the transaction ends.
+Errors: 229, 8426, 8427
+Example: select broker.redrive(conversation_handle) from broker.quarantine where queue_name = 'warehouse';$$;

@@ -182,3 +182,44 @@ begin
   return true;
 end
 $$;
+
+comment on function broker.send(uuid, text, bytea) is
+$$SEND ON CONVERSATION: sends a message, in the caller's transaction. Nobody sees it before the
+commit.
+
+conversation_handle: of this side.
+message_type: one that the contract lets this side send.
+body: at most 1,000,000,000 bytes; '' is no body.
+
+Rights: SEND on this side's service.
+Locks: the group's row, until the transaction ends: messages are queued in the order in which
+  senders commit.
+Errors: 229, 8426, 8427, 8428, 8429, 8430, 8431, 8432, 8433, 8434, 8459
+Example: select broker.send(:'handle', '//shop/order', '\x7b7d'::bytea);$$;
+
+comment on function broker.send(uuid, text, text) is
+$$SEND ON CONVERSATION with a text, which is stored as UTF-8.
+
+conversation_handle, message_type: as broker.send(uuid, text, bytea).
+body: a text.
+
+Rights, locks and errors: as broker.send(uuid, text, bytea).
+Example: select broker.send(:'handle', '//shop/order', '{"id": 1}');$$;
+
+comment on function broker.send(uuid, text, jsonb) is
+$$SEND ON CONVERSATION with JSON, which is stored as its text in UTF-8.
+
+conversation_handle, message_type: as broker.send(uuid, text, bytea).
+body: JSON.
+
+Rights, locks and errors: as broker.send(uuid, text, bytea).
+Example: select broker.send(:'handle', '//shop/order', jsonb_build_object('id', 1));$$;
+
+comment on function broker.send(uuid, text, xml) is
+$$SEND ON CONVERSATION with XML, which is stored as its text in UTF-8.
+
+conversation_handle, message_type: as broker.send(uuid, text, bytea).
+body: XML.
+
+Rights, locks and errors: as broker.send(uuid, text, bytea).
+Example: select broker.send(:'handle', '//shop/order', xmlparse(document '<order/>'));$$;

@@ -250,3 +250,43 @@ begin
   return true;
 end
 $$;
+
+comment on function broker.send_all(uuid[], text, text) is
+$$SEND ON CONVERSATION (h1, h2, ...) with a text, which is stored as UTF-8.
+
+conversation_handles, message_type: as broker.send_all(uuid[], text, bytea).
+body: a text.
+
+Rights, locks and errors: as broker.send_all(uuid[], text, bytea).
+Example: select broker.send_all(array[:'handle']::uuid[], '//shop/order', '{"id": 1}');$$;
+
+comment on function broker.send_all(uuid[], text, jsonb) is
+$$SEND ON CONVERSATION (h1, h2, ...) with JSON, which is stored as its text in UTF-8.
+
+conversation_handles, message_type: as broker.send_all(uuid[], text, bytea).
+body: JSON.
+
+Rights, locks and errors: as broker.send_all(uuid[], text, bytea).
+Example: select broker.send_all(array[:'handle']::uuid[], '//shop/order', jsonb_build_object('id', 1));$$;
+
+comment on function broker.send_all(uuid[], text, xml) is
+$$SEND ON CONVERSATION (h1, h2, ...) with XML, which is stored as its text in UTF-8.
+
+conversation_handles, message_type: as broker.send_all(uuid[], text, bytea).
+body: XML.
+
+Rights, locks and errors: as broker.send_all(uuid[], text, bytea).
+Example: select broker.send_all(array[:'handle']::uuid[], '//shop/order', xmlparse(document '<order/>'));$$;
+
+comment on function broker.send_all(uuid[], text, bytea) is
+$$SEND ON CONVERSATION (h1, h2, ...): sends one message on many dialogs, on all or on none. Its body
+is stored once.
+
+conversation_handles: of this side, each once.
+message_type: one that every contract lets this side send.
+body: at most 1,000,000,000 bytes; '' is no body.
+
+Rights: SEND on the services of all.
+Locks: the groups' rows in one order, until the transaction ends.
+Errors: 229, 8426, 8427, 8428, 8429, 8430, 8431, 8432, 8433, 8434, 8435, 8441, 8451, 8459
+Example: select broker.send_all(array[:'handle']::uuid[], '//shop/order', '\x7b7d'::bytea);$$;

@@ -63,3 +63,13 @@ begin
   return true;
 end
 $$;
+
+comment on function broker.send_batch(uuid, text, bytea[]) is
+$$Ours: sends many messages on one dialog, in the order of the array, all or none.
+
+conversation_handle: of this side.
+message_type: one that the contract lets this side send.
+bodies: one message each.
+
+Rights, locks and errors: as broker.send(uuid, text, bytea).
+Example: select broker.send_batch(:'handle', '//shop/order', array['\x7b7d', '\x7b7d']::bytea[]);$$;

@@ -67,3 +67,16 @@ begin
   return true;
 end
 $$;
+
+comment on function broker.sleep_on(text) is
+$$Ours, for clients that wait without a snapshot: asked outside a transaction by a session that
+found nothing to receive and LISTENs. broker.wake_up ends what a true began.
+
+queue: that the session found empty.
+
+Returns: true: the session is notified when a message is committed into the queue; false: look
+  again after a pause.
+Rights: RECEIVE on the queue.
+Locks: an advisory lock of the queue, for the session, if it is free.
+Errors: 208, 229, 9617
+Example: select broker.sleep_on('warehouse'), broker.wake_up('warehouse');$$;

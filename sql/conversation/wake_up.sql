@@ -34,3 +34,10 @@ begin
   );
 end
 $$;
+
+comment on function broker.wake_up(text) is
+$$Ours: ends the sleep that broker.sleep_on began by returning true, once for each true.
+
+queue: that the session slept on; one that was dropped meanwhile is no error.
+
+Example: select broker.sleep_on('warehouse'), broker.wake_up('warehouse');$$;

@@ -81,3 +81,18 @@ begin
   return true;
 end
 $$;
+
+comment on function broker.alter_broker(text, boolean) is
+$$ALTER DATABASE ... SET ENABLE_BROKER and its kin: turns the broker on or off, or makes it another
+one.
+
+action: ENABLE_BROKER; DISABLE_BROKER: SEND goes on, nothing leaves or arrives; NEW_BROKER:
+  another guid, and all conversations are gone without a word; ERROR_BROKER_CONVERSATIONS: every
+  conversation gets an Error. NULL leaves all that as it is.
+honor_broker_priority: whether messages to other brokers leave by their priority. NULL leaves it
+  as it is.
+
+Rights: the database's owner.
+Locks: NEW_BROKER waits for every transaction that uses conversations, and they wait for it.
+Errors: 153, 229
+Example: select broker.alter_broker(honor_broker_priority => true);$$;

@@ -70,3 +70,14 @@ begin
   return true;
 end
 $$;
+
+comment on function broker.alter_broker_priority(text, text, text, text, integer) is
+$$ALTER BROKER PRIORITY: changes a broker priority for the dialogs that begin from now on.
+
+name: of the broker priority.
+contract_name, local_service_name, remote_service_name, priority_level: as
+  broker.create_broker_priority. NULL leaves one as it is, '' makes a criterion ANY.
+
+Rights: the database's owner.
+Errors: 153, 208, 229, 2714, 8423, 8425
+Example: select broker.create_broker_priority('urgent', '//shop/ordering'), broker.alter_broker_priority('urgent', priority_level => 9);$$;

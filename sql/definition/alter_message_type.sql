@@ -56,3 +56,13 @@ begin
   return true;
 end
 $$;
+
+comment on function broker.alter_message_type(text, text, text) is
+$$ALTER MESSAGE TYPE: changes how bodies of a type are validated. What is queued stays as it is.
+
+name: of the message type.
+validation, schema_collection: as broker.create_message_type.
+
+Rights: the owner of the message type, or of the database.
+Errors: 153, 208, 229, 8428, 9663
+Example: select broker.alter_message_type('//shop/ack', 'EMPTY');$$;

@@ -123,3 +123,19 @@ begin
   return old_schema;
 end
 $$;
+
+comment on function broker.alter_queue(text, boolean, boolean, text, integer, boolean, text, boolean, text, text, interval, text, text, boolean) is
+$$ALTER QUEUE: changes options of a queue, turns it on again, gives it another owner or schema.
+
+name: of the queue.
+status, retention, activation_procedure, max_queue_readers, activation_status, execute_as,
+  poison_message_handling, poison_action, scaling, watchdog: as broker.create_queue. NULL leaves
+  one as it is.
+owner: the role that has the queue from now on.
+schema: where the queue's view moves to.
+drop_activation: true removes procedure, number of readers and role.
+
+Rights: the owner of the queue, or of the database; membership in a new owner; CREATE on a new
+  schema, and to own the view.
+Errors: 103, 153, 208, 229, 2714, 9614, 9620, 9653, 9742
+Example: select broker.alter_queue('warehouse', status => true);$$;

@@ -44,3 +44,14 @@ begin
   return true;
 end
 $$;
+
+comment on function broker.alter_remote_service_binding(text, text, boolean) is
+$$ALTER REMOTE SERVICE BINDING: changes whose certificate secures the dialogs to a far service.
+Dialogs that have gone over the network keep the kind of security that they have.
+
+name: of the binding.
+user_name, anonymous: as broker.create_remote_service_binding. NULL leaves one as it is.
+
+Rights: the owner of the binding, or of the database.
+Errors: 153, 208, 229, 28083, 28089
+Example: select broker.create_remote_service_binding('far', '//far/warehouse', 'far worker'), broker.alter_remote_service_binding('far', anonymous => true);$$;

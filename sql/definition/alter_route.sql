@@ -58,3 +58,16 @@ begin
   return true;
 end
 $$;
+
+comment on function broker.alter_route(text, text, text, text, interval, text) is
+$$ALTER ROUTE: changes where a route leads. A clause can't be unset: drop the route, and create it
+anew.
+
+name: of the route.
+address, service_name, broker_instance, lifetime, mirror_address: as broker.create_route. NULL
+  leaves one as it is; a new lifetime begins now.
+
+Rights: the owner of the route, or of the database; to take another service with it, those of
+  broker.create_route.
+Errors: 103, 153, 208, 229, 9659, 9660, 9661, 9662, 9743, 9744, 9745, 9746, 9747, 9785
+Example: select broker.create_route('far', 'tcp://far.example:4022', '//far/warehouse'), broker.alter_route('far', address => 'tcp://far.example:4023');$$;

@@ -89,3 +89,17 @@ begin
   return true;
 end
 $$;
+
+comment on function broker.alter_service(text, text, text[], text[]) is
+$$ALTER SERVICE: which contracts a service accepts as a target, and which queue it has. Its
+conversations go to the new queue with their messages, in order.
+
+name: of the service.
+queue: another queue; NULL keeps the one that it has.
+add_contracts, drop_contracts: arrays of contracts' names.
+
+Rights: the owner of the service, or of the database; to own a new queue; REFERENCES on contracts
+  that are added.
+Locks: with a queue, the service's row, then its groups: it waits for sessions that work on them.
+Errors: 153, 208, 229, 8404, 8423, 8425, 8493
+Example: select broker.alter_service('//shop/orders', add_contracts => '{//shop/ordering}');$$;

@@ -60,3 +60,17 @@ begin
   return true;
 end
 $$;
+
+comment on function broker.create_broker_priority(text, text, text, text, integer) is
+$$CREATE BROKER PRIORITY: the priority of dialogs that begin from now on and match. The most
+specific match wins.
+
+name: of the broker priority.
+contract_name: dialogs on this contract; NULL is ANY.
+local_service_name: dialogs of this service of the database; NULL is ANY.
+remote_service_name: dialogs with a service of this name; NULL is ANY.
+priority_level: 1 to 10; higher ones are received first. Without a broker priority it is 5.
+
+Rights: the database's owner.
+Errors: 103, 153, 229, 2714, 8423, 8425
+Example: select broker.create_broker_priority('urgent', '//shop/ordering', priority_level => 8);$$;

@@ -85,3 +85,17 @@ begin
   return true;
 end
 $$;
+
+comment on function broker.create_contract(text, text[], text[], text[], text) is
+$$CREATE CONTRACT: which message types each side of a conversation may send.
+
+name: of the contract, at most 128 characters, matched byte by byte.
+sent_by_initiator: types that who begins the dialog may send.
+sent_by_target: types that the service that was addressed may send.
+sent_by_any: types that both may send. The initiator must be left something to send.
+owner: a role; NULL is the caller.
+
+Rights: CREATE on the database; REFERENCES on the types; to name another owner, membership in that
+  role.
+Errors: 103, 153, 229, 2714, 8403, 8428, 8492
+Example: select broker.create_contract('//shop/returns', sent_by_any => '{//shop/order}');$$;

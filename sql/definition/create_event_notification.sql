@@ -92,3 +92,20 @@ begin
   return true;
 end
 $$;
+
+comment on function broker.create_event_notification(text, text, text, text, text) is
+$$CREATE EVENT NOTIFICATION ... ON QUEUE: sends a message to a service at each such event of a
+queue.
+
+name: of the notification.
+queue: the queue that is watched.
+event: QUEUE_ACTIVATION: messages wait and somebody should read them; BROKER_QUEUE_DISABLED:
+  poison messages turned the queue off.
+to_service: who is told; it need not exist yet. It must accept
+  http://schemas.microsoft.com/SQL/Notifications/PostEventNotification.
+broker_instance: guid of the database where that service is, or CURRENT DATABASE; NULL is any.
+
+Rights: the owner of the queue, or of the database; SEND on the service.
+Locks: the queue's row, until the transaction ends.
+Errors: 103, 153, 208, 229, 2714, 8413, 8421, 9718
+Example: select broker.create_event_notification('warehouse waits', 'warehouse', 'QUEUE_ACTIVATION', '//shop/operators');$$;

@@ -54,3 +54,16 @@ begin
   return true;
 end
 $$;
+
+comment on function broker.create_message_type(text, text, text, text) is
+$$CREATE MESSAGE TYPE: a name for messages, and how their bodies are validated.
+
+name: at most 128 characters, matched byte by byte; the same on both sides of a conversation.
+validation: NONE; EMPTY: no body; WELL_FORMED_XML; VALID_XML: by a schema collection; VALID_JSON:
+  parses as JSON, ours.
+schema_collection: for VALID_XML, of broker.create_schema_collection.
+owner: a role; NULL is the caller.
+
+Rights: CREATE on the database; to name another owner, membership in that role.
+Errors: 103, 153, 208, 229, 2714
+Example: select broker.create_message_type('//shop/cancel', 'VALID_JSON');$$;

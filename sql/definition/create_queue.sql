@@ -107,3 +107,25 @@ begin
   return new_id;
 end
 $$;
+
+comment on function broker.create_queue(text, boolean, boolean, text, integer, boolean, text, boolean, text, text, interval, text, text) is
+$$CREATE QUEUE: a queue, and a view of the same name that shows its messages.
+
+name: taken literally, unique in the database, at most 63 bytes.
+status: false creates it turned off: RECEIVE is refused, and messages wait.
+retention: true keeps messages until their conversation ends.
+activation_procedure: a procedure without arguments that workers CALL while messages wait.
+max_queue_readers: how many of it run at the same time at most.
+activation_status: false starts no more readers.
+execute_as: the role that the procedure runs as; SELF is the caller, OWNER the owner of the queue.
+poison_message_handling: false lets transactions roll back for ever.
+poison_action: what five rollbacks in a row do: DISABLE_QUEUE, or QUARANTINE: set the conversation
+  aside. Ours.
+scaling: SERVICE_BROKER: one more reader at a time; BACKLOG: by what waits. Ours.
+watchdog: after how long a reader that never receives is given up; 0 is never. Ours.
+owner: a role; NULL is the caller.
+schema: where the view is created.
+
+Rights: CREATE on the database and on the schema; to name another owner, membership in that role.
+Errors: 103, 153, 229, 2714, 9614, 9620, 9653, 9742
+Example: select broker.create_queue('returns', poison_action => 'QUARANTINE');$$;

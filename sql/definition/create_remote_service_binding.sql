@@ -59,3 +59,17 @@ begin
   return true;
 end
 $$;
+
+comment on function broker.create_remote_service_binding(text, text, text, boolean, text) is
+$$CREATE REMOTE SERVICE BINDING: dialogs from this database to a far service are secured by a user's
+certificate.
+
+name: of the binding.
+to_service: the far service; each has one binding.
+user_name: whose certificate it is: a role, or a name that is no role.
+anonymous: true doesn't say there who begins the dialog.
+owner: a role; NULL is the caller.
+
+Rights: CREATE on the database; to name another owner, membership in that role.
+Errors: 103, 153, 229, 2714, 9619, 28083, 28089
+Example: select broker.create_remote_service_binding('far', '//far/warehouse', 'far worker');$$;

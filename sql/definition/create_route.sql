@@ -61,3 +61,21 @@ begin
   return true;
 end
 $$;
+
+comment on function broker.create_route(text, text, text, text, interval, text, text, text) is
+$$CREATE ROUTE: where messages for a service go.
+
+name: of the route.
+address: LOCAL, TRANSPORT: the service's name is its address, or tcp://host:port of a worker's
+  endpoint.
+service_name: the service that it leads to; NULL is any that has no route of its own.
+broker_instance: guid of the database that it leads to; NULL is any.
+lifetime: after it the route is ignored; NULL is never.
+mirror_address: of the standby, tried when address doesn't answer; needs broker_instance.
+owner: a role; NULL is the caller.
+scope: DATABASE: for what this database sends; WORKER: for what comes from outside to the worker
+  whose home it is. Ours: SQL Server has msdb.
+
+Rights: CREATE on the database; to name another owner, membership in that role.
+Errors: 103, 153, 229, 2714, 9659, 9660, 9661, 9662, 9743, 9744, 9745, 9746, 9747, 9785
+Example: select broker.create_route('far', 'tcp://far.example:4022', '//far/warehouse');$$;

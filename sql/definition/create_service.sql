@@ -65,3 +65,16 @@ begin
   return true;
 end
 $$;
+
+comment on function broker.create_service(text, text, text[], text) is
+$$CREATE SERVICE: an address for conversations, and the queue that their messages go to.
+
+name: at most 128 characters, matched byte by byte.
+queue: where its messages go.
+contracts: what dialogs to it may have; with none it can only begin dialogs.
+owner: a role; NULL is the caller.
+
+Rights: CREATE on the database; to own the queue; REFERENCES on the contracts; to name another
+  owner, membership in that role.
+Errors: 103, 153, 208, 229, 2714, 8404, 8425
+Example: select broker.create_service('//shop/returns', 'warehouse', '{//shop/ordering}');$$;

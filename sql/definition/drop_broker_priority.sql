@@ -35,3 +35,12 @@ begin
   return true;
 end
 $$;
+
+comment on function broker.drop_broker_priority(text) is
+$$DROP BROKER PRIORITY. Dialogs that exist keep their priority.
+
+name: as it was created.
+
+Rights: the database's owner.
+Errors: 208, 229
+Example: select broker.create_broker_priority('urgent'), broker.drop_broker_priority('urgent');$$;

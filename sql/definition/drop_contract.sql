@@ -64,3 +64,12 @@ begin
   return true;
 end
 $$;
+
+comment on function broker.drop_contract(text) is
+$$DROP CONTRACT. Each open conversation on it ends with an Error, -8487, on both sides.
+
+name: as it was created.
+
+Rights: the owner of the contract, or of the database.
+Errors: 229, 3716, 8425, 9663
+Example: select broker.create_contract('//shop/returns', sent_by_any => '{//shop/order}'), broker.drop_contract('//shop/returns');$$;

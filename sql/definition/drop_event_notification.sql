@@ -42,3 +42,12 @@ begin
   return true;
 end
 $$;
+
+comment on function broker.drop_event_notification(text) is
+$$DROP EVENT NOTIFICATION. The subscriber gets an EndDialog.
+
+name: as it was created.
+
+Rights: the owner of its queue, or of the database.
+Errors: 208, 229
+Example: select broker.create_event_notification('off', 'warehouse', 'BROKER_QUEUE_DISABLED', '//shop/operators'), broker.drop_event_notification('off');$$;

@@ -49,3 +49,12 @@ begin
   return true;
 end
 $$;
+
+comment on function broker.drop_message_type(text) is
+$$DROP MESSAGE TYPE. One that a contract has is refused.
+
+name: as it was created.
+
+Rights: the owner of the message type, or of the database.
+Errors: 229, 3716, 8428, 9663
+Example: select broker.create_message_type('//shop/cancel'), broker.drop_message_type('//shop/cancel');$$;

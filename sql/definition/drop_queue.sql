@@ -76,3 +76,13 @@ begin
   return this.view_schema;
 end
 $$;
+
+comment on function broker.drop_queue(text) is
+$$DROP QUEUE. Its view and its event notifications go with it. One that a service has is refused.
+
+name: as it was created.
+
+Rights: the owner of the queue, or of the database; to own the view.
+Locks: it waits for transactions that have received from the queue.
+Errors: 208, 229, 3716
+Example: select broker.create_queue('returns'), broker.drop_queue('returns');$$;

@@ -36,3 +36,13 @@ begin
   return true;
 end
 $$;
+
+comment on function broker.drop_remote_service_binding(text) is
+$$DROP REMOTE SERVICE BINDING. Dialogs that were secured by it wait for another: they never go in
+the clear.
+
+name: as it was created.
+
+Rights: the owner of the binding, or of the database.
+Errors: 208, 229
+Example: select broker.create_remote_service_binding('far', '//far/warehouse', 'far worker'), broker.drop_remote_service_binding('far');$$;

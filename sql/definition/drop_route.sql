@@ -35,3 +35,12 @@ begin
   return true;
 end
 $$;
+
+comment on function broker.drop_route(text) is
+$$DROP ROUTE. Messages that went by it wait for another.
+
+name: as it was created.
+
+Rights: the owner of the route, or of the database.
+Errors: 208, 229
+Example: select broker.create_route('far', 'LOCAL', '//far/warehouse'), broker.drop_route('far');$$;

@@ -52,3 +52,13 @@ begin
   return true;
 end
 $$;
+
+comment on function broker.drop_schema_collection(text) is
+$$DROP XML SCHEMA COLLECTION. One that a message type has, or a message waits to be validated by, is
+refused.
+
+name: as it was created.
+
+Rights: the owner of the collection, or of the database.
+Errors: 208, 229, 3716
+Example: select broker.create_schema_collection('shop', array['<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema"/>']), broker.drop_schema_collection('shop');$$;

@@ -64,3 +64,14 @@ begin
   return true;
 end
 $$;
+
+comment on function broker.drop_service(text) is
+$$DROP SERVICE. Its messages are removed, and the far side of each open conversation gets an Error,
+-8470.
+
+name: as it was created.
+
+Rights: the owner of the service, or of the database.
+Locks: the groups of the service: it waits for sessions that work on them.
+Errors: 229, 3716, 8423
+Example: select broker.create_service('//shop/returns', 'warehouse'), broker.drop_service('//shop/returns');$$;

@@ -88,3 +88,14 @@ begin
   return findings;
 end
 $$;
+
+comment on function broker.diagnose(uuid) is
+$$Ours, after ssbdiagnose: what keeps messages, and the statement that mends it, errors first.
+docs/diagnose.md lists the numbers.
+
+conversation_handle: what keeps this conversation; NULL is all that this database knows.
+
+Returns: findings: number, level (error, warning, information), object, problem, why, since, mend,
+  mend_role, is_destructive.
+Rights: a role is told of what it may see, and how much it could not see.
+Example: select number, level, object, problem, mend from broker.diagnose();$$;

@@ -87,3 +87,35 @@ left join broker_private.far_events f on f.endpoint_no = e.endpoint_no and f.eve
 left join broker_private.dialog_security y on y.endpoint_no = e.endpoint_no
 left join broker_private.conversation_timers t on t.endpoint_no = e.endpoint_no
 where s.state is not null;
+
+comment on view broker.conversation_endpoints is
+'The sides of conversations in this database, as sys.conversation_endpoints: those on queues that the reader may receive from. Columns without a meaning here are NULL: docs/internals.md says why.';
+comment on column broker.conversation_endpoints.conversation_handle is 'the handle of this side of the conversation: what SEND, RECEIVE and END CONVERSATION take';
+comment on column broker.conversation_endpoints.conversation_id is 'the same on both sides of the conversation';
+comment on column broker.conversation_endpoints.is_initiator is 'true on the side that began the dialog';
+comment on column broker.conversation_endpoints.service_contract_id is 'the contract that it was begun on';
+comment on column broker.conversation_endpoints.conversation_group_id is 'the group that the conversation is in: what RECEIVE locks';
+comment on column broker.conversation_endpoints.service_id is 'the service on this side';
+comment on column broker.conversation_endpoints.lifetime is 'when the conversation ends by itself';
+comment on column broker.conversation_endpoints.state is 'SO started outbound, SI started inbound, CO conversing, DI and DO ended by the far or this side, ER in error, CD closed';
+comment on column broker.conversation_endpoints.state_desc is 'the state in words';
+comment on column broker.conversation_endpoints.far_service is 'name of the service on the other side';
+comment on column broker.conversation_endpoints.far_broker_instance is 'guid of the database on the other side, once one has answered';
+comment on column broker.conversation_endpoints.principal_id is 'the role that owns this side';
+comment on column broker.conversation_endpoints.far_principal_id is 'the user whom the other side''s certificate stands for; NULL for public';
+comment on column broker.conversation_endpoints.outbound_session_key_identifier is 'of an anonymous dialog''s key, on the target''s side; others derive keys anew for each batch';
+comment on column broker.conversation_endpoints.inbound_session_key_identifier is 'the same key''s: it goes both ways';
+comment on column broker.conversation_endpoints.security_timestamp is 'until when a closed target is kept, so that a first message sent twice opens nothing';
+comment on column broker.conversation_endpoints.dialog_timer is 'when BEGIN CONVERSATION TIMER fires; NULL without one';
+comment on column broker.conversation_endpoints.send_sequence is 'the number that the next message sent will have';
+comment on column broker.conversation_endpoints.last_send_tran_id is 'always NULL: which transaction sent last is not kept';
+comment on column broker.conversation_endpoints.end_dialog_sequence is 'always NULL: the EndDialog is a message like any other';
+comment on column broker.conversation_endpoints.receive_sequence is 'the number that is expected next';
+comment on column broker.conversation_endpoints.receive_sequence_frag is 'always NULL: pieces of large messages are counted in bytes';
+comment on column broker.conversation_endpoints.system_sequence is 'always NULL: the broker''s own messages carry no number';
+comment on column broker.conversation_endpoints.first_out_of_order_sequence is 'always NULL: what comes early waits in a table of its own';
+comment on column broker.conversation_endpoints.last_out_of_order_sequence is 'always NULL, as the first';
+comment on column broker.conversation_endpoints.last_out_of_order_frag is 'always NULL, as the first';
+comment on column broker.conversation_endpoints.is_system is 'always false';
+comment on column broker.conversation_endpoints.priority is '1 to 10, from the broker priority at BEGIN DIALOG; 5 without one';
+comment on column broker.conversation_endpoints.is_encrypted is 'whether ENCRYPTION was on at BEGIN DIALOG';

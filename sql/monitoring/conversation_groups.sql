@@ -9,3 +9,9 @@ where exists (
     join broker_private.endpoint_states s on s.endpoint_no = e.endpoint_no
     where e.group_no = g.group_no and s.state is not null
   );
+
+comment on view broker.conversation_groups is
+'The groups that have conversations, as sys.conversation_groups: those on queues that the reader may receive from.';
+comment on column broker.conversation_groups.conversation_group_id is 'what RECEIVE locks, and a program keeps its state by';
+comment on column broker.conversation_groups.service_id is 'the service that all conversations of the group belong to';
+comment on column broker.conversation_groups.is_system is 'always false';

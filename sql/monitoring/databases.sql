@@ -9,3 +9,11 @@ select
   p.problem as disabled_reason
 from broker_private.broker_instance b
 cross join (select broker_private.broker_problem() as problem) p;
+
+comment on view broker.databases is
+'This database as a broker, one row, as in sys.databases.';
+comment on column broker.databases.name is 'of the database';
+comment on column broker.databases.service_broker_guid is 'the broker instance: what a route names, and NEW_BROKER changes';
+comment on column broker.databases.is_broker_enabled is 'whether messages arrive and leave';
+comment on column broker.databases.is_broker_priority_honored is 'whether messages to other brokers leave by their priority';
+comment on column broker.databases.disabled_reason is 'why the broker is off; NULL if it is on. Ours';

@@ -32,3 +32,10 @@ from (
 ) d
 join pg_catalog.pg_class p on p.oid = d.relation
 where pg_catalog.pg_has_role(current_user, 'pg_database_owner', 'USAGE') or pg_catalog.pg_has_role(current_user, 'pg_monitor', 'USAGE');
+
+comment on view broker.depths is
+'How many messages wait in the transmission queue, and how many sides of conversations there are. Rows only for the database''s owner and members of pg_monitor. Ours.';
+comment on column broker.depths.name is 'transmission_queue or conversation_endpoints';
+comment on column broker.depths.depth is 'how many rows: exact up to 10,000, beyond it an estimate';
+comment on column broker.depths.oldest_enqueue_time is 'since when the oldest message waits; NULL where none does';
+comment on column broker.depths.is_estimate is 'whether depth comes from the planner''s statistics';

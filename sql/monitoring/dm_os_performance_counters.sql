@@ -94,3 +94,11 @@ where pg_catalog.pg_has_role(current_user, 'pg_database_owner', 'USAGE') or pg_c
 union all
 select 'SQLServer:Broker Activation', a.counter_name, a.instance_name, a.cntr_value, a.cntr_type
 from activation a;
+
+comment on view broker.dm_os_performance_counters is
+'Broker Statistics, Broker/DBM Transport and Broker Activation by SQL Server''s names and types: docs/counters.md says what each counts. A queue''s rows are for who may receive from it, all others for the database''s owner and members of pg_monitor.';
+comment on column broker.dm_os_performance_counters.object_name is 'of the group of counters';
+comment on column broker.dm_os_performance_counters.counter_name is 'as SQL Server spells it';
+comment on column broker.dm_os_performance_counters.instance_name is 'the database or the queue, _Total, or empty where there is one only';
+comment on column broker.dm_os_performance_counters.cntr_value is 'a value, or a count that only rises';
+comment on column broker.dm_os_performance_counters.cntr_type is '65792: a value as it is; 272696576: the difference of two readings by the seconds between is the rate';

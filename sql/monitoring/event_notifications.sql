@@ -21,3 +21,18 @@ where exists (select from broker_private.all_seeing)
     select from broker_private.queues q
     where q.queue_id = n.queue_id and pg_catalog.pg_has_role(current_user, q.owner, 'USAGE')
   );
+
+comment on view broker.event_notifications is
+'The event notifications on queues, as sys.event_notifications, with the event that sys.events would show.';
+comment on column broker.event_notifications.name is 'as create_event_notification was told';
+comment on column broker.event_notifications.object_id is 'what other views refer to it by';
+comment on column broker.event_notifications.parent_class is 'always 1: an object';
+comment on column broker.event_notifications.parent_class_desc is 'OBJECT_OR_COLUMN';
+comment on column broker.event_notifications.parent_id is 'object_id of the queue';
+comment on column broker.event_notifications.create_date is 'when it was created';
+comment on column broker.event_notifications.modify_date is 'when its definition last changed';
+comment on column broker.event_notifications.is_ms_shipped is 'whether the broker itself made it';
+comment on column broker.event_notifications.principal_id is 'the role that owns it';
+comment on column broker.event_notifications.service_name is 'who is told';
+comment on column broker.event_notifications.broker_instance is 'guid of the database where that service is; NULL where none was named';
+comment on column broker.event_notifications.type_desc is 'QUEUE_ACTIVATION or BROKER_QUEUE_DISABLED';

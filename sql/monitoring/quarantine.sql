@@ -22,3 +22,18 @@ join broker_private.visible_queues q on q.queue_id = e.queue_id
 join broker_private.services s on s.service_id = e.service_id
 join broker_private.quarantined_messages m on m.endpoint_no = z.endpoint_no and m.id = z.message_id
 join broker_private.message_types y on y.message_type_id = m.message_type_id;
+
+comment on view broker.quarantine is
+'The quarantined conversations, each with the message that failed: those on queues that the reader may receive from. Ours.';
+comment on column broker.quarantine.conversation_handle is 'the handle of this side of the conversation: what SEND, RECEIVE and END CONVERSATION take';
+comment on column broker.quarantine.conversation_group_id is 'the group that the conversation is in: what RECEIVE locks';
+comment on column broker.quarantine.queue_name is 'the queue that the conversation was set aside from';
+comment on column broker.quarantine.service_name is 'the service on this side';
+comment on column broker.quarantine.far_service is 'the service on the other side';
+comment on column broker.quarantine.message_type_name is 'of the message that failed';
+comment on column broker.quarantine.message_body is 'of the message that failed';
+comment on column broker.quarantine.message_enqueue_time is 'when the message that failed came into the queue';
+comment on column broker.quarantine.failures is 'how many times in a row it failed';
+comment on column broker.quarantine.last_error is 'what note_failure was told last; NULL where only rollbacks were seen';
+comment on column broker.quarantine.quarantined_at is 'when it was set aside';
+comment on column broker.quarantine.messages_waiting is 'the failing one and those behind it, as far as they were set aside';

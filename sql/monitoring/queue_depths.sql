@@ -70,3 +70,12 @@ cross join lateral (
   ) l
 ) i
 where q.queue_id >= 65536;
+
+comment on view broker.queue_depths is
+'How many messages wait in each queue, and since when. Exact up to 10,000; beyond it an estimate, so that no queue is scanned. Ours.';
+comment on column broker.queue_depths.queue_name is 'a queue that the reader may receive from';
+comment on column broker.queue_depths.ready is 'messages that RECEIVE would return';
+comment on column broker.queue_depths.retained is 'copies that RETENTION keeps';
+comment on column broker.queue_depths.incomplete is 'messages that wait for a worker to validate them, or what comes before them';
+comment on column broker.queue_depths.oldest_enqueue_time is 'since when the oldest ready message waits; NULL where none does';
+comment on column broker.queue_depths.is_estimate is 'whether the numbers come from the planner''s statistics';

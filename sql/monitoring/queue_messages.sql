@@ -100,3 +100,23 @@ from (
   join broker_private.contracts k on k.contract_id = e.contract_id
   join broker_private.message_types y on y.message_type_id = r.message_type_id
 ) m;
+
+comment on view broker.queue_messages is
+'The messages of every queue that the reader may receive from; the view of one queue is a selection of it. Ours.';
+comment on column broker.queue_messages.queue_id is 'object_id of the queue';
+comment on column broker.queue_messages.status is '1 ready; 2 incomplete: a worker must validate it, or what comes before it; with RETENTION ON, 0 received and 3 a copy of what was sent';
+comment on column broker.queue_messages.priority is '1 to 10, its conversation''s';
+comment on column broker.queue_messages.queuing_order is 'counts up as messages come into the queue';
+comment on column broker.queue_messages.conversation_group_id is 'the group that the conversation is in: what RECEIVE locks';
+comment on column broker.queue_messages.conversation_handle is 'the handle of this side of the conversation: what SEND, RECEIVE and END CONVERSATION take';
+comment on column broker.queue_messages.message_sequence_number is 'its place in the conversation, from 0; each side counts for itself';
+comment on column broker.queue_messages.service_name is 'the service that got it';
+comment on column broker.queue_messages.service_id is 'as in broker.services';
+comment on column broker.queue_messages.service_contract_name is 'of its conversation';
+comment on column broker.queue_messages.service_contract_id is 'of its conversation''s contract';
+comment on column broker.queue_messages.message_type_name is 'as SEND named it';
+comment on column broker.queue_messages.message_type_id is 'as in broker.service_message_types';
+comment on column broker.queue_messages.validation is 'N none, E empty, X XML, and ours J JSON';
+comment on column broker.queue_messages.message_body is 'bytes as they were sent; text is UTF-8; NULL is no body';
+comment on column broker.queue_messages.message_id is 'the same on its whole way';
+comment on column broker.queue_messages.message_enqueue_time is 'when it came into this queue; ours';

@@ -48,3 +48,19 @@ join broker_private.destinations d on d.destination_no = t.destination_no
 left join broker_private.endpoints l on l.conversation_id = e.conversation_id and l.is_initiator <> e.is_initiator
 left join broker_private.far_events f on f.endpoint_no = t.endpoint_no and f.event = 'B'
 left join broker_private.transmission_status w on w.endpoint_no = t.endpoint_no;
+
+comment on view broker.transmission_queue is
+'The messages on their way, as sys.transmission_queue: those from queues that the reader may receive from.';
+comment on column broker.transmission_queue.conversation_handle is 'the handle of this side of the conversation: what SEND, RECEIVE and END CONVERSATION take';
+comment on column broker.transmission_queue.to_service_name is 'where it goes';
+comment on column broker.transmission_queue.to_broker_instance is 'guid of the database where it goes; NULL where none was named';
+comment on column broker.transmission_queue.from_service_name is 'the service that sent it';
+comment on column broker.transmission_queue.service_contract_name is 'of its conversation';
+comment on column broker.transmission_queue.enqueue_time is 'when it was sent';
+comment on column broker.transmission_queue.message_sequence_number is 'its place in the conversation, from 0';
+comment on column broker.transmission_queue.message_type_name is 'as SEND named it';
+comment on column broker.transmission_queue.is_conversation_error is 'whether it is an Error message';
+comment on column broker.transmission_queue.is_end_of_dialog is 'whether it is an EndDialog';
+comment on column broker.transmission_queue.message_body is 'as it was sent';
+comment on column broker.transmission_queue.transmission_status is 'why it waits; empty if nothing is known to be wrong';
+comment on column broker.transmission_queue.priority is '1 to 10, its conversation''s';

@@ -22,3 +22,13 @@ where exists (select from broker_private.all_seeing)
     join broker_private.visible_message_types v on v.message_type_id = t.message_type_id
     where t.schema_collection_id = c.schema_collection_id
   );
+
+comment on view broker.xml_schema_collections is
+'The schema collections, as sys.xml_schema_collections.';
+comment on column broker.xml_schema_collections.xml_collection_id is 'what other views refer to it by';
+comment on column broker.xml_schema_collections.name is 'as create_schema_collection was told';
+comment on column broker.xml_schema_collections.principal_id is 'the role that owns it';
+comment on column broker.xml_schema_collections.create_date is 'when it was created';
+comment on column broker.xml_schema_collections.documents is 'the XML schemas; ours';
+comment on column broker.xml_schema_collections.is_read is 'whether a worker has read it yet; ours';
+comment on column broker.xml_schema_collections.problem is 'why messages can''t be validated by it; NULL if they can, or no worker has read it yet. Ours';

@@ -76,3 +76,15 @@ begin
   return true;
 end
 $$;
+
+comment on function broker.alter_authorization(text, text, text) is
+$$ALTER AUTHORIZATION: gives an object to another owner.
+
+securable_class: MESSAGE TYPE, CONTRACT, QUEUE, SERVICE, ROUTE, REMOTE SERVICE BINDING or XML
+  SCHEMA COLLECTION.
+name: of the object.
+owner: the role that has it from now on.
+
+Rights: the owner of the object, who is a member of the new owner; or the owner of the database.
+Errors: 153, 208, 229, 8423, 8425, 8428, 9663, 15151
+Example: select broker.alter_authorization('QUEUE', 'warehouse', 'clerk');$$;

@@ -38,3 +38,14 @@ begin
   return true;
 end
 $$;
+
+comment on function broker.alter_certificate(text, boolean) is
+$$ALTER CERTIFICATE ... WITH ACTIVE FOR BEGIN_DIALOG: whether new dialogs may be secured by a
+certificate. Those that it secures go on.
+
+name: of the certificate.
+active_for_begin_dialog: false keeps it for the dialogs that have it.
+
+Rights: the database's owner.
+Errors: 153, 208, 229
+Example: select broker.create_certificate('far', :'pem', 'far worker'), broker.alter_certificate('far', false);$$;

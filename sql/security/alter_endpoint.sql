@@ -69,3 +69,15 @@ begin
   return true;
 end
 $$;
+
+comment on function broker.alter_endpoint(text, integer, text, text, text, text, boolean, integer) is
+$$ALTER ENDPOINT: changes how the worker whose home database this is listens. It follows within
+seconds.
+
+name: of the endpoint.
+listener_port, state, listener_ip, certificate, encryption, message_forwarding,
+  message_forward_size: as broker.create_endpoint. NULL leaves one as it is.
+
+Rights: the database's owner.
+Errors: 153, 208, 229
+Example: select broker.create_endpoint('broker', 4022), broker.alter_endpoint('broker', listener_port => 4023);$$;

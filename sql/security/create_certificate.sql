@@ -76,3 +76,16 @@ begin
   return true;
 end
 $$;
+
+comment on function broker.create_certificate(text, text, text, boolean) is
+$$CREATE CERTIFICATE: registers the public certificate of this or of another worker. Private keys
+live in the worker's key directory, never here.
+
+name: of the certificate.
+certificate_pem: one certificate in PEM, without a private key.
+user_name: whom it stands for: a role, or a name that is no role.
+active_for_begin_dialog: false keeps it from securing new dialogs.
+
+Rights: the database's owner.
+Errors: 103, 153, 229, 2714, 15232
+Example: select broker.create_certificate('far', :'pem', 'far worker');$$;

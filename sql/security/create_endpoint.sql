@@ -67,3 +67,21 @@ begin
   return true;
 end
 $$;
+
+comment on function broker.create_endpoint(text, integer, text, text, text, text, boolean, integer) is
+$$CREATE ENDPOINT ... FOR SERVICE_BROKER: where the worker whose home database this is listens. A
+database has one.
+
+name: of the endpoint.
+listener_port: the TCP port, 1 to 65535.
+state: STARTED, STOPPED or DISABLED.
+listener_ip: ALL, or the address of one interface.
+certificate: one of broker.create_certificate whose private key the worker has.
+encryption: REQUIRED, SUPPORTED or DISABLED.
+message_forwarding: whether the worker passes on what its routes of scope WORKER lead to other
+  workers.
+message_forward_size: megabytes of such messages that it holds at most.
+
+Rights: the database's owner.
+Errors: 103, 153, 208, 229, 2714
+Example: select broker.create_endpoint('broker', 4022);$$;

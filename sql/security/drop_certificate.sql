@@ -42,3 +42,12 @@ begin
   return true;
 end
 $$;
+
+comment on function broker.drop_certificate(text) is
+$$DROP CERTIFICATE. Connections that it authenticated end within seconds.
+
+name: as it was created.
+
+Rights: the database's owner.
+Errors: 208, 229, 3716
+Example: select broker.create_certificate('far', :'pem', 'far worker'), broker.drop_certificate('far');$$;

@@ -36,3 +36,12 @@ begin
   return true;
 end
 $$;
+
+comment on function broker.drop_endpoint(text) is
+$$DROP ENDPOINT. The worker stops listening within seconds.
+
+name: as it was created.
+
+Rights: the database's owner.
+Errors: 208, 229
+Example: select broker.create_endpoint('broker', 4022), broker.drop_endpoint('broker');$$;

@@ -43,3 +43,16 @@ begin
   return true;
 end
 $$;
+
+comment on function broker."grant"(text, text, text, text) is
+$$GRANT: gives a role, or a user of the broker, a right on an object.
+
+permission: SEND, RECEIVE, REFERENCES or CONNECT.
+securable_class: SERVICE for SEND, QUEUE for RECEIVE, CONTRACT, MESSAGE TYPE or XML SCHEMA
+  COLLECTION for REFERENCES, ENDPOINT for CONNECT.
+securable_name: of the object.
+role: a role, public, or a name that is no role.
+
+Rights: the owner of the object, or of the database.
+Errors: 153, 208, 229, 8423, 8425, 8428
+Example: select broker.grant('SEND', 'SERVICE', '//shop/warehouse', 'clerk');$$;

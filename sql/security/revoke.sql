@@ -45,3 +45,12 @@ begin
   return true;
 end
 $$;
+
+comment on function broker.revoke(text, text, text, text) is
+$$REVOKE: takes what broker.grant gave. What was not granted stays as it is.
+
+permission, securable_class, securable_name, role: as broker.grant.
+
+Rights: the owner of the object, or of the database.
+Errors: 153, 208, 229, 8423, 8425, 8428
+Example: select broker.revoke('SEND', 'SERVICE', '//shop/warehouse', 'clerk');$$;
