@@ -12,7 +12,7 @@ SQL_FLOOR ?= 97
 # Twice quiet is errors only: a package index that lacks a package is no news when the next one has it.
 INSTALL := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check
 
-.PHONY: demo check test nightly coverage conformance test-containers lint bench bench-against concepts instructions capacity chaos soak clean
+.PHONY: demo check test nightly coverage conformance test-containers lint docs bench bench-against concepts instructions capacity chaos soak clean
 
 .venv: .venv/.installed
 .venv/.installed: pyproject.toml
@@ -81,6 +81,15 @@ lint: .venv/.linters
 	$(BIN)/python -m tests.sync_twin --check
 	$(BIN)/python -m tests.sql_checks
 	$(BIN)/codespell
+
+.venv/.docs: .venv/.linters
+	@echo "Installing what the documentation is built with into .venv"
+	@$(INSTALL) --group docs
+	@touch $@
+
+# A link that leads nowhere fails it.
+docs: .venv/.docs
+	@$(BIN)/python -m tests.docs_site
 
 # REVISION="e6d75f0 ../another-checkout" CONCEPTS="--page docs/performance.md"
 concepts: .venv/.linters

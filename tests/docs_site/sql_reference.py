@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import product
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 _SECTIONS = ("Returns", "Rights", "Rights, locks and errors", "Locks", "Errors", "Example")
 _LINE = re.compile(r"^([A-Za-z_][\w, ]*): (.*)$", re.DOTALL)
+_VERBS = ("", "create_", "alter_", "drop_")
+_COLUMNS = 100
 _DEFAULTS = re.compile(r"::[a-z ]+(?:\[\])?(?=,|$)")
 
 _CHAPTERS = {
@@ -52,7 +55,7 @@ class Function:
     name: str
     signature: str
     arguments: str
-    names: Sequence[str]
+    names: tuple[str, ...]
     result: str
     comment: str
 
@@ -107,7 +110,9 @@ def functions(session: psycopg.Connection) -> Sequence[Function]:
         " coalesce(obj_description(p.oid, 'pg_proc'), '')"
         " from pg_proc p where p.pronamespace = 'broker'::regnamespace order by p.proname, p.pronargs, p.oid"
     ).fetchall()
-    return [Function(*row) for row in rows]
+    return [
+        Function(name, sig, arguments, tuple(names), *rest) for name, sig, arguments, names, *rest in rows
+    ]
 
 
 def relations(session: psycopg.Connection) -> Sequence[Relation]:
@@ -127,16 +132,19 @@ def relations(session: psycopg.Connection) -> Sequence[Relation]:
 
 
 def chapters(every: Sequence[Function]) -> Mapping[str, Sequence[Function]]:
-    """The functions in the chapters of the reference."""
-    found: dict[str, list[Function]] = {title: [] for title in _CHAPTERS}
-    for function in every:
-        stem = re.sub(r"^(create|alter|drop)_", "", function.name)
-        for title, names in _CHAPTERS.items():
-            if function.name in names or (stem != function.name and stem in names):
-                found[title].append(function)
-                break
-        else:
-            raise LookupError(f"broker.{function.name} is in no chapter of the SQL reference: name it there")
+    """The functions in the chapters of the reference, in their order.
+
+    Raises:
+        LookupError: if a function is in no chapter.
+    """
+    found: dict[str, list[Function]] = {}
+    for title, names in _CHAPTERS.items():
+        order = {verb + name: place for place, (name, verb) in enumerate(product(names, _VERBS))}
+        members = [function for function in every if function.name in order]
+        found[title] = sorted(members, key=lambda function, order=order: order[function.name])
+    named = {function for members in found.values() for function in members}
+    if left := [function.signature for function in every if function not in named]:
+        raise LookupError(f"in no chapter of tests/docs_site/sql_reference.py: {left}")
     return found
 
 
@@ -186,58 +194,61 @@ def views_page(every: Iterable[Relation]) -> str:
 
 def errors_page(catalogue: Mapping[int, Sequence[Refusal]], every: Sequence[Function]) -> str:
     """The page of errors, in Markdown: what raises each, what it says, what to do."""
-    raised: dict[int, list[str]] = {}
+    raised: dict[int, dict[str, str]] = {}
     for function in every:
         for number in function.numbers:
-            if function.name not in raised.setdefault(number, []):
-                raised[number].append(function.name)
+            raised.setdefault(number, {}).setdefault(function.name, _anchor(function))
     lines = [
         "# Errors",
         "",
         "Every refusal has Service Broker's number. SQLSTATE is `S` and the number, for five digits `T` and the last"
         " four; in Python it is `error.number`. … stands for what the message names.",
         "",
-        "| number | SQLSTATE | message | what to do | raised by |",
-        "|---|---|---|---|---|",
     ]
     for number, refusals in catalogue.items():
-        who = ", ".join(f"[{name}](sql-functions.md#{_anchor(name)})" for name in raised.get(number, ()))
-        said = [(each.message, each.hint) for each in refusals if each.message] or [("", "")]
-        for at, (message, hint) in enumerate(said):
-            first = f"| {number} | `{refusals[0].sqlstate}` " if not at else "| | "
-            lines.append(f"{first}| {_cell(message)} | {_cell(hint)} | {who if not at else ''} |")
+        said = {(each.message, each.hint) for each in refusals if each.message}
+        lines += ["", f"(error-{number})=", "", f"## {number}", "", f"SQLSTATE `{refusals[0].sqlstate}`.", ""]
+        lines += [
+            f"- {_prose(message)} *{_prose(hint)}*" if hint else f"- {_prose(message)}"
+            for message, hint in sorted(said)
+        ]
+        if who := ", ".join(f"[{name}](#{anchor})" for name, anchor in raised.get(number, {}).items()):
+            lines += ["", f"Raised by {who}."]
     return "\n".join(lines) + "\n"
 
 
 def _function(function: Function) -> list[str]:
-    arguments = _DEFAULTS.sub("", function.arguments.replace(" DEFAULT ", " default ")).replace(
-        "NULL", "null"
-    )
-    heading = f"### broker.{function.name}"
-    lines = ["", f"{heading} {{ #{_anchor(function.name)} }}" if function.signature else heading]
-    lines += [
-        "",
-        "```sql",
-        f"broker.{function.name}({arguments}) → {function.result}",
-        "```",
-        "",
-        function.purpose,
-        "",
-    ]
+    lines = ["", f"({_anchor(function)})=", "", f"### broker.{function.name}", ""]
+    lines += ["```text", _typed(function), "```", "", function.purpose, ""]
     lines += [f"- `{name}`: {said}" for name, said in function.described.items()]
     for word, said in function.sections.items():
         if word == "Example":
             lines += ["", "```sql", said, "```"]
         elif word == "Errors":
-            links = re.sub(r"\d+", lambda number: f"[{number[0]}](sql-errors.md)", said)
+            links = re.sub(r"\d+", lambda number: f"[{number[0]}](#error-{number[0]})", said)
             lines += ["", f"**{word}**: {links}"]
         else:
             lines += ["", f"**{word}**: {said}"]
     return lines
 
 
-def _anchor(name: str) -> str:
-    return name.replace("_", "-")
+def _typed(function: Function) -> str:
+    """What psql's \\df shows, an argument a line where one line is too long."""
+    arguments = _DEFAULTS.sub("", function.arguments.replace(" DEFAULT ", " => ")).replace("NULL", "null")
+    one_line = f"broker.{function.name}({arguments}) → {function.result}"
+    if len(one_line) <= _COLUMNS:
+        return one_line
+    folded = re.sub(r", (?=[a-z_]+ [a-z])", ",\n    ", arguments)
+    return f"broker.{function.name}(\n    {folded}\n) → {function.result}"
+
+
+def _anchor(function: Function) -> str:
+    return re.sub(r"\W+", "-", function.signature).strip("-")
+
+
+def _prose(text: str) -> str:
+    """A message as it is, nothing of which Markdown or HTML takes for its own."""
+    return re.sub(r"([\\`*_{}\[\]<>|#])", r"\\\1", text.replace("\n", " "))
 
 
 def _cell(text: str) -> str:
