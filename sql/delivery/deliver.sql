@@ -55,14 +55,17 @@ begin
       select e.endpoint_no, e.is_initiator, d.place::integer as place
       from unnest(deliver.conversation_ids) with ordinality as d (conversation_id, place)
       join broker_private.endpoints e
-        on e.conversation_id = d.conversation_id and e.is_initiator = not deliver.from_initiator[d.place]
+        on e.conversation_id = d.conversation_id
+        and e.is_initiator = not deliver.from_initiator[d.place]
       where e.local_end is distinct from 'C'
       order by e.endpoint_no
     ) s;
-    is_right := cardinality(endpoint_nos) = dialogs and array_remove(array_remove(to_brokers, null), guid) = '{}';
+    is_right := cardinality(endpoint_nos) = dialogs
+      and array_remove(array_remove(to_brokers, null), guid) = '{}';
     if is_right and has_initiator then
       perform from broker_private.far_events f
-      where f.endpoint_no = any (endpoint_nos) and f.event = 'B' and f.far_broker_instance = deliver.from_broker
+      where f.endpoint_no = any (endpoint_nos) and f.event = 'B'
+        and f.far_broker_instance = deliver.from_broker
         and not deliver.from_initiator[places[width_bucket(f.endpoint_no, endpoint_nos)]];
       get diagnostics right_ones = row_count;
       is_right := right_ones = cardinality(array_positions(from_initiator, false));
@@ -75,8 +78,9 @@ begin
           when 'N' then true
           when 'A' then
             not deliver.from_initiator[places[width_bucket(y.endpoint_no, endpoint_nos)]]
-            or substring(y.session_key, 1, 16)
-              = substring(deliver.session_keys[places[width_bucket(y.endpoint_no, endpoint_nos)]], 1, 16)
+            or substring(y.session_key, 1, 16) = substring(
+              deliver.session_keys[places[width_bucket(y.endpoint_no, endpoint_nos)]], 1, 16
+            )
           when 'F' then
             deliver.far_users[places[width_bucket(y.endpoint_no, endpoint_nos)]]
               = broker_private.far_user_of(y.endpoint_no, y.far_user)
@@ -88,11 +92,13 @@ begin
       select
         array_agg(c.location), array_agg(c.next_number),
         bool_and((c.next_number < deliver.acknowledged[u.place]) is not true),
-        array_agg(u.endpoint_no) filter (where deliver.acknowledged[u.place] > 0 and not c.is_confirmed)
+        array_agg(u.endpoint_no)
+          filter (where deliver.acknowledged[u.place] > 0 and not c.is_confirmed)
       into counters, expected, is_right, confirmed
       from unnest(endpoint_nos, places) as u (endpoint_no, place)
       cross join lateral (
-        select n.ctid as location, n.next_number, n.is_confirmed from broker_private.sequence_counters n
+        select n.ctid as location, n.next_number, n.is_confirmed
+        from broker_private.sequence_counters n
         where n.endpoint_no = u.endpoint_no and n.kind = 'I'
         order by n.epoch desc
         limit 1
@@ -102,7 +108,8 @@ begin
     -- What repeats nothing can't tell that the sender's database has gone back.
     if is_right then
       next_numbers := broker_private.deliver_plain(
-        endpoint_nos, places, counters, expected, type_names, dialog_index, type_index, sequence_numbers, bodies, sent_at
+        endpoint_nos, places, counters, expected, type_names, dialog_index, type_index,
+        sequence_numbers, bodies, sent_at
       );
     end if;
   end if;

@@ -13,8 +13,9 @@
 -- committed before those were free is visible here, and the counters are where he saw them.
 -- Plan: each table by an array of keys.
 create or replace function broker_private.deliver_plain(
-  endpoint_nos bigint[], places integer[], counters tid[], expected bigint[], type_names text[], dialog_index integer[], type_index integer[],
-  sequence_numbers bigint[], bodies bytea[], sent_at timestamp with time zone[]
+  endpoint_nos bigint[], places integer[], counters tid[], expected bigint[], type_names text[],
+  dialog_index integer[], type_index integer[], sequence_numbers bigint[], bodies bytea[],
+  sent_at timestamp with time zone[]
 )
 returns bigint[]
 language plpgsql
@@ -41,8 +42,9 @@ declare
   woken integer;
 begin
   select
-    array_agg(e.group_no), array_agg(e.queue_id), array_agg((10 - e.priority)::smallint), min(e.contract_id),
-    bool_and(e.is_initiator), min(e.contract_id) = max(e.contract_id) and bool_and(e.is_initiator) = bool_or(e.is_initiator)
+    array_agg(e.group_no), array_agg(e.queue_id), array_agg((10 - e.priority)::smallint),
+    min(e.contract_id), bool_and(e.is_initiator),
+    min(e.contract_id) = max(e.contract_id) and bool_and(e.is_initiator) = bool_or(e.is_initiator)
   into group_nos, queue_ids, precedences, contract, is_initiators, is_one
   from (
     select x.group_no, x.queue_id, x.priority, x.contract_id, x.is_initiator
@@ -60,11 +62,14 @@ begin
   perform from broker_private.far_events f
   where f.endpoint_no = any (deliver_plain.endpoint_nos) and f.event in ('E', 'X', 'F')
   union all
-  select from broker_private.early_messages h where h.endpoint_no = any (deliver_plain.endpoint_nos) and h.is_whole
+  select from broker_private.early_messages h
+  where h.endpoint_no = any (deliver_plain.endpoint_nos) and h.is_whole
   union all
-  select from broker_private.incomplete_messages i where i.endpoint_no = any (deliver_plain.endpoint_nos)
+  select from broker_private.incomplete_messages i
+  where i.endpoint_no = any (deliver_plain.endpoint_nos)
   union all
-  select from broker_private.queues q where q.queue_id = any (queue_ids) and not q.is_enqueue_enabled
+  select from broker_private.queues q
+  where q.queue_id = any (queue_ids) and not q.is_enqueue_enabled
   limit 1;
   if found then
     return null;
@@ -72,7 +77,8 @@ begin
   for type_name, type_id in
     select k.message_type_name, k.message_type_id
     from broker_private.contract_messages k
-    where k.contract_id = contract and k.message_type_name = any (deliver_plain.type_names) and k.validation = 'N'
+    where k.contract_id = contract and k.message_type_name = any (deliver_plain.type_names)
+      and k.validation = 'N'
       and case when is_initiators then k.is_sent_by_target else k.is_sent_by_initiator end
   loop
     type_ids[array_position(type_names, type_name)] := type_id;
@@ -85,7 +91,9 @@ begin
   end loop;
   for place in 1 .. cardinality(dialog_index) loop
     dialog := dialog_index[place];
-    if (sequence_numbers[place] = next_numbers[dialog] and type_ids[type_index[place]] > 0) is not true then
+    if (
+      sequence_numbers[place] = next_numbers[dialog] and type_ids[type_index[place]] > 0
+    ) is not true then
       return null;
     end if;
     next_numbers[dialog] := next_numbers[dialog] + 1;
@@ -99,16 +107,21 @@ begin
   set
     next_number = next_numbers[places[width_bucket(n.endpoint_no, deliver_plain.endpoint_nos)]],
     epoch = next_numbers[places[width_bucket(n.endpoint_no, deliver_plain.endpoint_nos)]] >> 7,
-    sent_at = deliver_plain.sent_at[last_places[places[width_bucket(n.endpoint_no, deliver_plain.endpoint_nos)]]]
+    sent_at = deliver_plain.sent_at[
+      last_places[places[width_bucket(n.endpoint_no, deliver_plain.endpoint_nos)]]
+    ]
   where n.ctid = any (counters);
   insert into broker_private.messages (
-    group_no, endpoint_no, sequence_number, enqueue_time, queue_id, message_type_id, precedence, urgency, body
+    group_no, endpoint_no, sequence_number, enqueue_time, queue_id, message_type_id, precedence,
+    urgency, body
   )
   select
-    group_nos[turns[m.dialog]], deliver_plain.endpoint_nos[turns[m.dialog]], m.number, broker_private.clock(),
-    queue_ids[turns[m.dialog]], type_ids[m.type], precedences[turns[m.dialog]], 2, m.body
-  from unnest(deliver_plain.dialog_index, deliver_plain.type_index, deliver_plain.sequence_numbers, deliver_plain.bodies)
-    as m (dialog, type, number, body);
+    group_nos[turns[dialog_index[m.place]]],
+    deliver_plain.endpoint_nos[turns[dialog_index[m.place]]],
+    deliver_plain.sequence_numbers[m.place], broker_private.clock(),
+    queue_ids[turns[dialog_index[m.place]]], type_ids[type_index[m.place]],
+    precedences[turns[dialog_index[m.place]]], 2, deliver_plain.bodies[m.place]
+  from generate_series(1, cardinality(dialog_index)) as m (place);
   foreach queue in array queue_ids loop
     if queue is distinct from woken then
       woken := queue;

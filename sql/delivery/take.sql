@@ -57,8 +57,6 @@ declare
   owner text;
   type_name text;
   is_odd boolean := take.paused <> '{}' or take.in_flight_endpoints <> '{}' or take.by_age;
-  endpoint bigint;
-  place integer := 0;
   dialog integer;
 begin
   while not is_odd loop
@@ -219,10 +217,9 @@ begin
       join broker_private.message_types y on y.message_type_id = x.message_type_id;
     end if;
     next_numbers := acknowledged;
-    foreach endpoint in array row_endpoints loop
-      place := place + 1;
+    for place in 1 .. cardinality(row_endpoints) loop
       -- The dialogs are in the order of their endpoints.
-      dialog := width_bucket(endpoint, endpoint_nos);
+      dialog := width_bucket(row_endpoints[place], endpoint_nos);
       dialog_index[place] := dialog;
       sequence_numbers[place] := next_numbers[dialog];
       next_numbers[dialog] := next_numbers[dialog] + 1;
