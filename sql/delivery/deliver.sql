@@ -60,8 +60,8 @@ begin
       where e.local_end is distinct from 'C'
       order by e.endpoint_no
     ) s;
-    is_right := cardinality(endpoint_nos) = dialogs
-      and array_remove(array_remove(to_brokers, null), guid) = '{}';
+    is_right := cardinality(endpoint_nos) = dialogs and guid is not null
+      and (guid = all (to_brokers)) is not false;
     if is_right and has_initiator then
       perform from broker_private.far_events f
       where f.endpoint_no = any (endpoint_nos) and f.event = 'B'
@@ -70,7 +70,7 @@ begin
       get diagnostics right_ones = row_count;
       is_right := right_ones = cardinality(array_positions(from_initiator, false));
     end if;
-    if is_right and array_remove(security_kinds, 'L') <> '{}' then
+    if is_right and ('L' = all (security_kinds)) is not true then
       perform from broker_private.dialog_security y
       where y.endpoint_no = any (endpoint_nos)
         and y.kind::text = deliver.security_kinds[places[width_bucket(y.endpoint_no, endpoint_nos)]]
