@@ -245,6 +245,8 @@ _RECORD_FILE = (
     "insert into broker_private.applied_sql (path, sha256) values ({}, {})"
     " on conflict (path) do update set sha256 = excluded.sha256"
 )
+# Those that were moved or deleted.
+_FORGET_FILES = "delete from broker_private.applied_sql where path <> all(%s)"
 _ADD_WORKER_ROLE = (
     "insert into broker_private.worker_roles (role_name)"
     " values (quote_ident({})::regrole) on conflict (role_name) do nothing"
@@ -272,6 +274,7 @@ def _apply_changed_files(connection: Connection) -> None:
             driver.execute(file.text.encode())
         driver.execute(sql.SQL(_RECORD_FILE).format(file.path, file.sha256))
     if changed:
+        driver.execute(_FORGET_FILES, [[file.path for file in sql_files()]])
         driver.execute(b"select broker_private.warn_of_bindings()")
 
 

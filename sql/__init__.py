@@ -7,15 +7,24 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-# A view, and a function with an SQL-standard body, must come after what it names; PL/pgSQL looks names up
-# when it runs.
+# Each calls and reads those before it, and none after it: lint checks that. A view, and a function with an
+# SQL-standard body, must also be applied after what it names; PL/pgSQL looks names up when it runs.
 CHAPTERS = (
     "foundation",
-    "security",
-    "definition",
+    "catalog",
+    "dialog",
+    "queue",
+    "poison",
+    "validation",
+    "sending",
+    "wake_ups",
     "conversation",
     "delivery",
     "activation",
+    "events",
+    "housekeeping",
+    "definition",
+    "security",
     "monitoring",
     "diagnosis",
 )

@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any
 import pglast
 from pglast import ast, enums
 
+from pybroker.sql import CHAPTERS
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
@@ -236,6 +238,10 @@ class SqlFile:
     @property
     def stem(self) -> str:
         return Path(self.path).stem
+
+    @property
+    def chapter(self) -> str:
+        return Path(self.path).parent.name
 
     @property
     def header(self) -> list[str]:
@@ -649,6 +655,36 @@ def check_pgspot(files: Iterable[SqlFile]) -> Iterator[Finding]:
             yield file.finding(line, f"pgspot {match[1]}: {match[2]}")
 
 
+def check_chapters(files: Iterable[SqlFile]) -> Iterator[Finding]:
+    """A chapter of sql/ calls and reads itself and those before it, so that each can be read without the later ones."""
+    shipped = [file for file in files if not file.is_migration]
+    home = {
+        name: file.chapter
+        for file in shipped
+        for each in file.statements
+        if (name := defined_name(each.stmt))
+    }
+    for file in shipped:
+        for statement in file.all_sql:
+            for node in descendants(statement.node):
+                there = home.get(called(node) or "")
+                if there and CHAPTERS.index(there) > CHAPTERS.index(file.chapter):
+                    yield file.finding(
+                        statement.line,
+                        f"{called(node)}: {file.chapter} comes before {there}, and can't call it",
+                    )
+
+
+def called(node: Any) -> str | None:
+    """The function that a node calls, or the table or view that it reads, with its schema."""
+    match node:
+        case ast.FuncCall(funcname=names) | ast.CreateTrigStmt(funcname=names):
+            return dotted(names)
+        case ast.RangeVar(schemaname=str(schema), relname=name):
+            return f"{schema}.{name}"
+    return None
+
+
 def check_imports(root: Path = ROOT) -> Iterator[Finding]:
     """No shipped module imports pglast or what is built on it, and no shipped dependency names it."""
     for folder in SHIPPED:
@@ -683,7 +719,7 @@ def imported_gpl(path: str, text: str) -> Iterator[Finding]:
 
 def findings(files: list[SqlFile]) -> list[Finding]:
     found = {finding for file in files for check in FILE_CHECKS for finding in check(file)}
-    return sorted(found | set(check_pgspot(files)) | set(check_imports()))
+    return sorted(found | set(check_chapters(files)) | set(check_pgspot(files)) | set(check_imports()))
 
 
 def main() -> int:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from pybroker.client.session import Transaction
     from pybroker.client.statements import Duration
+    from pybroker.definitions import Definition, Grant, Plan
     from pybroker.message import Body
 
 
@@ -127,6 +128,34 @@ class Broker:
         """
         handles = [one.handle if isinstance(one, Conversation) else one for one in conversations]
         self._session.run(statements.send_all(self._session.validations, handles, message_type, body))
+
+    def apply(
+        self, definitions: Iterable[Definition | Grant], *, prune: bool = False, dry_run: bool = False
+    ) -> Plan:
+        """Create what is defined and not there, and alter what differs, in one transaction.
+
+        Applied again it does nothing. Objects that are not defined stay, unless they are pruned.
+
+        Args:
+            definitions: what the database should have, in any order.
+            prune: whether to drop what is not defined, and revoke what is granted on defined objects and not
+                defined. A dropped service ends its conversations with an error. The message types of a
+                dropped contract stay: its conversations may have them.
+            dry_run: whether only to say what would be done.
+
+        Returns:
+            The plan: its steps were done, or would be.
+
+        Raises:
+            DefinitionError: an object is defined twice, or a contract is to change that is in use; the
+                message says which steps work.
+            PermissionDenied: a step needs a right that the role lacks (229).
+            BrokerError: what the function of a step raises.
+        """
+        steps = statements.apply(list(definitions), prune=prune, is_dry_run=dry_run)
+        with self.transaction():
+            plan = self._session.run(steps)
+        return plan  # noqa: RET504 - the block may end by psycopg.Rollback, and mypy knows it
 
     def receive(
         self,

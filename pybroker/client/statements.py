@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from pybroker.definitions.applying import applying
 from pybroker.errors import error_of
 from pybroker.message import COLUMNS, encoded
 from pybroker.xml import NOT_WELL_FORMED, SchemaCollection, SchemaCollectionError, fault_of
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from uuid import UUID
 
+    from pybroker.definitions import Definition, Grant, Plan
     from pybroker.message import Body
     from pybroker.xml import Fault
 
@@ -282,6 +284,19 @@ def get_transmission_status(handle: UUID) -> Steps[str]:
     rows = yield Query("select broker.get_transmission_status(%b::uuid)", (handle,))
     status: str = rows[0][0]
     return status
+
+
+def apply(definitions: Sequence[Definition | Grant], *, prune: bool, is_dry_run: bool) -> Steps[Plan]:
+    """Make the database have what is defined, and return what was done for it."""
+    statements = applying(definitions, prune=prune, is_dry_run=is_dry_run)
+    try:
+        statement = next(statements)
+        while True:
+            rows = yield Query(*statement)
+            statement = statements.send(rows)
+    except StopIteration as end:
+        made: Plan = end.value
+        return made
 
 
 def receive(

@@ -19,6 +19,7 @@ SUBCOMMANDS = {
     "activate": "Start command lines when event notifications ask for readers.",
     "throughput": "Run the whitepaper's throughput tests, with Spark as the test clients.",
     "demo": "Trade stocks between two databases, on two servers made for it.",
+    "apply": "Make a database have the message types, queues and services of a file.",
     "queue": "List the queues, and turn one on or off.",
     "redrive": "Take a conversation out of quarantine with all its messages.",
     "discard": "Remove the message that failed, and let its quarantined conversation go on.",

@@ -27,8 +27,8 @@ START = Path(sql_reference.__file__).with_name("start.sql")
 PARTS: Mapping[str, tuple[str, ...]] = {
     "Start": ("stock-trading", "two-databases", "service-programs"),
     "How to": (
-        "deployment", "migrations", "activation", "external-activation", "routing", "endpoints", "dialog-security",
-        "permissions", "validation", "poison-messages", "diagnose", "spark",
+        "definitions", "deployment", "migrations", "activation", "external-activation", "routing", "endpoints", "dialog-security",
+        "permissions", "validation", "poison-messages", "diagnose", "metrics", "spark",
     ),
     "Reference": (
         "sql-functions", "sql-views", "sql-errors", "python-client", "python-reference", "counters", "wire-format",

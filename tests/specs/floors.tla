@@ -1,7 +1,7 @@
 ------------------------------- MODULE floors -------------------------------
 (***************************************************************************)
 (* Floors of a queue: message ids below which nothing is left, where a     *)
-(* search may begin. It stands for sql/conversation/raise_floors.sql,      *)
+(* search may begin. It stands for sql/queue/raise_floors.sql,      *)
 (* reset_floors.sql and floors_of.sql, at one precedence.                  *)
 (*                                                                         *)
 (* Senders take ids and commit or roll back in any order. Readers receive, *)

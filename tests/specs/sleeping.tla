@@ -2,7 +2,7 @@
 (***************************************************************************)
 (* A sleeping sentinel misses no message. It stands for                    *)
 (* conversation/sleep_on.sql and wake_up.sql, foundation/note_arrival.sql  *)
-(* and wake_sleepers.sql, activation/has_arrivals.sql, on one queue.       *)
+(* and wake_sleepers.sql, wake_ups/has_arrivals.sql, on one queue.       *)
 (*                                                                         *)
 (* A sender's transaction puts a message into the queue, tries the queue's *)
 (* advisory lock, shared, and keeps it; if it can't have it, it notifies.  *)

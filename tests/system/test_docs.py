@@ -72,6 +72,33 @@ def test_the_procedure_of_the_activation_page(database: Database) -> None:
         session.rows("call book_orders()")
 
 
+def test_the_file_of_the_page_on_definitions(database: Database, tmp_path: Path) -> None:
+    (text,) = blocks("docs/definitions.md", "definitions")
+    (tmp_path / "definitions.py").write_text(text)
+    environment = {**os.environ, "PYBROKER_DATABASE_URL": database.url}
+
+    def apply(*options: str) -> str:
+        return subprocess.run(
+            [sys.executable, "-m", "pybroker", "apply", "definitions.py", *options],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+
+    planned = apply("--dry-run")
+    assert planned.count("\n") == 8
+    assert (apply(), apply()) == (planned, "nothing to do\n")
+    with database.connect() as connection:
+        session = Session(connection)
+        handle = session.value(
+            "select broker.begin_dialog('//shop/orders', '//shop/warehouse', '//shop/ordering')"
+        )
+        session.rows("select broker.send(%s, '//shop/order', '{}')", handle)
+        assert session.value("select count(*) from broker.receive('warehouse')") == 1
+
+
 def test_the_program_of_the_page_on_service_programs(database: Database, tmp_path: Path) -> None:
     (program,) = blocks("docs/service-programs.md", "program")
     (tmp_path / "program.py").write_text(program)

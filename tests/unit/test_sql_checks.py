@@ -335,5 +335,18 @@ def test_the_project_keeps_its_rules(check: object) -> None:
     assert [str(finding) for file in FILES for finding in check(file)] == []
 
 
+def test_a_call_of_a_later_chapter_is_found() -> None:
+    early = routine("BEGIN PERFORM broker_private.later(); RETURN 1; END", name="broker_private.early")
+    later = routine("BEGIN PERFORM broker_private.early(); RETURN 1; END", name="broker_private.later")
+    files = sql_checks.build({"sql/queue/early.sql": early, "sql/conversation/later.sql": later})
+    assert [str(found) for found in sql_checks.check_chapters(files)] == [
+        "sql/queue/early.sql:2: broker_private.later: queue comes before conversation, and can't call it"
+    ]
+
+
+def test_no_chapter_of_the_project_calls_a_later_one() -> None:
+    assert [str(finding) for finding in sql_checks.check_chapters(FILES)] == []
+
+
 def test_pgspot_finds_nothing_in_the_project() -> None:
     assert [str(finding) for finding in sql_checks.check_pgspot(FILES)] == []

@@ -75,11 +75,7 @@ begin
     if far_endpoint is null then
       select s.* into service from broker_private.services s where s.name = e.far_service;
       select q.* into queue from broker_private.queues q where q.queue_id = service.queue_id;
-      if queue.is_enqueue_enabled and broker_private.is_poisoned(queue.queue_id) then
-        perform broker_private.disable_poisoned_queue(queue.queue_id);
-        queue.is_enqueue_enabled := false;
-      end if;
-      if queue.is_enqueue_enabled then
+      if queue.is_enqueue_enabled and not broker_private.is_poisoned(queue.queue_id) then
         far_endpoint := broker_private.open_local_dialog(e, service);
       else
         problem := broker_private.waiting_reason(queue);

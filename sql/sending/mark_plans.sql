@@ -5,7 +5,7 @@
 -- go, but for those that another session is removing, so that the look of a SEND stays short. In a
 -- copy of a database that was restored elsewhere, plans name transactions of another server: there
 -- a mark holds for every plan, until the broker is enabled.
--- Why: conversation/refresh_plan.sql.
+-- Why: sending/refresh_plan.sql.
 create or replace function broker_private.mark_plans()
 returns trigger
 language plpgsql
