@@ -217,12 +217,8 @@ def measured(urls: list[str], address: str, port: int | None) -> Iterator[None]:
 
     import structlog
 
-    try:
-        from pybroker.metrics import endpoint
-    except ModuleNotFoundError as error:
-        raise typer.BadParameter(
-            f'{error.name} is not installed: pip install "pybroker[telemetry]"', param_hint="--metrics-port"
-        ) from None
+    from pybroker.metrics import endpoint
+
     loop = asyncio.get_running_loop()
 
     def is_alive() -> bool:
