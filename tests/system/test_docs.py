@@ -48,6 +48,18 @@ def test_the_readme_s_conversation_in_psql_and_in_python(database: Database) -> 
     )
     assert python.returncode == 0, python.stderr
     assert "{'id': 3}" in python.stdout
+    # Again, with what the first time left: the EndDialog of its dialog.
+    again = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert again.returncode == 0, again.stderr
+    with database.connect() as connection:
+        ended = "select count(*) from broker.conversation_endpoints where state not in ('CD', 'DI')"
+        assert Session(connection).value(ended) <= 2
 
 
 def test_the_procedure_of_the_activation_page(database: Database) -> None:
@@ -106,7 +118,8 @@ def test_the_program_of_the_page_on_service_programs(database: Database, tmp_pat
         session = Session(connection)
         (script,) = blocks("README.md", "psql")
         session.rows(script[: script.index("-- The shop begins")])
-        session.rows("create table bookings (id integer)")
+        (table,) = blocks("docs/service-programs.md", "table")
+        session.rows(table)
         handle = session.value(
             "select broker.begin_dialog('//shop/orders', '//warehouse/fulfilment', '//shop/ordering')"
         )
