@@ -1,11 +1,11 @@
 """deliver_plain is told where the counters of the dialogs are.
 
-Revision ID: pybroker_0007
+Revision ID: pybroker_0006
 """
 
 from pybroker.migrations import run_revision_sql
 
-revision = "pybroker_0007"
+revision = "pybroker_0006"
 down_revision = "pybroker_0005"
 branch_labels = None
 depends_on = None
@@ -13,7 +13,7 @@ depends_on = None
 
 def upgrade() -> None:
     """Drop deliver_plain's old form."""
-    run_revision_sql("0007_hop.sql")
+    run_revision_sql("0006_hop.sql")
 
 
 def downgrade() -> None:
