@@ -45,7 +45,7 @@ declare
   received broker.message[];
   wanted bigint := top;
   deadline timestamp with time zone;
-  pause double precision := 0.002;
+  pause double precision;
   is_called boolean;
 begin
   loop
@@ -59,8 +59,8 @@ begin
     elsif received is null then
       exit when timeout = interval '0' or wanted = 0 or broker_private.clock() >= deadline;
       deadline := coalesce(deadline, broker_private.clock() + timeout);
+      pause := least(coalesce(pause * 1.5, 0.002), 0.02);
       perform pg_sleep(pause);
-      pause := least(pause * 1.5, 0.02);
     elsif (received[cardinality(received)]).status = 0 then
       return query select * from unnest(received);
       return;
@@ -120,7 +120,6 @@ declare
   content bytea;
   shared_no bigint;
   of_handle uuid;
-  conversation uuid;
   id_prefix text;
   is_to_initiator boolean;
   of_group uuid;
@@ -137,8 +136,8 @@ begin
   get diagnostics stack = pg_context;
   -- is_entry where messages are in English, by two comparisons. A check keeps the line's number true.
   if (
-    stack collate "C" >= E'PL/pgSQL function broker_private.receive(name,text,bigint,uuid,uuid,interval) line 45 at GET DIAGNOSTICS\nPL/pgSQL function broker.'
-    and stack collate "C" < E'PL/pgSQL function broker_private.receive(name,text,bigint,uuid,uuid,interval) line 45 at GET DIAGNOSTICS\nPL/pgSQL function broker/'
+    stack collate "C" >= E'PL/pgSQL function broker_private.receive(name,text,bigint,uuid,uuid,interval) line 44 at GET DIAGNOSTICS\nPL/pgSQL function broker.'
+    and stack collate "C" < E'PL/pgSQL function broker_private.receive(name,text,bigint,uuid,uuid,interval) line 44 at GET DIAGNOSTICS\nPL/pgSQL function broker/'
   ) is not true
   then
     if not broker_private.is_seen(stack, caller) then
@@ -255,9 +254,9 @@ begin
       into id, of_endpoint, number, enqueued_at, type_id, level_below_ten, message_urgency, content, shared_no;
     end if;
     select
-      e.conversation_handle, e.conversation_id, e.message_id_prefix, e.is_initiator, e.conversation_group_id, e.service_name, e.service_id,
+      e.conversation_handle, e.message_id_prefix, e.is_initiator, e.conversation_group_id, e.service_name, e.service_id,
       e.contract_name, e.contract_id
-    into of_handle, conversation, id_prefix, is_to_initiator, of_group, service_name, service, contract_name, contract
+    into of_handle, id_prefix, is_to_initiator, of_group, service_name, service, contract_name, contract
     from broker_private.endpoints e
     where e.endpoint_no = of_endpoint and e.local_end is null;
     if of_handle is null then
@@ -275,7 +274,9 @@ begin
     where y.message_type_id = type_id;
     if message_urgency < 2 then
       number := coalesce(number, broker_private.number_of_error(of_endpoint));
-      identity := broker_private.message_id(conversation, not is_to_initiator, message_urgency, id);
+      select broker_private.message_id(e.conversation_id, not is_to_initiator, message_urgency, id) into identity
+      from broker_private.endpoints e
+      where e.endpoint_no = of_endpoint;
     elsif number is null and (is_plain or takes_oldest) then
       -- A search from the group's beginning is short, so few versions of the counter are left: each came with a message.
       update broker_private.sequence_counters n
