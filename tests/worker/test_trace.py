@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
+from typer.testing import CliRunner
 
+from pybroker.commands import application
 from tests.conftest import migrated_database
 from tests.shop import Shop
 
@@ -182,3 +185,51 @@ def test_a_message_that_waits_is_delayed_and_then_received(shop: Shop) -> None:
     assert "Delayed" in told, told
     assert told.index("Delayed") < told.index("Received Sequenced Message") < told.index("RECEIVE")
     assert "Waits" in told
+
+
+def journey(shop: Shop, given: object, *arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(
+        application, ["diagnose", "--journey", str(given), "--database-url", shop.database.url, *arguments]
+    )
+    return result.exit_code, result.output
+
+
+def test_a_journey_without_a_trace_says_where_the_message_is_and_what_is_gone(shop: Shop) -> None:
+    dialog = shop.psql.dialog()
+    shop.psql.send(dialog)
+    message = shop.psql.value("select message_id from broker.queue_messages")
+    for given in (dialog, shop.psql.handle_of(dialog), message):
+        code, told = journey(shop, given)
+        assert code == 0
+        assert "information 415" in told
+        assert "target //warehouse: is CONVERSING" in told
+        assert "select broker.start_trace(service => '//shop')" in told
+    assert journey(shop, uuid.uuid4())[0] == 1
+
+
+def test_a_journey_of_a_conversation_that_is_over_is_told_from_its_trace(shop: Shop) -> None:
+    shop.psql.rows("select broker.start_trace()")
+    dialog = shop.psql.dialog()
+    shop.psql.send(dialog)
+    shop.psql.receive()
+    shop.psql.end(shop.psql.handle_of(dialog))
+    shop.psql.end(dialog)
+    shop.psql.rows("select broker.stop_trace()")
+    code, told = journey(shop, dialog, "--json")
+    assert code == 0
+    found = json.loads(told)["journey"]
+    events = [step["event"] for step in found["steps"] if step["is_initiator"]]
+    assert events[:2] == ["BEGIN DIALOG", "SEND Message"]
+    assert found["gone"] == []
+    assert "RECEIVE" in [step["event"] for step in found["steps"] if not step["is_initiator"]]
+
+
+def test_a_role_without_rights_is_told_that_it_sees_nothing(shop: Shop) -> None:
+    dialog = shop.psql.dialog()
+    shop.psql.send(dialog)
+    stranger = shop.database.server.url(shop.database.name, user=shop.database.role())
+    result = CliRunner().invoke(
+        application, ["diagnose", "--journey", str(dialog), "--database-url", stranger]
+    )
+    assert result.exit_code == 1
+    assert "the role may not see it" in result.output
