@@ -8,10 +8,11 @@ create table broker_private.traces (
   max_rows integer not null
 );
 
+-- No foreign key: its lock would let a role that replaces its trace, and does not commit, hold senders.
 -- An event names things as they were then: the conversation may be gone when somebody reads it.
 create table broker_private.trace_events (
   id bigint primary key generated always as identity,
-  role regrole not null references broker_private.traces on delete cascade,
+  role regrole not null,
   place bigint not null,
   event_time timestamp with time zone not null,
   event_class text not null,

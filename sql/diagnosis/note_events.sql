@@ -3,7 +3,8 @@
 -- sequence_number, size, status.
 -- Facts may be null: nothing happened.
 -- Plan: the last place of each trace by its index; no count.
--- Why: a trace is full at the place max_rows. Sessions do not see each other's newest places, so
+-- Why: the triggers hand over 10,000 rows of a statement at most, so that none is too large for a
+-- list. A trace is full at the place max_rows. Sessions do not see each other's newest places, so
 -- each transaction that is open at that moment may write as many rows as were left.
 create or replace function broker_private.note_events(facts jsonb)
 returns void
@@ -21,7 +22,7 @@ begin
   select
     w.role, w.place, now_, w.class, w.subclass, w.conversation_handle, w.conversation_id,
     w.is_initiator, w.queue_id, w.service_name, w.far_service, w.message_type_name,
-    w.sequence_number, w.size, w.status, session_user, pg_backend_pid()
+    w.sequence_number, w.size, left(w.status, 1000), session_user, pg_backend_pid()
   from (
     select
       t.role, t.max_rows, e.conversation_handle, e.conversation_id, e.is_initiator, e.queue_id,

@@ -11,7 +11,8 @@ declare
   is_attached constant boolean := broker_private.is_traced();
   is_wanted boolean;
 begin
-  if not is_attached and not exists (select from broker_private.traces) then
+  if not is_attached and not exists (select from broker_private.traces)
+    and not exists (select from broker_private.trace_events) then
     return true;
   end if;
   delete from broker_private.traces t
@@ -19,6 +20,13 @@ begin
     select x.ctid from broker_private.traces x
     where x.ends_at < broker_private.clock() - interval '7 days'
       or not exists (select from pg_roles r where r.oid = x.role)
+    for update skip locked
+  ));
+  delete from broker_private.trace_events v
+  where v.ctid = any (array(
+    select x.ctid from broker_private.trace_events x
+    where not exists (select from broker_private.traces t where t.role = x.role)
+    limit 10000
     for update skip locked
   ));
   is_wanted := exists (

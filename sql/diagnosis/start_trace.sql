@@ -80,6 +80,7 @@ begin
     end if;
   end if;
   delete from broker_private.traces t where t.role = tracer;
+  delete from broker_private.trace_events v where v.role = tracer;
   insert into broker_private.traces (
     role, conversation_id, service_name, started_at, ends_at, max_rows
   )

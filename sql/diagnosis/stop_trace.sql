@@ -1,8 +1,9 @@
 -- broker.stop_trace(): ends the caller's trace, and that of everybody if the database's owner calls
 -- it. What it has seen stays in broker.trace for a week, or until the role traces again. Returns
 -- how many traces were ended.
--- Locks: as detach_trace, of the owner only, and only if nobody waits long for them; else a worker
--- removes the triggers later.
+-- Locks: the rows of traces, without waiting: a trace that is just being replaced is left. As
+-- detach_trace, of the owner only, and only if nobody waits long for them; else a worker removes
+-- the triggers later.
 create or replace function broker.stop_trace()
 returns integer
 language plpgsql
@@ -38,8 +39,12 @@ begin
   end if;
   update broker_private.traces t
   set ends_at = broker_private.clock()
-  where t.ends_at > broker_private.clock()
-    and (is_owner or t.role = broker_private.find_role(caller));
+  where t.ctid = any (array(
+    select x.ctid from broker_private.traces x
+    where x.ends_at > broker_private.clock()
+      and (is_owner or x.role = broker_private.find_role(caller))
+    for update skip locked
+  ));
   get diagnostics ended = row_count;
   if is_owner then
     is_settled := broker_private.settle_trace();

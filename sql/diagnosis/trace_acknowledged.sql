@@ -24,7 +24,12 @@ begin
       'subclass', case when is_acknowledged then 'Acknowledgement Received' else 'Removed' end,
       'size', coalesce(c.shared_size, octet_length(c.body), 0)
     ) order by c.id)
-    from changed c
+    from (
+      select x.id, x.endpoint_no, x.message_type_id, x.shared_size, x.body
+      from changed x
+      order by x.id
+      limit 10000
+    ) c
   ));
   return null;
 end

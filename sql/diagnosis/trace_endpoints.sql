@@ -11,7 +11,12 @@ begin
       'endpoint_no', c.endpoint_no, 'class', 'Broker:Conversation',
       'subclass', case when c.is_initiator then 'BEGIN DIALOG' else 'Dialog Created' end
     ) order by c.endpoint_no)
-    from changed c
+    from (
+      select x.endpoint_no, x.is_initiator
+      from changed x
+      order by x.endpoint_no
+      limit 10000
+    ) c
   ));
   return null;
 end

@@ -10,7 +10,12 @@ begin
     select jsonb_agg(jsonb_build_object(
       'endpoint_no', c.endpoint_no, 'class', 'Broker:Conversation', 'subclass', s.subclass
     ) order by c.endpoint_no, s.number)
-    from changed c
+    from (
+      select x.endpoint_no, x.local_end, x.closed_at
+      from changed x
+      order by x.endpoint_no
+      limit 10000
+    ) c
     join before b on b.endpoint_no = c.endpoint_no
     cross join lateral (
       select 1 as number, case c.local_end

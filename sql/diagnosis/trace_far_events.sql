@@ -15,7 +15,12 @@ begin
       end,
       'subclass', case c.event when 'A' then 'Received END CONVERSATION Ack' else 'Refused' end
     ) order by c.endpoint_no)
-    from changed c
+    from (
+      select x.endpoint_no, x.event
+      from changed x
+      order by x.endpoint_no
+      limit 10000
+    ) c
     where c.event in ('A', 'F')
   ));
   return null;

@@ -17,7 +17,12 @@ begin
       'endpoint_no', e.far_endpoint_no, 'class', s.class, 'subclass', s.subclass,
       'type_id', c.message_type_id, 'size', coalesce(c.shared_size, octet_length(c.body), 0)
     ) order by c.id, s.number)
-    from changed c
+    from (
+      select x.id, x.endpoint_no, x.message_type_id, x.shared_size, x.body
+      from changed x
+      order by x.id
+      limit 10000
+    ) c
     join broker_private.endpoints e on e.endpoint_no = c.endpoint_no
     cross join (
       values (1, 'Broker:Conversation', 'SEND Message'), (2, 'Broker:Message Classify', 'Delayed')

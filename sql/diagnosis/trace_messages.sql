@@ -20,7 +20,12 @@ begin
       'type_id', c.message_type_id, 'sequence_number', c.sequence_number,
       'size', coalesce(c.shared_size, octet_length(c.body), 0)
     ) order by c.id, s.number)
-    from changed c
+    from (
+      select x.id, x.endpoint_no, x.message_type_id, x.sequence_number, x.shared_size, x.body
+      from changed x
+      order by x.id
+      limit 10000
+    ) c
     cross join lateral (
       select 1 as number, e.far_endpoint_no as endpoint_no, 'Broker:Conversation' as class,
         'SEND Message' as subclass

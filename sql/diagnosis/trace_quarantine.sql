@@ -12,7 +12,12 @@ begin
       'subclass', case tg_op when 'INSERT' then 'Quarantined' else 'Left Quarantine' end,
       'status', c.last_error
     ) order by c.endpoint_no)
-    from changed c
+    from (
+      select x.endpoint_no, x.last_error
+      from changed x
+      order by x.endpoint_no
+      limit 10000
+    ) c
   ));
   return null;
 end

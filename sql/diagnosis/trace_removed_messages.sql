@@ -21,7 +21,12 @@ begin
       'type_id', c.message_type_id, 'sequence_number', c.sequence_number,
       'size', coalesce(c.shared_size, octet_length(c.body), 0)
     ) order by c.id)
-    from changed c
+    from (
+      select x.id, x.endpoint_no, x.message_type_id, x.sequence_number, x.shared_size, x.body
+      from changed x
+      order by x.id
+      limit 10000
+    ) c
   ));
   return null;
 end

@@ -10,7 +10,12 @@ begin
       'endpoint_no', c.endpoint_no, 'class', 'Broker:Transmission', 'subclass', 'Waits',
       'status', c.status
     ) order by c.endpoint_no)
-    from changed c
+    from (
+      select x.endpoint_no, x.status
+      from changed x
+      order by x.endpoint_no
+      limit 10000
+    ) c
   ));
   return null;
 end

@@ -14,7 +14,12 @@ begin
       'endpoint_no', c.endpoint_no, 'class', s.class, 'subclass', s.subclass,
       'type_id', c.message_type_id, 'size', coalesce(c.shared_size, octet_length(c.body), 0)
     ) order by c.id, s.number)
-    from changed c
+    from (
+      select x.id, x.endpoint_no, x.message_type_id, x.shared_size, x.body
+      from changed x
+      order by x.id
+      limit 10000
+    ) c
     join broker_private.endpoints e on e.endpoint_no = c.endpoint_no
     cross join lateral (
       select 1 as number, 'Broker:Conversation' as class, 'SEND Message' as subclass

@@ -233,3 +233,34 @@ def test_a_role_without_rights_is_told_that_it_sees_nothing(shop: Shop) -> None:
     )
     assert result.exit_code == 1
     assert "the role may not see it" in result.output
+
+
+def test_a_role_that_does_not_commit_its_trace_keeps_no_sender_waiting(shop: Shop) -> None:
+    role = shop.database.role()
+    shop.psql.rows(f"select broker.grant('RECEIVE', 'QUEUE', 'warehouse', '{role}')")
+    dialog = shop.psql.dialog()
+    with (
+        shop.database.connect(user=role) as session,
+        shop.database.connect(user=role, autocommit=False) as forgetful,
+    ):
+        session.execute("select broker.start_trace()")
+        assert shop.psql.value("select broker_private.settle_trace()")
+        forgetful.execute("select broker.start_trace()")
+        shop.psql.rows("set statement_timeout = '20 s'")
+        shop.psql.send(dialog)
+        assert len(shop.psql.receive()) == 1
+        assert shop.psql.value("select broker.stop_trace()") == 0, "it waits for nobody"
+        forgetful.rollback()
+        assert shop.psql.value("select broker.stop_trace()") == 1
+
+
+def test_a_trace_of_a_batch_larger_than_it_tells_loses_no_message(shop: Shop) -> None:
+    dialog = shop.psql.dialog()
+    shop.psql.send(dialog)
+    shop.psql.rows("select broker.start_trace(max_rows => 1000000)")
+    shop.psql.rows("select broker.send_batch(%s, 'order', array_fill('x'::bytea, array[12000]))", dialog)
+    shop.psql.rows("select broker.stop_trace()")
+    assert (
+        shop.psql.value("select count(*) from broker.trace where event_subclass = 'SEND Message'") == 10_000
+    )
+    assert shop.psql.value("select count(*) from broker.queue_messages") == 12_001
