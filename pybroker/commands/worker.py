@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,8 +12,11 @@ import typer
 from pybroker.commands.options import DatabaseUrls
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Coroutine, Iterator
     from typing import Any
+
+# A worker whose event loop doesn't get to a task in this time does nothing else either.
+_SECONDS_TO_TURN = 5.0
 
 
 class LogFormat(StrEnum):
@@ -120,6 +124,24 @@ def worker(
             help="A file that is touched every 5 seconds while the worker serves, for health checks.",
         ),
     ] = None,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            envvar="PYBROKER_METRICS_PORT",
+            metavar="PORT",
+            min=0,
+            max=65535,
+            help="Serve /metrics for Prometheus, /healthz and /readyz here. Needs the extra telemetry.",
+        ),
+    ] = None,
+    metrics_address: Annotated[
+        str,
+        typer.Option(
+            envvar="PYBROKER_METRICS_ADDRESS",
+            metavar="ADDRESS",
+            help="Where it listens for that. Whoever reaches it reads names of queues and certificates.",
+        ),
+    ] = "127.0.0.1",
     log_format: Annotated[
         LogFormat, typer.Option(help="How events are written to standard error.")
     ] = LogFormat.CONSOLE,
@@ -173,7 +195,8 @@ def worker(
             waits=wait,
             logins=login or (),
         )
-        await until_signalled(serving, stop)
+        with measured(database_url, metrics_address, metrics_port):
+            await until_signalled(serving, stop)
 
     try:
         asyncio.run(serve())
@@ -182,6 +205,38 @@ def worker(
         raise typer.Exit(1) from None
     except asyncio.CancelledError:
         raise typer.Exit(1) from None
+
+
+@contextmanager
+def measured(urls: list[str], address: str, port: int | None) -> Iterator[None]:
+    """Serve metrics while the block lasts, if a port is given; healthy is whose event loop turns."""
+    if port is None:
+        yield
+        return
+    import asyncio
+
+    import structlog
+
+    from pybroker.metrics import endpoint
+
+    loop = asyncio.get_running_loop()
+
+    def is_alive() -> bool:
+        try:
+            asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop).result(timeout=_SECONDS_TO_TURN)
+        except (TimeoutError, RuntimeError):
+            return False
+        return True
+
+    with ExitStack() as opened:
+        try:
+            listening = opened.enter_context(endpoint.serving(urls, address, port, is_alive))
+        except OSError as error:
+            raise typer.BadParameter(
+                f"{address}:{port}: {error.strerror}", param_hint="--metrics-port"
+            ) from None
+        structlog.get_logger().info("metrics_ready", address=address, port=listening)
+        yield
 
 
 async def until_signalled(serving: Coroutine[Any, Any, None], stop: Any) -> None:

@@ -52,6 +52,11 @@ declare
   is_doubtful boolean;
   is_behind boolean;
   confirmed bigint[];
+  -- Each once, in the order of their endpoints.
+  known bigint[];
+  places integer[];
+  counters tid[];
+  expected bigint[];
   unpinned integer[];
   answered bigint[];
   answer record;
@@ -129,16 +134,17 @@ begin
   -- What the sender knows to have arrived is what is expected here, unless an acknowledgement was lost.
   select
     bool_or(c.next_number <> d.acknowledged), bool_or(c.next_number < d.acknowledged),
-    array_agg(d.endpoint_no) filter (where d.acknowledged > 0 and not c.is_confirmed)
-  into is_doubtful, is_behind, confirmed
+    array_agg(d.endpoint_no) filter (where d.acknowledged > 0 and not c.is_confirmed),
+    array_agg(d.endpoint_no), array_agg(d.place::integer), array_agg(c.location), array_agg(c.next_number)
+  into is_doubtful, is_behind, confirmed, known, places, counters, expected
   from (
-    select u.endpoint_no, max(u.acknowledged) as acknowledged
-    from unnest(endpoint_nos, deliver_fully.acknowledged) as u (endpoint_no, acknowledged)
+    select u.endpoint_no, max(u.acknowledged) as acknowledged, max(u.place) as place
+    from unnest(endpoint_nos, deliver_fully.acknowledged) with ordinality as u (endpoint_no, acknowledged, place)
     group by u.endpoint_no
     order by u.endpoint_no
   ) d
   cross join lateral (
-    select n.next_number, n.is_confirmed from broker_private.sequence_counters n
+    select n.ctid as location, n.next_number, n.is_confirmed from broker_private.sequence_counters n
     where n.endpoint_no = d.endpoint_no and n.kind = 'I'
     order by n.epoch desc
     limit 1
@@ -154,14 +160,19 @@ begin
       having min(m.number) > 0
     ) b;
   end if;
-  perform broker_private.confirm_dialogs(confirmed);
   sent_at := coalesce(sent_at, array_fill(null::timestamp with time zone, array[cardinality(sequence_numbers)]));
   -- What repeats nothing can't tell that the sender's database has gone back.
-  if is_behind is not true and deliver_fully.kinds = repeat('M', cardinality(dialog_index)) and array_remove(fault_codes, null) = '{}' then
-    next_numbers := broker_private.deliver_plain(endpoint_nos, type_names, dialog_index, type_index, sequence_numbers, bodies, sent_at);
-    if next_numbers is not null then
-      return;
-    end if;
+  if is_behind is not true and cardinality(known) = dialogs
+    and deliver_fully.kinds = repeat('M', cardinality(dialog_index)) and array_remove(fault_codes, null) = '{}'
+  then
+    next_numbers := broker_private.deliver_plain(
+      known, places, counters, expected, type_names, dialog_index, type_index, sequence_numbers, bodies, sent_at
+    );
+  end if;
+  -- It moves the counters, so only now: deliver_plain was told where they are.
+  perform broker_private.confirm_dialogs(confirmed);
+  if next_numbers is not null then
+    return;
   end if;
   if is_doubtful then
     for answer in

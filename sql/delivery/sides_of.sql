@@ -19,10 +19,7 @@ begin atomic
       when d.to_broker <> (select b.service_broker_guid from broker_private.broker_instance b where b.is_the_only_row) then 9795
       when d.kind = 'L' or s.endpoint_no is null then null
       when d.kind is distinct from s.kind::text then 9736
-      when d.kind = 'F' and d.far_user is distinct from broker_private.principal_name(case
-        when e.is_initiator then (select r.user_name from broker_private.remote_service_bindings r where r.remote_service_name = e.far_service)
-        else s.far_user
-      end)::text then 9736
+      when d.kind = 'F' and d.far_user is distinct from broker_private.far_user_of(e.endpoint_no, s.far_user) then 9736
       -- Whoever knows a dialog could make a key of his own for it. The first 16 bytes name the key.
       when d.kind = 'A' and not e.is_initiator
         and pg_catalog.substring(d.session_key, 1, 16) is distinct from pg_catalog.substring(s.session_key, 1, 16) then 9736
@@ -33,7 +30,7 @@ begin atomic
     sides_of.session_keys
   ) with ordinality as d (conversation_id, from_initiator, to_broker, kind, far_user, session_key, place)
   left join lateral (
-    select x.endpoint_no, x.is_initiator, x.far_service from broker_private.endpoints x
+    select x.endpoint_no, x.is_initiator from broker_private.endpoints x
     where x.conversation_id = d.conversation_id and x.is_initiator = not d.from_initiator and x.local_end is distinct from 'C'
     limit 1
   ) e on true

@@ -55,10 +55,7 @@ declare
   far_user text;
   binding text;
   owner text;
-  type_name text;
   is_odd boolean := take.paused <> '{}' or take.in_flight_endpoints <> '{}' or take.by_age;
-  endpoint bigint;
-  place integer := 0;
   dialog integer;
 begin
   while not is_odd loop
@@ -106,6 +103,7 @@ begin
         array_agg(e.is_encrypted) as encrypted, array_agg(e.next_number) as next_numbers,
         array_agg(e.kind) as established, array_agg(e.session_key) as session_keys,
         array_agg(e.service_id) as service_ids,
+        -- A principal is either a role or a user, so it is never IS NOT NULL.
         bool_or(not e.far_user is null) as has_far_user
       from (
         select
@@ -140,20 +138,25 @@ begin
       return;
     end if;
     -- They came in the order of their levels; while those don't count, a lower one may have older messages.
-    is_odd := has_ended or precedences[1] <> precedences[cardinality(row_ids)]
+    is_odd := has_ended or has_far_user or precedences[1] <> precedences[cardinality(row_ids)]
       or size > take.max_bytes and cardinality(row_ids) > 1 or largest > take.largest_body;
-    if not is_odd and not is_honored and cardinality(row_ids) = take.max_messages then
-      is_odd := exists (
-        select from broker_private.transmission_messages t
-        where t.destination_no = take.destination and t.precedence > precedences[1]
-      );
+    exit when is_odd;
+    if not is_honored and cardinality(row_ids) = take.max_messages then
+      perform from broker_private.transmission_messages t
+      where t.destination_no = take.destination and t.precedence > precedences[1]
+      limit 1;
+      is_odd := found;
+      exit when is_odd;
     end if;
-    exit when is_odd;
-    -- What belongs to the service and to the far service is asked for once, so all dialogs have the same
-    -- ones, on the same side. A principal is either a role or a user, so it is never IS NOT NULL.
-    is_odd := has_far_user or array_remove(service_ids, service_ids[1]) <> '{}'
-      or array_remove(to_services, to_services[1]) <> '{}' or array_remove(from_initiator, from_initiator[1]) <> '{}';
-    exit when is_odd;
+    -- What belongs to the service and to the far service is asked for once, so all dialogs have the
+    -- same ones, on the same side.
+    if cardinality(endpoint_nos) > 1 then
+      is_odd := not (
+        service_ids[1] = all (service_ids) and to_services[1] = all (to_services)
+        and from_initiator[1] = all (from_initiator)
+      );
+      exit when is_odd;
+    end if;
 
     if noted is distinct from endpoint_nos then
       fresh := array(
@@ -198,20 +201,26 @@ begin
       case
         when s.owner <> 'pg_database_owner'::regrole then broker_private.name_of_role(s.owner)
         else (select broker_private.role_of_owner('pg_database_owner'))
-      end, (
-        select y.name from broker_private.message_types y where y.message_type_id = row_types[1]
-      ),
-      broker_private.principal_name(r.user_name), case when r.is_anonymous then 'A' when not r.is_anonymous then 'F' end
-    into owner, type_name, far_user, binding
+      end
+    into owner
     from broker_private.services s
-    left join broker_private.remote_service_bindings r on r.remote_service_name = to_services[1] and from_initiator[1]
     where s.service_id = service_ids[1];
-    type_names := array[type_name];
+    if from_initiator[1] then
+      select
+        broker_private.principal_name(r.user_name),
+        case when r.is_anonymous then 'A' when not r.is_anonymous then 'F' end
+      into far_user, binding
+      from broker_private.remote_service_bindings r
+      where r.remote_service_name = to_services[1];
+    end if;
+    select array[y.name] into type_names
+    from broker_private.message_types y
+    where y.message_type_id = row_types[1];
     owners := array_fill(owner, array[cardinality(endpoint_nos)]);
     far_users := array_fill(far_user, array[cardinality(endpoint_nos)]);
     bindings := array_fill(binding, array[cardinality(endpoint_nos)]);
 
-    if array_remove(row_types, row_types[1]) = '{}' then
+    if row_types[1] = all (row_types) then
       type_index := array_fill(1, array[cardinality(row_ids)]);
     else
       select array_agg(y.message_type_id), array_agg(y.name) into type_ids, type_names
@@ -219,10 +228,9 @@ begin
       join broker_private.message_types y on y.message_type_id = x.message_type_id;
     end if;
     next_numbers := acknowledged;
-    foreach endpoint in array row_endpoints loop
-      place := place + 1;
+    for place in 1 .. cardinality(row_endpoints) loop
       -- The dialogs are in the order of their endpoints.
-      dialog := width_bucket(endpoint, endpoint_nos);
+      dialog := width_bucket(row_endpoints[place], endpoint_nos);
       dialog_index[place] := dialog;
       sequence_numbers[place] := next_numbers[dialog];
       next_numbers[dialog] := next_numbers[dialog] + 1;

@@ -93,7 +93,7 @@ def fetch_wheels(context: Path) -> None:
     run(
         *(sys.executable, "-m", "pip", "download", "-qq", "--only-binary=:all:", "--python-version", version),
         *(f"--platform={tag}_{platform.machine()}" for tag in PLATFORMS),
-        *("--dest", wheel.parent, wheel),
+        *("--dest", wheel.parent, f"{wheel}[migrate,telemetry,worker]"),
     )
 
 

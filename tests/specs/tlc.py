@@ -111,6 +111,8 @@ def _run(name: str, bounds: str, *options: str) -> Outcome:
                     "-XX:+UseSerialGC",
                     "-XX:TieredStopAtLevel=1" if len(options) < 3 else "-Xshare:auto",
                 ),
+                # It unpacks its modules there, and removes them when it ends: another run would miss them.
+                f"-Djava.io.tmpdir={folder}",
                 *("-cp", str(jar), "tlc2.TLC", "-nowarning", "-deadlock", "-metadir", folder),
                 *options,
                 name,

@@ -35,13 +35,13 @@ MISTAKES = {
     ),
     "the counter is left where it was": (
         "acknowledge",
-        "numbers := numbers || dialog.old_number + dialog.messages;",
-        "numbers := numbers || dialog.old_number;",
+        "numbers := numbers || number;",
+        "numbers := numbers || number - cardinality(locations);",
     ),
     "the rows are not counted": (
         "acknowledge",
-        "numbers := numbers || dialog.old_number + dialog.messages;",
-        "numbers := numbers || dialog.old_number + dialog.messages + 1;",
+        "numbers := numbers || number;",
+        "numbers := numbers || number + 1;",
     ),
     "a duplicate is not dropped": (
         "deliver_plain",

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+from pybroker.commands import EXTRAS
+
+if TYPE_CHECKING:
+    from tests.conftest import Database
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("migrations", "sql", "workers")
@@ -79,3 +87,72 @@ def test_a_clone_has_each_folder_under_its_import_name() -> None:
         pytest.skip("This is no clone.")
     kept = {line.split()[-1] for line in done.stdout.splitlines() if line.startswith("120000 ")}
     assert kept == {f"pybroker/{folder}" for folder in FOLDERS}
+
+
+# Runs a program as if only what `pip install pybroker` brings were installed.
+CLIENT_ALONE = """
+import sys
+from pybroker.commands import EXTRAS
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in EXTRAS:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+for name in [each for each in sys.modules if each.partition(".")[0] in EXTRAS]:
+    sys.exit(f"the client imports {name}")
+sys.meta_path.insert(0, Missing())
+"""
+
+
+def without_extras(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", CLIENT_ALONE + program, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_client_needs_no_extra(database: Database) -> None:
+    program = f"""
+import pybroker
+
+with pybroker.connect({database.url!r}) as broker:
+    broker.apply([pybroker.Queue("q"), pybroker.Service("s", queue="q", contracts=["DEFAULT"])])
+    dialog = broker.begin_dialog("s", "s")
+    dialog.send("DEFAULT", "hello")
+    print(broker.receive("q")[0].message_body.decode())
+"""
+    done = without_extras(program)
+    assert (done.returncode, done.stdout) == (0, "hello\n"), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "extra"),
+    [
+        ("worker --database-url postgresql://a/b", "worker"),
+        ("migrate --database-url postgresql://a/b", "migrate"),
+        ("certificate create far --key-directory .", "worker"),
+        ("activate --database-url postgresql://a/b --config pyproject.toml", "worker"),
+        ("demo", "migrate"),
+        ("throughput", "spark"),
+    ],
+)
+def test_a_command_names_the_extra_that_it_needs(command: str, extra: str) -> None:
+    program = "from pybroker.commands import main; main()"
+    done = without_extras(program, *command.split())
+    assert done.returncode in (1, 2)
+    assert f"pybroker[{extra}" in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_every_extra_that_a_command_names_is_there() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    assert set(EXTRAS.values()) <= set(extras)
+    assert {name for name in extras if name != "all"} == set(re.findall(r"\w+", extras["all"][0])) - {
+        "pybroker"
+    }
+    base = {re.split(r"[^\w-]", each)[0] for each in project["dependencies"]}
+    assert base.isdisjoint(EXTRAS)

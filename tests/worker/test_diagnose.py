@@ -103,7 +103,7 @@ def received_all(shop: Diagnosed) -> None:
         pass
 
 
-def test_a_disabled_broker_is_the_one_cause_of_all_that_waits(shop: Diagnosed) -> None:
+def test_row_168_a_disabled_broker_is_the_one_cause_of_all_that_waits(shop: Diagnosed) -> None:
     dialog = shop.psql.dialog()
     shop.psql.rows("select broker.alter_broker('DISABLE_BROKER')")
     shop.psql.send(dialog)
@@ -114,7 +114,7 @@ def test_a_disabled_broker_is_the_one_cause_of_all_that_waits(shop: Diagnosed) -
     assert len(shop.psql.receive()) == 2
 
 
-def test_a_queue_that_rollbacks_turned_off(shop: Diagnosed) -> None:
+def test_row_168_a_queue_that_rollbacks_turned_off(shop: Diagnosed) -> None:
     shop.psql.send(shop.psql.dialog())
     roll_back_receives(shop)
     shop.mend(201)
@@ -219,7 +219,7 @@ def test_a_group_that_a_session_holds(shop: Diagnosed) -> None:
     assert len(shop.psql.receive()) == 1, "its message is there again"
 
 
-def test_no_route_names_a_service(shop: Diagnosed) -> None:
+def test_row_168_no_route_names_a_service(shop: Diagnosed) -> None:
     dialog = shop.psql.value("select broker.begin_dialog('//shop', '//nowhere', encryption => false)")
     shop.psql.send(dialog, "DEFAULT")
     for asked in (None, dialog):

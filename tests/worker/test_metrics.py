@@ -1,0 +1,268 @@
+"""Prometheus sees what happened: each number after the messages that a test sent, and health without being lied to."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import psycopg
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from pybroker.metrics import endpoint, files
+from pybroker.metrics.catalogue import every_metric
+from pybroker.metrics.collector import DatabaseCollector
+from tests.activated import next_event
+from tests.shop import Shop, until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+Numbers = dict[str, dict[tuple[str, ...], float]]
+
+
+def get(port: int, path: str) -> tuple[int, str]:
+    try:
+        with urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
+            return answer.status, answer.read().decode()
+    except HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def numbers(text: str) -> Numbers:
+    """Each metric's values, by what stands in its labels beside the database."""
+    found: Numbers = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            labels = tuple(value for name, value in sample.labels.items() if name != "database")
+            found.setdefault(sample.name, {})[labels] = sample.value
+    return found
+
+
+def scrape(port: int) -> Numbers:
+    status, text = get(port, "/metrics")
+    assert status == 200
+    return numbers(text)
+
+
+@contextmanager
+def measured(*urls: str) -> Iterator[int]:
+    with endpoint.serving(urls, "127.0.0.1", 0, lambda: True) as port:
+        yield port
+
+
+def now_measured(shop: Shop) -> Numbers:
+    """What a scrape finds, by an endpoint that has read nothing before."""
+    with measured(shop.database.url) as port:
+        return scrape(port)
+
+
+def test_a_scrape_counts_what_was_sent_and_received(shop: Shop) -> None:
+    psql = shop.psql
+    before = now_measured(shop)
+    dialogs = [psql.dialog() for _ in range(3)]
+    for dialog in dialogs:
+        psql.send(dialog, body=b"1")
+        psql.send(dialog, body=b"2")
+    # To a service that is nowhere: it waits in the transmission queue.
+    far = psql.value("select broker.begin_dialog('//shop', '//nowhere')")
+    psql.rows("select broker.send(%s, 'DEFAULT', ''::bytea)", far)
+    psql.receive(top=1)
+    # PostgreSQL's counts are those of sessions that have told them.
+    psql.rows("select pg_stat_force_next_flush()")
+    after = now_measured(shop)
+    assert after["pybroker_database_up"] == {(): 1}
+    assert after["pybroker_queue_ready_messages"][("warehouse",)] == 5
+    assert after["pybroker_queue_enabled"][("warehouse",)] == 1
+    assert 0 <= after["pybroker_queue_oldest_message_age_seconds"][("warehouse",)] < 3600
+    assert after["pybroker_transmission_queue_messages"] == {(): 1}
+    assert after["pybroker_conversation_endpoints"] == {(): 7}
+    assert after["pybroker_transmission_queue_oldest_message_age_seconds"][()] >= 0
+
+    def grown(name: str) -> float:
+        return after[name][()] - before[name][()]
+
+    until(lambda: grown_to(shop, before, "pybroker_enqueued_messages_total") >= 6)
+    assert grown("pybroker_transmission_enqueued_messages_total") in (0, 1)
+
+
+def grown_to(shop: Shop, before: Numbers, name: str) -> float:
+    return now_measured(shop)[name][()] - before[name][()]
+
+
+def test_a_queue_that_is_off_and_a_conversation_that_is_set_aside_are_seen(shop: Shop) -> None:
+    psql = shop.psql
+    psql.rows("select broker.alter_queue('warehouse', poison_action => 'QUARANTINE')")
+    psql.send(psql.dialog())
+    handle = psql.value("select conversation_handle from broker.queue_messages")
+    for _ in range(5):
+        psql.rows("select broker.note_failure(%s, 'out of paper')", handle)
+    psql.rows("select broker.alter_queue('warehouse', status => false)")
+    found = now_measured(shop)
+    assert found["pybroker_quarantined_conversations"] == {("warehouse",): 1}
+    assert found["pybroker_queue_enabled"][("warehouse",)] == 0
+
+
+def test_the_expiry_of_a_certificate_is_its_date(shop: Shop, tmp_path: Path) -> None:
+    made = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pybroker",
+            "certificate",
+            "create",
+            "far",
+            "--key-directory",
+            str(tmp_path),
+            "--days",
+            "30",
+        ],
+        check=True,
+        capture_output=True,
+    )
+    assert made.returncode == 0
+    shop.psql.rows("select broker.create_certificate('far', %s, 'far')", (tmp_path / "far.pem").read_text())
+    expiry = now_measured(shop)["pybroker_certificate_expiry_timestamp_seconds"][("far",)]
+    assert abs(expiry - time.time() - 30 * 86400) < 86400
+
+
+def test_every_metric_of_the_catalogue_is_exposed_with_its_type(shop: Shop) -> None:
+    with measured(shop.database.url) as port:
+        _, text = get(port, "/metrics")
+    kinds = {family.name: family.type for family in text_string_to_metric_families(text)}
+    assert {metric.full_name: kinds.get(f"pybroker_{metric.name}") for _, metric, _ in every_metric()} == {
+        metric.full_name: metric.kind for _, metric, _ in every_metric()
+    }
+    assert "process_cpu_seconds" in kinds
+
+
+def test_a_name_with_quotes_and_lines_breaks_no_line(shop: Shop) -> None:
+    name = 'a"b\\c\nd'
+    shop.psql.rows("select broker.create_queue(%s)", name)
+    assert now_measured(shop)["pybroker_queue_enabled"][(name,)] == 1
+
+
+def test_a_database_that_is_away_takes_nothing_from_the_others(shop: Shop) -> None:
+    gone = psycopg.conninfo.make_conninfo(shop.database.url, dbname="not_there")
+    with measured(shop.database.url, gone) as port:
+        _, text = get(port, "/metrics")
+        status, said = get(port, "/readyz")
+    up = {
+        sample.labels["database"]: sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == "pybroker_database_up"
+    }
+    assert up == {shop.database.name: 1, "not_there": 0}
+    assert (status, said) == (503, "database not_there can't be read\n")
+
+
+def test_many_scrapers_cost_the_database_as_one(shop: Shop) -> None:
+    now = 0.0
+    collector = DatabaseCollector([shop.database.url], clock=lambda: now)
+    try:
+        first = list(collector.collect())
+        shop.psql.send(shop.psql.dialog())
+        assert list(collector.collect()) == first
+        now = 5.0
+        assert list(collector.collect()) != first
+    finally:
+        collector.close()
+
+
+def test_an_ordinary_role_reads_what_it_may_see(shop: Shop) -> None:
+    role = shop.database.role()
+    shop.psql.rows(f"select broker.grant('RECEIVE', 'QUEUE', 'warehouse', '{role}')")
+    with measured(shop.database.server.url(shop.database.name, user=role)) as port:
+        found = scrape(port)
+    assert list(found["pybroker_queue_ready_messages"]) == [("warehouse",)]
+    assert "pybroker_transmission_queue_messages" not in found
+
+
+def test_a_worker_tells_its_health_until_it_is_asked_to_stop(shop: Shop) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "pybroker",
+        "worker",
+        "--log-format",
+        "json",
+        "--database-url",
+        shop.database.url,
+    ]
+    with subprocess.Popen([*command, "--metrics-port", "0"], stderr=subprocess.PIPE, text=True) as worker:
+        port = next_event(worker, "metrics_ready")["port"]
+        next_event(worker, "worker_ready")
+        assert get(port, "/healthz") == (200, "ok\n")
+        assert get(port, "/readyz") == (200, "ok\n")
+        until(lambda: "pybroker_periodic_task_last_run_timestamp_seconds" in scrape(port))
+        assert get(port, "/")[0] == 404
+        worker.terminate()
+        assert worker.stderr is not None
+        said = worker.stderr.read()
+    assert worker.returncode == 0, said
+
+
+def test_a_port_that_is_taken_is_wrong_usage(shop: Shop) -> None:
+    with measured(shop.database.url) as port:
+        command = [sys.executable, "-m", "pybroker", "worker", "--database-url", shop.database.url]
+        refused = subprocess.run(
+            [*command, "--metrics-port", str(port)], capture_output=True, text=True, check=False
+        )
+    assert refused.returncode == 2
+    assert "in use" in refused.stderr
+
+
+@pytest.mark.parametrize("name", ["rules", "metrics"])
+def test_promtool_finds_no_fault(name: str, shop: Shop, tmp_path: Path) -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        if os.environ.get("CI"):
+            pytest.fail("CI needs promtool: apt-get install prometheus")
+        pytest.skip("promtool is not installed: Debian has it in the package prometheus")
+    if name == "rules":
+        (tmp_path / "rules.yml").write_text(files.rules())
+        checked = subprocess.run(
+            [promtool, "check", "rules", "rules.yml"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    else:
+        with measured(shop.database.url) as port:
+            _, text = get(port, "/metrics")
+        ours = "".join(line for line in text.splitlines(keepends=True) if "pybroker_" in line)
+        checked = subprocess.run(
+            [promtool, "check", "metrics"], input=ours, capture_output=True, text=True, check=False
+        )
+    assert (checked.returncode, checked.stderr) == (0, ""), checked.stdout + checked.stderr
+
+
+def test_the_dashboard_asks_only_for_metrics_that_there_are() -> None:
+    panels = json.loads(files.dashboard())["panels"]
+    asked: Mapping[str, str] = {
+        panel["title"]: panel["targets"][0]["expr"] for panel in panels if panel["type"] == "timeseries"
+    }
+    assert len(asked) == len(every_metric())
+    assert [
+        metric.full_name
+        for _, metric, _ in every_metric()
+        if metric.full_name not in asked[metric.help.rstrip(".")]
+    ] == []
+    places = [tuple(panel["gridPos"].values()) for panel in panels]
+    assert len(set(places)) == len(places)
+    assert len({panel["id"] for panel in panels}) == len(panels)
+
+
+def test_the_page_of_the_docs_is_the_catalogue() -> None:
+    assert files.page() in (Path(__file__).parents[2] / "docs/metrics.md").read_text()
