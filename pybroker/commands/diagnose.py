@@ -199,9 +199,9 @@ def _tell_journey(
         for step in told.steps:
             side = "initiator" if step.is_initiator else "target"
             line = f"{step.time:%Y-%m-%d %H:%M:%S.%f%z}  {step.database}  {side} {step.service_name}"
-            typer.echo(_plain(f"{line}: {step.event} ({step.detail})"))
+            typer.echo(plain(f"{line}: {step.event} ({step.detail})"))
         for line in told.gone:
-            typer.echo(_plain(line))
+            typer.echo(plain(line))
     raise typer.Exit(0 if told.conversation_id is not None else 1)
 
 
@@ -221,7 +221,7 @@ def _watch(
             for one in found:
                 if one.problem not in told:
                     told.add(one.problem)
-                    typer.echo(_plain(f"{one.level}: {one.problem}"), err=True)
+                    typer.echo(plain(f"{one.level}: {one.problem}"), err=True)
         is_known = any(one.level == "error" or one.number in _ENDS_WATCH for one in found)
         if is_known or time.monotonic() >= end:
             return found
@@ -239,18 +239,18 @@ def _print(
         typer.echo("Nothing is wrong.")
     for one in findings:
         since = "" if one.since is None else f" (since {one.since:%Y-%m-%d %H:%M:%S%z})"
-        typer.echo(_plain(f"{one.level} {one.number}: {one.object}: {one.problem}{since}"))
-        typer.echo(_plain(f"  {one.why}"))
+        typer.echo(plain(f"{one.level} {one.number}: {one.object}: {one.problem}{since}"))
+        typer.echo(plain(f"  {one.why}"))
         for mend in one.mend:
             role = "" if mend.role is None else f', as "{mend.role}"'
             loses = "; it loses messages or ends conversations" if mend.is_destructive else ""
-            typer.echo(_plain(f'  In the database "{mend.database}"{role}{loses}:'))
-            typer.echo(_plain(f"    {mend.statement}"))
+            typer.echo(plain(f'  In the database "{mend.database}"{role}{loses}:'))
+            typer.echo(plain(f"    {mend.statement}"))
             if fix and (destructive or not mend.is_destructive):
                 _offer(mend, connections)
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Show what no terminal may obey: names of services come from strangers too."""
     return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
