@@ -121,8 +121,6 @@ def _remarks(shown: Status) -> Iterator[RenderableType]:
     """Say what keeps messages, and what is not shown."""
     from rich.text import Text
 
-    from pybroker.commands.diagnose import plain
-
     for waiting in shown.waiting:
         reason = waiting.status or "on their way"
         age = _age(waiting.oldest_age_seconds)
