@@ -65,9 +65,9 @@ class Hop:
         )
         self.dialog = self.begin()
 
-    def begin(self) -> UUID:
+    def begin(self, contract: str = "ordering") -> UUID:
         handle: UUID = self.near.value(
-            "select broker.begin_dialog('//shop', '//warehouse', 'ordering', encryption => false)"
+            "select broker.begin_dialog('//shop', '//warehouse', %s, encryption => false)", contract
         )
         return handle
 

@@ -675,6 +675,59 @@ def check_chapters(files: Iterable[SqlFile]) -> Iterator[Finding]:
                     )
 
 
+def check_letters(files: Iterable[SqlFile], root: Path = ROOT) -> Iterator[Finding]:
+    """A letter that is compared with a column stands in the table of letters in sql/README.md, for that column."""
+    meanings = letters_of((root / "sql/README.md").read_text(encoding="utf-8"))
+    for file in files:
+        if file.is_migration:
+            continue
+        for statement in file.all_sql:
+            for node in descendants(statement.node):
+                if isinstance(node, ast.A_Expr):
+                    for one, other in ((node.lexpr, node.rexpr), (node.rexpr, node.lexpr)):
+                        column = column_of(one)
+                        known = meanings.get(column or "")
+                        unknown = set(letters_in(other)) - known if known else ()
+                        for letter in unknown:
+                            yield file.finding(
+                                statement.line,
+                                f"{column} '{letter}': no such letter in sql/README.md, Letters",
+                            )
+
+
+def letters_of(page: str) -> dict[str, set[str]]:
+    """The letters of each column, by its name without the table, as the table of the page lists them."""
+    meanings: dict[str, set[str]] = {}
+    columns: list[str] = []
+    for cells, letter in re.findall(r"^\|(.*?)\| ([A-Z]) \|", page, re.MULTILINE):
+        columns = re.findall(r"`\w+\.(\w+)`", cells) or columns
+        for column in columns:
+            meanings.setdefault(column, set()).add(letter)
+    return meanings
+
+
+def column_of(node: Any) -> str | None:
+    """The name of a column, without its table and its cast."""
+    match node:
+        case ast.TypeCast(arg=inner):
+            return column_of(inner)
+        case ast.ColumnRef(fields=[*_, ast.String(sval=name)]):
+            return str(name)
+    return None
+
+
+def letters_in(node: Any) -> Iterator[str]:
+    """The capital letters, each a literal of its own, that a column is compared with."""
+    match node:
+        case ast.A_Const(val=ast.String(sval=text)) if len(text) == 1 and text.isupper():
+            yield text
+        case ast.TypeCast(arg=inner) | ast.A_ArrayExpr(elements=inner):
+            yield from letters_in(inner)
+        case tuple() | list():
+            for each in node:
+                yield from letters_in(each)
+
+
 def called(node: Any) -> str | None:
     """The function that a node calls, or the table or view that it reads, with its schema."""
     match node:
@@ -719,7 +772,13 @@ def imported_gpl(path: str, text: str) -> Iterator[Finding]:
 
 def findings(files: list[SqlFile]) -> list[Finding]:
     found = {finding for file in files for check in FILE_CHECKS for finding in check(file)}
-    return sorted(found | set(check_chapters(files)) | set(check_pgspot(files)) | set(check_imports()))
+    return sorted(
+        found
+        | set(check_chapters(files))
+        | set(check_letters(files))
+        | set(check_pgspot(files))
+        | set(check_imports())
+    )
 
 
 def main() -> int:

@@ -139,7 +139,7 @@ begin
           when f.local_end is null then
             not exists (select from broker_private.plan_marks m where m.ctid >= '(0,0)' and m.marked_by >= made)
         end;
-      if found and pg_try_advisory_xact_lock_shared(1886937714, place) then
+      if found and pg_try_advisory_xact_lock_shared(broker_private.sleepers_lock(), place) then
         return found;
       elsif found then
         perform broker_private.wake_sleepers(place);
@@ -152,7 +152,7 @@ begin
           select from broker_private.far_events v where v.endpoint_no = target and v.event in ('E', 'X')
         )
         and not exists (select from broker_private.plan_marks m where m.ctid >= '(0,0)' and m.marked_by >= made);
-      if found and pg_try_advisory_xact_lock_shared(1886937714, 0) then
+      if found and pg_try_advisory_xact_lock_shared(broker_private.sleepers_lock(), 0) then
         return found;
       elsif found then
         perform broker_private.wake_sleepers(0);

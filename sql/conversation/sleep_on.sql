@@ -57,11 +57,11 @@ begin
   if not exists (select from pg_listening_channels() c where c = 'pybroker_' || queue) then
     execute format('listen %I', 'pybroker_' || queue);
     return false;
-  elsif broker_private.has_arrivals(queue) or not pg_try_advisory_lock(1886937714, queue) then
+  elsif broker_private.has_arrivals(queue) or not pg_try_advisory_lock(broker_private.sleepers_lock(), queue) then
     return false;
   elsif broker_private.has_arrivals(queue)
     or (select q.is_receive_enabled from broker_private.queues q where q.queue_id = queue) is not true then
-    perform pg_advisory_unlock(1886937714, queue);
+    perform pg_advisory_unlock(broker_private.sleepers_lock(), queue);
     return false;
   end if;
   return true;

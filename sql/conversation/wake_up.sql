@@ -30,7 +30,7 @@ begin
     return null;
   end if;
   return coalesce(
-    (select pg_advisory_unlock(1886937714, q.queue_id) from broker_private.queues q where q.name = queue_name), false
+    (select pg_advisory_unlock(broker_private.sleepers_lock(), q.queue_id) from broker_private.queues q where q.name = queue_name), false
   );
 end
 $$;

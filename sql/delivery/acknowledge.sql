@@ -47,18 +47,23 @@ begin
     and f.far_broker_instance = acknowledge.far_broker;
   get diagnostics known = row_count;
   if known < cardinality(endpoint_nos) then
-    select
-      array_agg(u.endpoint_no order by u.place), array_agg(u.next_number order by u.place),
-      array_agg(u.row_id order by u.place)
-    into endpoint_nos, next_numbers, row_ids
-    from unnest(acknowledge.endpoint_nos, acknowledge.next_numbers, acknowledge.row_ids)
-      with ordinality as u (endpoint_no, next_number, row_id, place)
-    where coalesce(
-      (
-        select f.far_broker_instance from broker_private.far_events f
-        where f.endpoint_no = u.endpoint_no and f.event = 'B'
-      ), acknowledge.far_broker
-    ) = acknowledge.far_broker;
+    perform from broker_private.far_events f
+    where f.endpoint_no = any (acknowledge.endpoint_nos) and f.event = 'B'
+      and f.far_broker_instance <> acknowledge.far_broker;
+    if found then
+      select
+        array_agg(u.endpoint_no order by u.place), array_agg(u.next_number order by u.place),
+        array_agg(u.row_id order by u.place)
+      into endpoint_nos, next_numbers, row_ids
+      from unnest(acknowledge.endpoint_nos, acknowledge.next_numbers, acknowledge.row_ids)
+        with ordinality as u (endpoint_no, next_number, row_id, place)
+      where coalesce(
+        (
+          select f.far_broker_instance from broker_private.far_events f
+          where f.endpoint_no = u.endpoint_no and f.event = 'B'
+        ), acknowledge.far_broker
+      ) = acknowledge.far_broker;
+    end if;
   end if;
   -- The rows of each dialog are gathered where they are found: joined to the dialogs afterwards,
   -- each row would be compared with each dialog.

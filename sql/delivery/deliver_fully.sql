@@ -338,7 +338,7 @@ begin
     (
       select array_agg(q.queue_id)
       from (select s.queue_id from stored s union select h.queue_id from held h) q
-      where not pg_try_advisory_xact_lock_shared(1886937714, q.queue_id)
+      where not pg_try_advisory_xact_lock_shared(broker_private.sleepers_lock(), q.queue_id)
     )
   into next_numbers, fault_codes, fault_texts, fault_is_final, has_gap, sleepers_queues
   from results r;

@@ -125,7 +125,7 @@ begin
   foreach queue in array queue_ids loop
     if queue is distinct from woken then
       woken := queue;
-      if not pg_try_advisory_xact_lock_shared(1886937714, queue) then
+      if not pg_try_advisory_xact_lock_shared(broker_private.sleepers_lock(), queue) then
         perform broker_private.wake_sleepers(queue);
       end if;
     end if;

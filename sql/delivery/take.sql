@@ -226,6 +226,9 @@ begin
       select array_agg(y.message_type_id), array_agg(y.name) into type_ids, type_names
       from (select distinct u.message_type_id from unnest(row_types) as u (message_type_id)) x
       join broker_private.message_types y on y.message_type_id = x.message_type_id;
+      for place in 1 .. cardinality(row_types) loop
+        type_index[place] := array_position(type_ids, row_types[place]);
+      end loop;
     end if;
     next_numbers := acknowledged;
     for place in 1 .. cardinality(row_endpoints) loop
@@ -234,9 +237,6 @@ begin
       dialog_index[place] := dialog;
       sequence_numbers[place] := next_numbers[dialog];
       next_numbers[dialog] := next_numbers[dialog] + 1;
-      if type_ids is not null then
-        type_index[place] := array_position(type_ids, row_types[place]);
-      end if;
     end loop;
     large_endpoint_nos := '{}';
     large_levels := '{}';

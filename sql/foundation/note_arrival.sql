@@ -9,7 +9,7 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  if not pg_try_advisory_xact_lock_shared(1886937714, queue) then
+  if not pg_try_advisory_xact_lock_shared(broker_private.sleepers_lock(), queue) then
     perform broker_private.wake_sleepers(queue);
   end if;
 end

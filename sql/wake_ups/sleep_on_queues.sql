@@ -32,10 +32,10 @@ begin
     if not exists (select from pg_listening_channels() c where c = 'pybroker_' || queue) then
       execute format('listen %I', 'pybroker_' || queue);
       awake_on := awake_on || queue;
-    elsif broker_private.has_arrivals(queue) or not pg_try_advisory_lock(1886937714, queue) then
+    elsif broker_private.has_arrivals(queue) or not pg_try_advisory_lock(broker_private.sleepers_lock(), queue) then
       awake_on := awake_on || queue;
     elsif broker_private.has_arrivals(queue) then
-      perform pg_advisory_unlock(1886937714, queue);
+      perform pg_advisory_unlock(broker_private.sleepers_lock(), queue);
       awake_on := awake_on || queue;
     end if;
   end loop;

@@ -145,6 +145,29 @@ def test_a_batch_of_dialogs_that_the_far_side_opened_in_another_order_goes_to_th
     ]
 
 
+def test_a_type_of_one_dialog_s_contract_is_refused_on_another_dialog_of_the_batch(hop: Hop) -> None:
+    asking = "select broker.create_contract('asking', sent_by_initiator => %s)"
+    for site, types in ((hop.near, ["order", "question"]), (hop.far, ["question"])):
+        site.rows("select broker.create_message_type('question')")
+        site.rows(asking, types)
+    hop.far.rows("select broker.alter_service('//warehouse', add_contracts => '{asking}')")
+    dialogs = [hop.dialog, hop.begin("asking")]
+    for kind in ("question", "order"):
+        for dialog, right in zip(dialogs, ("order", kind), strict=True):
+            hop.near.send(dialog, right, f"{kind} {dialogs.index(dialog)}".encode())
+        both = hop.take()
+        assert both is not None
+        assert hop.deliver(both)[1] is None
+        hop.near.rows(
+            "select broker_private.acknowledge(%s, array_agg(e.endpoint_no order by e.endpoint_no), '{1,1}', %s)"
+            " from broker_private.endpoints e",
+            hop.far_broker,
+            both.rows,
+        )
+    bodies = hop.far.bodies() + hop.far.bodies()
+    assert sorted(bodies) == [b"order 0", b"question 0", b"question 1"]
+
+
 @needs_tlc
 def test_what_the_specification_does_the_functions_do(hop: Hop) -> None:
     behaviours = tlc.traces("numbering", number=BEHAVIOURS, depth=40, seed=SEED)

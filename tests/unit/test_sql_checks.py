@@ -344,6 +344,18 @@ def test_a_call_of_a_later_chapter_is_found() -> None:
     ]
 
 
+def test_a_letter_that_nobody_explains_is_found() -> None:
+    body = "BEGIN PERFORM FROM broker_private.endpoints e WHERE e.path IN ('L', 'Z'); RETURN 1; END"
+    files = sql_checks.build({"sql/queue/probe.sql": routine(body)})
+    assert [str(found) for found in sql_checks.check_letters(files)] == [
+        "sql/queue/probe.sql:2: path 'Z': no such letter in sql/README.md, Letters"
+    ]
+
+
+def test_every_letter_of_the_project_is_explained() -> None:
+    assert [str(finding) for finding in sql_checks.check_letters(FILES)] == []
+
+
 def test_no_chapter_of_the_project_calls_a_later_one() -> None:
     assert [str(finding) for finding in sql_checks.check_chapters(FILES)] == []
 
