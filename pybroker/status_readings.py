@@ -19,6 +19,13 @@ _BROKER = """
 select
   clock_timestamp() as read_at, b.name as database, b.service_broker_guid::text, b.is_broker_enabled,
   (select count(*) from (select from broker.transmission_queue limit 10001) t) as transmission_queue,
+  (select count(*) from (select from broker.quarantine limit 1001) z) as quarantined,
+  (select count(*) from broker.dm_broker_connections c where c.state_desc = 'LOGGED_IN') as connections,
+  exists (
+    select from pg_stat_activity a
+    where a.datname = current_database() and a.application_name = 'pybroker worker'
+  ) as has_worker,
+  current_user::text as role, not pg_has_role('pg_database_owner', 'USAGE') as is_limited,
   coalesce(s.n_tup_ins, 0) as enqueued, coalesce(s.n_tup_del, 0) as dequeued
 from broker.databases b
 left join pg_stat_user_tables s on s.schemaname = 'broker_private' and s.relname = 'messages'
@@ -36,6 +43,34 @@ left join broker.dm_broker_queue_monitors m on m.queue_id = q.object_id
 left join broker.dm_broker_activation_counters c on c.queue_name = q.name
 order by d.queue_name
 """
+_WAITING = """
+select
+  t.to_service_name as service, t.transmission_status as status, count(*) as messages,
+  round(extract(epoch from clock_timestamp() - min(t.enqueue_time)), 3)::float as oldest_age_seconds
+from (
+  select v.to_service_name, v.transmission_status, v.enqueue_time from broker.transmission_queue v limit 10001
+) t
+group by t.to_service_name, t.transmission_status
+order by count(*) desc, t.to_service_name, t.transmission_status
+limit 20
+"""
+_CERTIFICATES = "select name, certificate_pem from broker.certificates order by name"
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """Messages for a far service that wait for one reason; without a reason they are on their way."""
+
+    service: str
+    status: str
+    messages: int
+    oldest_age_seconds: float
+
+
+class CertificateStatus(msgspec.Struct, frozen=True):
+    """A certificate, and how many days it is still valid; below zero it is not."""
+
+    name: str
+    days_left: float
 
 
 @dataclass(frozen=True)
@@ -81,6 +116,11 @@ class BrokerReading:
         service_broker_guid: its broker instance.
         is_broker_enabled: whether the broker delivers.
         transmission_queue: messages on their way, counted up to 10,001.
+        quarantined: conversations set aside, counted up to 1,001.
+        connections: to other brokers, logged in; 0 for a role that may not see them.
+        has_worker: whether a worker serves it.
+        role: who asked.
+        is_limited: whether that role sees only some of the queues, and no connections.
         enqueued: messages that came into its queues, since the server's statistics were reset.
         dequeued: messages that left them, likewise.
     """
@@ -90,6 +130,11 @@ class BrokerReading:
     service_broker_guid: str
     is_broker_enabled: bool
     transmission_queue: int
+    quarantined: int
+    connections: int
+    has_worker: bool
+    role: str
+    is_limited: bool
     enqueued: int
     dequeued: int
 
@@ -100,6 +145,8 @@ class Reading:
 
     broker: BrokerReading
     queues: tuple[QueueReading, ...]
+    waiting: tuple[Waiting, ...]
+    certificates: tuple[CertificateStatus, ...]
 
 
 class QueueStatus(msgspec.Struct, frozen=True):
@@ -132,7 +179,14 @@ class Status(msgspec.Struct, frozen=True):
     transmission_queue: int
     enqueued_per_second: float
     dequeued_per_second: float
+    has_worker: bool
+    connections: int
+    quarantined: int
+    role: str
+    is_limited: bool
     queues: list[QueueStatus]
+    waiting: tuple[Waiting, ...]
+    certificates: tuple[CertificateStatus, ...]
 
 
 def read(connection: psycopg.Connection[Any]) -> Reading:
@@ -144,9 +198,24 @@ def read(connection: psycopg.Connection[Any]) -> Reading:
     with broker_errors():
         broker = connection.cursor(row_factory=class_row(BrokerReading)).execute(_BROKER).fetchone()
         queues = connection.cursor(row_factory=class_row(QueueReading)).execute(_QUEUES).fetchall()
+        waiting = connection.cursor(row_factory=class_row(Waiting)).execute(_WAITING).fetchall()
+        certificates = connection.execute(_CERTIFICATES).fetchall()
     if broker is None:
         raise LookupError("broker.databases is empty: run pybroker migrate.")
-    return Reading(broker, tuple(queues))
+    return Reading(broker, tuple(queues), tuple(waiting), _days_left(certificates, broker.read_at))
+
+
+def _days_left(certificates: list[tuple[str, str]], now: datetime) -> tuple[CertificateStatus, ...]:
+    """Read the dates of certificates, soonest over first; the client alone can't, and shows none."""
+    try:
+        from cryptography import x509  # noqa: PLC0415 - the client alone has none
+    except ImportError:
+        return ()
+    left = []
+    for name, pem in certificates:
+        over = x509.load_pem_x509_certificate(pem.encode()).not_valid_after_utc
+        left.append(CertificateStatus(name, round((over - now).total_seconds() / 86_400, 1)))
+    return tuple(sorted(left, key=lambda one: one.days_left))
 
 
 def status_of(before: Reading, now: Reading) -> Status:
@@ -187,5 +256,12 @@ def status_of(before: Reading, now: Reading) -> Status:
         transmission_queue=now.broker.transmission_queue,
         enqueued_per_second=rate(before.broker.enqueued, now.broker.enqueued),
         dequeued_per_second=rate(before.broker.dequeued, now.broker.dequeued),
+        has_worker=now.broker.has_worker,
+        connections=now.broker.connections,
+        quarantined=now.broker.quarantined,
+        role=now.broker.role,
+        is_limited=now.broker.is_limited,
         queues=queues,
+        waiting=now.waiting,
+        certificates=now.certificates,
     )

@@ -69,6 +69,12 @@ async def settle_poison(database: Database) -> None:
             )
 
 
+async def settle_trace(database: Database) -> None:
+    """Begin the traces of roles that may not do so themselves, and end those whose time is over."""
+    async with database.connection() as connection:
+        await connection.execute("select broker_private.settle_trace()")
+
+
 class PeriodicTask(NamedTuple):
     """A name for the log, seconds from one run's end to the next one's start, and what runs.
 
@@ -86,6 +92,7 @@ PERIODIC_TASKS = (
     PeriodicTask("timers", 0.5, fire_timers),
     PeriodicTask("poison", 1.0, settle_poison),
     PeriodicTask("moved", 5.0, settle_moved),
+    PeriodicTask("trace", 10.0, settle_trace),
     PeriodicTask("sweep", 60.0, sweep),
 )
 

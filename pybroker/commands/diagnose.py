@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 from uuid import UUID
 
 import typer
@@ -63,6 +63,13 @@ def diagnose(
     conversation: Annotated[
         UUID | None, typer.Option(metavar="HANDLE", help="One conversation, by its handle here.")
     ] = None,
+    journey: Annotated[
+        UUID | None,
+        typer.Option(
+            metavar="MESSAGE_OR_HANDLE",
+            help="The life of one conversation, both ends on one time line, by its handle or a message's id.",
+        ),
+    ] = None,
     timeout: Annotated[
         float, typer.Option(metavar="SECONDS", min=0, help="How long runtime watches.")
     ] = 60.0,
@@ -88,12 +95,13 @@ def diagnose(
       pybroker diagnose --database-url postgresql://localhost/shop
       pybroker diagnose configuration --from-service //shop --to-service //warehouse \\
         --contract ordering --far-database-url postgresql://far/warehouse
+      pybroker diagnose --journey 6f1c2a52-8f51-4b5e-9b63-1f0c8a0e7c55
       pybroker diagnose runtime --conversation 6f1c2a52-8f51-4b5e-9b63-1f0c8a0e7c55 --timeout 30
 
     \b
     Exit codes:
       0  no error was found
-      1  an error was found; a database that can't be reached is one
+      1  an error was found; a database that can't be reached is one, and a journey that nobody knows
       2  wrong usage
     """
     _check(scope, from_service, to_service, conversation, ignore or [], json=json, fix=fix)
@@ -114,6 +122,8 @@ def diagnose(
             if one is not None:
                 opened.enter_context(one)
                 connections.setdefault(one.info.dbname, one)
+        if journey is not None:
+            _tell_journey(journey, [one for one in sides if one is not None], found, json=json)
         near, far = sides
         if near is not None and far is not None and near.info.dbname == far.info.dbname:
             # A mend says its database by name, so none may be run in the wrong one.
@@ -165,6 +175,36 @@ def _check(
         raise typer.BadParameter(f"no finding has the number {unknown}", param_hint="--ignore")
 
 
+def _tell_journey(
+    given: UUID, connections: list[psycopg.Connection[Any]], found: list[Finding], *, json: bool
+) -> NoReturn:
+    """Print the conversation's life, or why that can't be known, and end."""
+    import msgspec
+
+    from pybroker.diagnosis.findings import not_installed
+    from pybroker.diagnosis.journey import journey
+
+    for connection in connections:
+        found += not_installed(connection)
+    if found:
+        if json:
+            typer.echo(msgspec.json.encode({"findings": found}))
+        else:
+            _print(found, {}, fix=False, destructive=False)
+        raise typer.Exit(1)
+    told = journey(connections, given)
+    if json:
+        typer.echo(msgspec.json.encode({"journey": told}))
+    else:
+        for step in told.steps:
+            side = "initiator" if step.is_initiator else "target"
+            line = f"{step.time:%Y-%m-%d %H:%M:%S.%f%z}  {step.database}  {side} {step.service_name}"
+            typer.echo(plain(f"{line}: {step.event} ({step.detail})"))
+        for line in told.gone:
+            typer.echo(plain(line))
+    raise typer.Exit(0 if told.conversation_id is not None else 1)
+
+
 def _watch(
     connection: psycopg.Connection[Any], handle: UUID, timeout: float, *, quiet: bool
 ) -> list[Finding]:
@@ -181,7 +221,7 @@ def _watch(
             for one in found:
                 if one.problem not in told:
                     told.add(one.problem)
-                    typer.echo(_plain(f"{one.level}: {one.problem}"), err=True)
+                    typer.echo(plain(f"{one.level}: {one.problem}"), err=True)
         is_known = any(one.level == "error" or one.number in _ENDS_WATCH for one in found)
         if is_known or time.monotonic() >= end:
             return found
@@ -199,18 +239,18 @@ def _print(
         typer.echo("Nothing is wrong.")
     for one in findings:
         since = "" if one.since is None else f" (since {one.since:%Y-%m-%d %H:%M:%S%z})"
-        typer.echo(_plain(f"{one.level} {one.number}: {one.object}: {one.problem}{since}"))
-        typer.echo(_plain(f"  {one.why}"))
+        typer.echo(plain(f"{one.level} {one.number}: {one.object}: {one.problem}{since}"))
+        typer.echo(plain(f"  {one.why}"))
         for mend in one.mend:
             role = "" if mend.role is None else f', as "{mend.role}"'
             loses = "; it loses messages or ends conversations" if mend.is_destructive else ""
-            typer.echo(_plain(f'  In the database "{mend.database}"{role}{loses}:'))
-            typer.echo(_plain(f"    {mend.statement}"))
+            typer.echo(plain(f'  In the database "{mend.database}"{role}{loses}:'))
+            typer.echo(plain(f"    {mend.statement}"))
             if fix and (destructive or not mend.is_destructive):
                 _offer(mend, connections)
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Show what no terminal may obey: names of services come from strangers too."""
     return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 

@@ -30,6 +30,7 @@ def status(
 
     Two readings are taken, an interval apart. With --json each line is one object: tasks_running,
     tasks_started_per_second and task_limit_reached_per_second of a queue are Service Broker's counters.
+    Below the table: why messages wait, quarantine, workers and connections, certificates' days left.
     A role sees the queues that it may receive from.
 
     \b
@@ -48,6 +49,9 @@ def status(
         from rich.live import Live
 
         console = Console()
+        if not console.is_terminal:
+            # A program reads it: nothing is cut.
+            console = Console(width=_UNCUT)
         if not watch:
             console.print(_table(next(_statuses(database_url, interval, watch=False))))
             return
@@ -110,9 +114,39 @@ def _table(shown: Status) -> RenderableType:
             f"{queue.tasks_started_per_second:,.1f}",
             f"{queue.task_limit_reached_per_second:,.1f}",
         )
-    return Group(head, table)
+    return Group(head, table, *_remarks(shown))
 
 
+def _remarks(shown: Status) -> Iterator[RenderableType]:
+    """Say what keeps messages, and what is not shown."""
+    from rich.text import Text
+
+    for waiting in shown.waiting:
+        reason = waiting.status or "on their way"
+        age = _age(waiting.oldest_age_seconds)
+        yield Text(
+            f"{_count(waiting.messages, waiting.messages > _COUNTED)} for {waiting.service}, {age}: {reason}"
+        )
+    if shown.quarantined:
+        yield Text(f"{shown.quarantined:,} quarantined: broker.quarantine lists them", style="red")
+    served = "a worker serves it" if shown.has_worker else "no worker serves it"
+    yield Text(
+        served if shown.is_limited else f"{served}, {shown.connections:,} connections to other brokers"
+    )
+    for certificate in shown.certificates:
+        is_urgent = certificate.days_left < _URGENT_DAYS
+        what = "is over" if certificate.days_left < 0 else f"{certificate.days_left:,.0f} days left"
+        yield Text(f"certificate {certificate.name}: {what}", style="red" if is_urgent else "")
+    if shown.is_limited:
+        yield Text(
+            f'The role "{shown.role}" sees the queues that it may receive from, {len(shown.queues)} here;'
+            " the owner of the database sees all."
+        )
+
+
+# Columns of what no terminal shows.
+_UNCUT = 10_000
+_URGENT_DAYS = 30
 # Up to here what waits is counted.
 _COUNTED = 10_000
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400

@@ -130,6 +130,12 @@ def findings_of(connection: psycopg.Connection[Any], handle: UUID | None = None)
     ]
 
 
+def not_installed(connection: psycopg.Connection[Any]) -> list[Finding]:
+    """Say that the database lacks what this version asks it for; nothing, if it has that."""
+    found = connection.execute("select to_regclass('broker.trace') is not null").fetchone()
+    return [] if found is not None and found[0] else [_not_installed(connection)]
+
+
 def _newer(database: str, wanted: str) -> Finding:
     return Finding(
         3,

@@ -68,6 +68,8 @@ FUNCTIONS = {
     "redrive": ["conversation_handle"],
     "discard": ["conversation_handle"],
     "diagnose": ["conversation_handle=NULL"],
+    "start_trace": ["conversation_handle=NULL service=NULL duration='00:10:00' max_rows=10000"],
+    "stop_trace": [""],
     **{f"drop_{kind}": ["name"] for kind in DROPPED.split()},
 }
 
@@ -84,6 +86,8 @@ OWN_COLUMNS = {
     "quarantine": "conversation_handle conversation_group_id queue_name service_name far_service message_type_name"
     " message_body message_enqueue_time failures last_error quarantined_at messages_waiting",
     "activation_log": "id queue_name procedure_name time spid number severity text sqlstate detail",
+    "trace": "id event_time event_class event_subclass conversation_handle conversation_id is_initiator service_name"
+    " far_service message_type_name message_sequence_number message_size status login_name spid traced_by",
     "periodic_tasks": "name period description last_run last_failure last_error",
     "dm_os_performance_counters": "object_name counter_name instance_name cntr_value cntr_type",
     "dm_broker_queue_monitors": "database_id queue_id state last_empty_rowset_time last_activated_time tasks_waiting",

@@ -439,6 +439,17 @@ LINES: dict[str, Line] = {
         },
         nullable={"owner"},
     ),
+    "start_trace(uuid,text,interval,integer)": Line(
+        {**DIALOG, "service": "'//shop'", "duration": "'1 min'", "max_rows": "1"},
+        {
+            "conversation_handle": NO_HANDLE,
+            "service": unknown("//shop"),
+            "duration": ["'-1 s'", "'100 years'"],
+            "max_rows": ["0", "-1", "1000001"],
+        },
+        nullable={"conversation_handle", "service"},
+    ),
+    "stop_trace()": Line({}),
     # What it can't find is a finding.
     "diagnose(uuid)": Line(DIALOG, nullable={"conversation_handle"}, anything={"conversation_handle"}),
     "discard(uuid)": Line(DIALOG, {"conversation_handle": NO_HANDLE}, tried_in="test_j_poison.py"),
@@ -619,7 +630,7 @@ def undo(place: Place) -> Iterator[None]:
 
 def test_every_function_has_its_line(place: Place) -> None:
     functions = place.psql.rows(
-        "select replace(p.oid::regprocedure::text, 'broker.', ''), p.proargnames[:p.pronargs] from pg_proc p"
+        "select replace(p.oid::regprocedure::text, 'broker.', ''), coalesce(p.proargnames[:p.pronargs], '{}') from pg_proc p"
         " where p.pronamespace = 'broker'::regnamespace"
     )
     assert sorted(LINES) == sorted(function for function, _ in functions)

@@ -37,6 +37,8 @@ def database(start_server: Callable[[int], EmbeddedServer]) -> Database:
             missing = "plpgsql_check is not installed: apt-get install postgresql-15-plpgsql-check"
             pytest.fail(missing) if os.environ.get("CI") else pytest.skip(missing)
         session.execute("create extension plpgsql_check")
+        # Its triggers are there only while somebody traces.
+        session.execute("select broker.start_trace()")
     return made
 
 
@@ -52,12 +54,12 @@ def faults(session: psycopg.Connection[Any]) -> list[str]:
     found = session.execute(
         "select f.function, c.lineno, c.message, c.detail"
         " from (select p.oid, p.pronamespace::regnamespace || '.' || p.proname as function,"
-        "    coalesce(t.tgrelid, 0) as relation"
+        "    coalesce(t.tgrelid, 0) as relation, t.tgoldtable as oldtable, t.tgnewtable as newtable"
         "  from pg_proc p join pg_language l on l.oid = p.prolang and l.lanname = 'plpgsql'"
         "  left join pg_trigger t on t.tgfoid = p.oid"
         "  where p.pronamespace in ('broker'::regnamespace, 'broker_private'::regnamespace)) f"
         " cross join lateral plpgsql_check_function_tb(f.oid, f.relation, security_warnings => true,"
-        "  other_warnings => false) c"
+        "  other_warnings => false, oldtable => f.oldtable, newtable => f.newtable) c"
         " order by 1, 2, 3"
     )
     return [

@@ -381,6 +381,35 @@ def test_the_commands_redrive_and_discard(shop: Shop, capfd: pytest.CaptureFixtu
     assert run("discard", "no-handle")[0] == 2
 
 
+def test_the_commands_take_what_filters_choose(shop: Shop, capfd: pytest.CaptureFixture[str]) -> None:
+    shop.psql.rows("select broker.alter_queue('warehouse', poison_action => 'QUARANTINE')")
+
+    def run(*arguments: str) -> tuple[int, str]:
+        with pytest.raises(SystemExit) as left:
+            main([*arguments, "--database-url", shop.database.url])
+        assert isinstance(left.value.code, int)
+        return left.value.code, capfd.readouterr().out
+
+    dialogs = [shop.psql.dialog() for _ in range(3)]
+    handles = []
+    for dialog, reason in zip(dialogs, ("timeout at 10:00", "timeout at 11:00", "no such item"), strict=True):
+        shop.psql.send(dialog, "order", reason.encode())
+        handles.append(shop.psql.handle_of(dialog))
+        for _ in range(5):
+            shop.psql.rows("select broker.note_failure(%s, %s)", handles[-1], reason)
+    assert len(quarantined(shop.psql)) == 3
+    code, out = run("redrive", "--queue", "warehouse", "--error", "timeout", "--dry-run")
+    assert (code, out.count("Would redrive"), len(quarantined(shop.psql))) == (0, 2, 3)
+    code, out = run("redrive", "--error", "timeout", "--message-type", "order", "--rate", "50")
+    assert (code, "2 chosen, 0 failed" in out) == (0, True)
+    assert sorted(shop.psql.bodies() + shop.psql.bodies()) == [b"timeout at 10:00", b"timeout at 11:00"]
+    assert run("discard", "--queue", "shop") == (0, "0 chosen, 0 failed.\n")
+    code, out = run("discard", "--error", "no such item", "--json")
+    assert (code, json.loads(out)["conversation_handle"]) == (0, str(handles[2]))
+    assert quarantined(shop.psql) == []
+    assert run("redrive")[0] == run("redrive", str(handles[0]), "--queue", "warehouse")[0] == 2
+
+
 def test_a_body_that_many_dialogs_share_is_kept(shop: Shop) -> None:
     psql = shop.psql
     dialogs = [psql.dialog() for _ in range(3)]

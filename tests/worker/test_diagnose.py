@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -13,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from pybroker.commands import application
@@ -673,3 +676,82 @@ def test_each_number_is_in_the_catalogue_and_the_table_in_the_docs() -> None:
         emitted |= {int(number) for number in re.findall(r"Finding\(\s*(\d{1,3}),", text)}
     assert emitted | {2, 3, 4} == set(KINDS)
     assert table() in (ROOT / "docs" / "diagnose.md").read_text(encoding="utf-8")
+
+
+# --- what is healthy
+
+
+EXAMPLES = int(os.environ.get("PYBROKER_TEST_EXAMPLES", "24"))
+STEPS = st.lists(
+    st.sampled_from(
+        ["dialog", "send", "backlog", "receive", "reply", "end", "off", "on", "retention", "trace", "worker"]
+    ),
+    max_size=12,
+)
+
+
+@pytest.fixture(scope="module")
+def healthy(server: EmbeddedServer) -> Iterator[Diagnosed]:
+    with diagnosed(server) as shop:
+        yield shop
+
+
+@settings(max_examples=EXAMPLES)
+@given(steps=STEPS)
+def test_a_healthy_set_up_raises_no_alarm(healthy: Diagnosed, steps: list[str]) -> None:
+    """Whatever an application does by the book, it is told of no error and no warning that isn't one."""
+    psql = healthy.psql
+    dialog, is_off = psql.dialog(), False
+    psql.send(dialog)
+    for step in steps:
+        match step:
+            case "dialog":
+                dialog = psql.dialog()
+                psql.send(dialog)
+            case "send":
+                psql.send(dialog)
+            case "backlog":
+                psql.rows("select broker.send_batch(%s, 'order', array_fill('x'::bytea, array[200]))", dialog)
+            case "receive" if not is_off:
+                psql.receive(top=50)
+            case "reply" if not is_off:
+                if far := psql.handle_of(dialog):
+                    psql.send(far, "ack")
+            case "end":
+                psql.end(dialog)
+                dialog = psql.dialog()
+                psql.send(dialog)
+            case "off" | "on":
+                is_off = step == "off"
+                psql.rows("select broker.alter_queue('warehouse', status => %s)", not is_off)
+            case "retention":
+                psql.rows("select broker.alter_queue('shop', retention => true)")
+            case "worker":
+                psycopg.connect(healthy.database.url, application_name="pybroker worker").close()
+            case "trace":
+                psql.rows("select broker.start_trace()")
+    alarms = [one for one in healthy.findings() if one["level"] != "information" and one["number"] != 203]
+    psql.rows("select broker.alter_queue('warehouse', status => true)")
+    psql.rows("select broker.stop_trace()")
+    assert alarms == []
+
+
+def buffers(shop: Diagnosed) -> int:
+    """How many pages one diagnosis reads."""
+    shop.findings()
+    plan = shop.psql.value("explain (analyze, buffers, format json) select from broker.diagnose()")
+    top = plan[0]["Plan"]
+    return int(top["Shared Hit Blocks"]) + int(top["Shared Read Blocks"])
+
+
+def test_a_diagnosis_reads_no_more_pages_of_a_long_queue(newest: Diagnosed) -> None:
+    dialog = newest.psql.dialog()
+    newest.psql.send(dialog)
+    many = "select broker.send_batch(%s, 'order', array_fill('x'::bytea, array[10000]))"
+    newest.psql.rows(many, dialog)
+    newest.psql.rows("analyze broker_private.messages")
+    few = buffers(newest)
+    for _ in range(4):
+        newest.psql.rows(many, dialog)
+    assert newest.psql.value("select pg_relation_size('broker_private.messages') / 8192") > 400
+    assert buffers(newest) < few + 100

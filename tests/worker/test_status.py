@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pybroker.commands.certificate_files import create_files as make_files
 from pybroker.embedded import EmbeddedServer
 from tests.brokers import INITIATOR_DEFINITIONS, Site
 from tests.conftest import SETTINGS
@@ -81,6 +82,29 @@ def test_a_person_watches_a_table_until_ctrl_c(shop: Shop) -> None:
     watching.send_signal(signal.SIGINT)
     watching.communicate()
     assert watching.returncode == 0
+
+
+def test_what_keeps_messages_is_told_and_not_cut_in_a_pipe(shop: Shop, tmp_path: Path) -> None:
+    psql, far = shop.psql, "//far/" + "x" * 100
+    make_files("shop", tmp_path, days=20)
+    pem = (tmp_path / "shop.pem").read_text()
+    psql.rows("select broker.create_certificate('shop', %s, current_user)", pem)
+    psql.rows("select broker.alter_queue('warehouse', poison_action => 'QUARANTINE')")
+    dialog = psql.dialog()
+    psql.send(dialog)
+    for _ in range(5):
+        psql.rows("select broker.note_failure(%s, 'x')", psql.handle_of(dialog))
+    psql.send(psql.value("select broker.begin_dialog('//shop', %s, encryption => false)", far), "DEFAULT")
+    output, errors = status(shop.database.url).communicate()
+    assert not errors
+    assert f"1 for {far}, " in output
+    assert "1 quarantined" in output
+    assert "no worker serves it, 0 connections" in output
+    assert "certificate shop: 20 days left" in output
+    shown = json.loads(status(shop.database.url, "--json").communicate()[0])
+    assert [(one["service"], one["messages"]) for one in shown["waiting"]] == [(far, 1)]
+    url = shop.database.server.url(shop.database.name, user=shop.database.role())
+    assert "sees the queues that it may receive from, 0 here" in status(url).communicate()[0]
 
 
 def test_who_may_not_receive_sees_no_queue_and_a_database_without_a_broker_is_named(shop: Shop) -> None:
