@@ -70,7 +70,7 @@ async def settle_poison(database: Database) -> None:
 
 
 async def settle_trace(database: Database) -> None:
-    """Begin the traces of roles that may not do so themselves, and end those whose time is over."""
+    """End the traces whose time is over, and forget what was traced a week ago."""
     async with database.connection() as connection:
         await connection.execute("select broker_private.settle_trace()")
 

@@ -1,6 +1,7 @@
--- broker_private.settle_trace(): makes the triggers of traces be there exactly while somebody
--- traces, and removes what was seen a week ago. Returns whether that is so now: where transactions
--- that write messages are in its way, it is not.
+-- broker_private.settle_trace(): makes the triggers of traces be there exactly while the database's
+-- owner traces, and removes what was seen a week ago. Returns whether that is so now: where
+-- transactions that write messages are in its way, it is not.
+-- Why: all senders pay for the triggers, so a right to receive from one queue must not bring them.
 -- Locks: as attach_trace and detach_trace; none, if there is nothing to do.
 create or replace function broker_private.settle_trace()
 returns boolean
@@ -30,7 +31,8 @@ begin
     for update skip locked
   ));
   is_wanted := exists (
-    select from broker_private.traces t where t.ends_at > broker_private.clock()
+    select from broker_private.traces t
+    where t.ends_at > broker_private.clock() and pg_has_role(t.role, 'pg_database_owner', 'USAGE')
   );
   if is_wanted and not is_attached then
     perform broker_private.attach_trace();

@@ -2,8 +2,8 @@
 -- conversation, one service's conversations, or all, into broker.trace; returns when it ends. It
 -- replaces the caller's last trace. Commit at once: no message is sent meanwhile.
 -- Ours, after SQL Server's trace events.
--- Locks: of the database's owner, as attach_trace. Other roles' traces are begun by a worker: a
--- small right must not hold these locks.
+-- Locks: of the database's owner, as attach_trace. Another role's trace sees what happens while the
+-- owner traces: a small right must neither hold these locks nor make all senders pay.
 -- Errors: 9802 bad duration or number of rows, 8426 no such conversation that the role may see,
 -- 8423 no such service, 229 no right, 1222 transactions that write messages do not end.
 create or replace function broker.start_trace(
@@ -88,7 +88,7 @@ begin
   if is_owner then
     perform broker_private.begin_trace();
   elsif not broker_private.is_traced() then
-    raise notice 'A worker begins the trace, within 10 seconds.';
+    raise notice 'The trace sees what happens while the owner of the database traces too.';
   end if;
   return began + duration;
 end
@@ -104,7 +104,7 @@ duration: how long, a day at most.
 max_rows: how many events at most, a million at most.
 
 Returns: when it ends.
-Rights: the database's owner traces all; a role what it may receive, and a worker begins it.
+Rights: the database's owner traces all; a role what it may receive, while the owner traces too.
 Locks: SHARE ROW EXCLUSIVE on tables of messages, until the owner's transaction ends.
 Errors: 229, 1222, 8423, 8426, 9802
 Example: select broker.start_trace(duration => '5 min', max_rows => 1000);$$;
