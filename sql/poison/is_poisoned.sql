@@ -13,5 +13,12 @@ begin
   from broker_private.queues q
   where q.queue_id = queue and q.is_poison_message_handling_enabled and q.poison_action = 'DISABLE_QUEUE';
   return found and broker_private.rollbacks_in_a_row(queue_marks) >= 5;
+exception
+  when internal_error then
+    -- Who waited for a DROP QUEUE, which takes the marks with it, finds none.
+    if exists (select from broker_private.queues q where q.queue_id = queue) then
+      raise;
+    end if;
+    return false;
 end
 $$;

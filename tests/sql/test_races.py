@@ -466,3 +466,14 @@ def test_a_cheap_function_of_ones_own_sees_nothing_that_a_view_hides(shop: Shop)
 )
 def test_bad_input_is_refused_with_a_number_and_a_hint(shop: Shop, call: str, sqlstate: str) -> None:
     assert shop.psql.refused(f"select {call}") == sqlstate
+
+
+def test_who_looks_at_queues_while_one_is_dropped_gets_no_error(shop: Shop) -> None:
+    shop.psql.rows("select broker.create_queue('returns')")
+    dropping, looking = shop.session(autocommit=False), shop.session()
+    dropping.rows("select broker.drop_queue('returns')")
+    look = in_background(lambda: looking.rows("select name from broker.service_queues"))
+    until(lambda: waits(shop.psql, looking, "Lock"))
+    dropping.connection.commit()
+    assert ("warehouse",) in look.result(20)
+    assert ("returns",) not in looking.rows("select name from broker.service_queues")
