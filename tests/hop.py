@@ -71,14 +71,15 @@ class Hop:
         )
         return handle
 
-    def take(self, size: int = 10, behind: Batch | None = None) -> Batch | None:
-        """Take the next batch, behind one that is in flight."""
+    def take(self, size: int = 10, behind: Batch | None = None, *, paused: int = 0) -> Batch | None:
+        """Take the next batch, behind one that is in flight; a paused dialog, even of no such number, has it taken fully."""
         found = self.near.rows(
             f"select endpoint_nos[1], sequence_numbers, row_ids, acknowledged, sent_at, {', '.join(_COLUMNS)}"
-            " from broker_private.take(%s, 0, 1, %s, 1000000, '{}', in_flight_endpoints => %s::bigint[],"
+            " from broker_private.take(%s, 0, 1, %s, 1000000, %s::bigint[], in_flight_endpoints => %s::bigint[],"
             " in_flight_rows => %s::bigint[], in_flight_numbers => %s::bigint[])",
             self.near.value("select max(destination_no) from broker_private.destinations"),
             size,
+            [paused] if paused else [],
             *(([behind.endpoint], [behind.rows[-1]], [behind.end]) if behind else ([], [], [])),
         )
         if not found:

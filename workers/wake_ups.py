@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from pybroker.workers.clock import Clock
     from pybroker.workers.database import Database
 
-# What nobody notifies of is found by the look after a sleep.
-LONGEST_SLEEP = 1.0
+# What nobody notifies of is found by the look after a sleep. Timers that are over before it notify
+# (broker.begin_conversation_timer).
+LONGEST_SLEEP = 2.0
 # A session that needs longer for a look is taken for lost: until it is back the parts look by themselves.
 _LOOK_LIMIT = 5.0
 # While messages wait somewhere it can't sleep on everything.

@@ -106,7 +106,7 @@ def worker(
             help="How long a message waits at most so that others leave with it, while they flow; 0 is not"
             " at all. The first one after idleness leaves at once.",
         ),
-    ] = 0.0,
+    ] = 0.1,
     wait: Annotated[
         bool,
         typer.Option(

@@ -57,7 +57,7 @@ begin
   end if;
   insert into broker_private.conversation_timers as t (endpoint_no, fires_at) values (e.endpoint_no, broker_private.clock() + timeout)
   on conflict (endpoint_no) do update set fires_at = excluded.fires_at;
-  -- The worker that looks once a second would be late.
+  -- The worker, which looks once in two seconds, would be late.
   if timeout <= interval '2 s' then
     perform broker_private.wake_sleepers(-1);
   end if;

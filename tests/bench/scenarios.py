@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tests.bench.between import MOST_CONNECTIONS, MOST_SESSIONS, Hop, ManyDatabases, WhitepaperPath
+from tests.bench.latency import Request
 from tests.bench.loads import BODY_BYTES, NOTHING, Copy, Growth, Load, OldSnapshot, Sync
 from tests.bench.stage import BATCH, CLERK, COUNT_MESSAGES, DIALOGS, Stock
 
@@ -112,6 +113,8 @@ OLD_SNAPSHOT = "SEND and TOP 1 under an old snapshot"
 HOT_DIALOG = f"{OLD_SNAPSHOT}, one hot dialog"
 PATH = "whitepaper path, three initiators, TLS"
 PATH_SEALED = f"{PATH}, sealed"
+LONE_REQUEST = "a request and its answer, between workers"
+PACED_REQUEST = "ten requests a second, between workers"
 
 
 def sized(name: str, size: int) -> str:
@@ -423,7 +426,11 @@ def _between(scale: Scale) -> list[Scenario]:
         Hop(part, sized("hop, TLS, sealed", LARGE), large, "sealed", per_second=5_000, body_bytes=LARGE),
         ManyDatabases(part, few, FEW_INITIATORS, limit),
         ManyDatabases(part, many, scale.initiators, (few, 1)),
+        Request(part, LONE_REQUEST),
+        Request(part, PACED_REQUEST, (LONE_REQUEST, 1), per_second=10),
+        Request(part, f"{PACED_REQUEST}, beside 500/s on other dialogs", (PACED_REQUEST, 1), per_second=10, beside=500),
         WhitepaperPath(part, PATH, (INSERT, 50)),
+        WhitepaperPath(part, f"{PATH}, ten threads each", (INSERT, 50), clients=30),
         WhitepaperPath(part, f"{PATH}, 100 a transaction", (PATH, 50), messages=BATCH),
         WhitepaperPath(part, PATH_SEALED, (INSERT, 50), is_sealed=True),
     ]  # fmt: skip

@@ -197,6 +197,14 @@ def test_a_function_that_does_something_else_is_found(hop: Hop, mistake: str) ->
         replay_all(hop, behaviours)
 
 
+def half_an_hour_later(site: Session) -> None:
+    site.rows(
+        "create or replace function broker_private.clock() returns timestamptz language sql volatile"
+        " begin atomic select pg_catalog.clock_timestamp() + interval '31 min'; end"
+    )
+    site.rows("select broker_private.sweep()")
+
+
 @pytest.fixture
 def hop(make_database: Callable[[str], Database]) -> Iterator[Hop]:
     hop = Hop(make_database)
@@ -219,12 +227,44 @@ def test_a_dialog_whose_answers_were_lost_is_not_opened_twice(hop: Hop) -> None:
     }
     hop.far.end(handle)
     # What the warehouse answered to the two batches never arrives.
-    hop.far.rows(
-        "create or replace function broker_private.clock() returns timestamptz language sql volatile"
-        " begin atomic select pg_catalog.clock_timestamp() + interval '31 min'; end"
-    )
-    hop.far.rows("select broker_private.sweep()")
+    half_an_hour_later(hop.far)
     again = hop.take()
     if again is not None:
         hop.deliver(again)
     assert hop.far.bodies() == []
+
+
+def test_a_target_whose_initiator_has_its_acknowledgement_leaves_no_side_behind(hop: Hop) -> None:
+    for body in (b"first", b"second"):
+        hop.near.send(hop.dialog, "order", body)
+        batch = hop.take()
+        assert batch is not None
+        next_number, _ = hop.deliver(batch)
+        hop.acknowledge(batch, next_number)
+    assert hop.far.bodies() == [b"first", b"second"]
+    # The initiator refuses the answers for ever, as a worker is told.
+    endpoint, handle = hop.far.rows("select endpoint_no, conversation_handle from broker_private.endpoints")[
+        0
+    ]
+    hop.far.rows("select broker_private.fail_dialogs(array[%s::bigint], array[8489], array['gone'])", endpoint)
+    hop.far.end(handle)
+    half_an_hour_later(hop.far)
+    assert hop.far.rows("select conversation_handle from broker.conversation_endpoints") == []
+
+
+@pytest.mark.parametrize("paused", [0, -1], ids=["short way", "fully"])
+def test_what_another_session_moves_within_the_database_is_not_sent_as_well(hop: Hop, paused: int) -> None:
+    hop.near.send(hop.dialog, "order", b"once")
+    hop.near.connection.execute(
+        "select broker.create_queue('warehouse');"
+        "select broker.create_service('//warehouse', 'warehouse', '{ordering}');"
+        "select broker.drop_route('far')"
+    )
+    with psycopg.connect(hop.near.connection.info.dsn) as moving:
+        moved = moving.execute("select broker_private.deliver_local()").fetchone()
+        assert moved == (1,)
+        batch = hop.take(paused=paused)
+        if batch is not None:
+            hop.deliver(batch)
+        moving.commit()
+    assert hop.near.bodies() + hop.far.bodies() == [b"once"]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from pybroker.workers.clock import Clock
-from pybroker.workers.transport.outgoing.linger import WORTH_MESSAGES, Linger
+from pybroker.workers.transport.outgoing.linger import TIMES_TAKING, WORTH_MESSAGES, Linger
 
 LONGEST = 0.1
+# Seconds that it takes to take a batch.
+QUIET, BUSY = 0.002, 0.05
 
 
 class SetClock(Clock):
@@ -23,15 +25,15 @@ class SetClock(Clock):
 class Flow:
     """Batches to one destination, as a sender takes them."""
 
-    def __init__(self, longest: float = LONGEST, time_left: float = 0.0) -> None:
+    def __init__(self, longest: float = LONGEST, taking: float = BUSY) -> None:
         self.clock = SetClock()
-        self.time_left = time_left
-        self.linger = Linger(longest, self.clock, lambda: self.time_left)
+        self.taking = taking
+        self.linger = Linger(longest, self.clock)
 
     def batch(self, messages: int, seconds: float) -> float:
         """Take a batch so long after the last one; return the pause after its answer, which comes at once."""
         self.clock.seconds += seconds
-        self.linger.taken(messages)
+        self.linger.taken(messages, self.taking)
         return self.linger.pause(messages)
 
     def batches(self, count: int, messages: int, seconds: float) -> float:
@@ -47,26 +49,35 @@ def test_the_first_message_after_idleness_waits_for_no_other() -> None:
 
 def test_a_request_and_its_answer_never_wait_for_each_other() -> None:
     # Thirty round trips a second, each a message alone, whose look behind it finds nothing.
-    flow = Flow(time_left=1.0)
+    flow = Flow(taking=QUIET)
     for _ in range(100):
         assert flow.batch(1, 0.03) == 0
         assert flow.batch(0, 0.003) == 0
 
 
-def test_without_time_left_messages_that_flow_wait_for_the_whole_of_it() -> None:
+def test_where_taking_is_slow_messages_that_flow_wait_for_the_whole_of_it() -> None:
     flow = Flow()
     assert flow.batches(20, 3, 0.006) == pytest.approx(LONGEST)
 
 
-def test_with_time_left_no_message_waits_longer_than_ten_milliseconds() -> None:
-    flow = Flow(time_left=0.6)
-    assert 0 < flow.batches(20, 3, 0.006) <= 0.1 * LONGEST + 1e-9
+def test_where_taking_is_quick_messages_wait_a_few_times_as_long_as_that() -> None:
+    flow = Flow(taking=QUIET)
+    assert flow.batches(20, 3, 0.006) == pytest.approx(TIMES_TAKING * QUIET, rel=0.01)
 
 
-def test_the_pause_grows_as_processors_run_out_of_time() -> None:
-    pauses = [Flow(time_left=left).batches(20, 3, 0.006) for left in (0.5, 0.2, 0.1, 0.0)]
+def test_the_pause_grows_as_taking_gets_slower() -> None:
+    pauses = [Flow(taking=taking).batches(20, 3, 0.006) for taking in (0.001, 0.002, 0.005, 1)]
     assert pauses == sorted(pauses)
-    assert pauses[0] < pauses[1] < pauses[-1]
+    assert pauses[0] < pauses[1] < pauses[2] < pauses[3] <= LONGEST + 1e-9
+
+
+def test_a_look_that_finds_nothing_says_nothing_of_what_a_batch_takes() -> None:
+    flow = Flow()
+    flow.batches(20, 3, 0.006)
+    flow.taking = 0.0
+    flow.batch(0, 0.001)
+    flow.taking = BUSY
+    assert flow.batch(3, 0.006) == pytest.approx(LONGEST)
 
 
 def test_a_batch_that_is_worth_its_cost_is_followed_at_once() -> None:

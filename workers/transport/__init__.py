@@ -28,7 +28,6 @@ from pybroker.workers.transport.incoming.forwarder import Forwarder
 from pybroker.workers.transport.incoming.receiver import Receiver
 from pybroker.workers.transport.outgoing.peer import Peer
 from pybroker.workers.transport.outgoing.probe import Probe
-from pybroker.workers.transport.outgoing.processors import Processors
 from pybroker.workers.transport.outgoing.router import Router
 from pybroker.workers.transport.outgoing.siblings import Siblings
 from pybroker.workers.transport.pace import Pace
@@ -86,7 +85,6 @@ class Transport:
             home, databases, key_directory, self._lines, clock=self._clock, connections=connections
         )
         siblings = Siblings(databases, receiver, self._clock)
-        processors = Processors(self._clock)
         self._routers = {
             database: Router(
                 database,
@@ -95,7 +93,6 @@ class Transport:
                 self._outbound_to,
                 self._clock,
                 pace=self._pace,
-                time_left=processors.time_left,
             )
             for database in databases
         }

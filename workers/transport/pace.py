@@ -41,7 +41,7 @@ class Pace:
     ping_after: float = 15.0
     close_idle_after: float = 90.0
     probe_after: float = 3600.0
-    linger: float = 0.0
+    linger: float = 0.1
 
 
 class Resends:

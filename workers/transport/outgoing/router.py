@@ -59,7 +59,6 @@ class Router:
         clock: Clock,
         *,
         pace: Pace | None = None,
-        time_left: Callable[[], float] = lambda: 1.0,
     ) -> None:
         """Prepare.
 
@@ -70,7 +69,6 @@ class Router:
             outbound_to: returns the shared connection to an address (and its mirror).
             clock: paces the looks.
             pace: what an operator has set.
-            time_left: returns which share of their time processors have left.
         """
         self._database = database
         self._siblings = siblings
@@ -78,7 +76,6 @@ class Router:
         self._outbound_to = outbound_to
         self._clock = clock
         self._pace = pace or Pace()
-        self._time_left = time_left
         self.arrived = Arrivals()
         # Since the last look.
         self._has_begun = False
@@ -164,7 +161,6 @@ class Router:
                 self._dialogs,
                 self._clock,
                 pace=self._pace,
-                time_left=self._time_left,
             )
         if not self._database.greeting.is_broker_enabled:
             # The views say why by themselves.

@@ -29,8 +29,6 @@ from pybroker.workers.transport.protocol import arrays, wire
 from pybroker.workers.transport.protocol.faults import TransportError, line_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from psycopg import AsyncConnection
     from structlog.typing import FilteringBoundLogger
 
@@ -110,7 +108,6 @@ class Sender:
         *,
         pace: Pace | None = None,
         lanes: int = LANES,
-        time_left: Callable[[], float] = lambda: 1.0,
     ) -> None:
         """Prepare.
 
@@ -121,7 +118,6 @@ class Sender:
             clock: says when the next attempt is due.
             pace: how long what was not acknowledged waits before it is sent again.
             lanes: batches in flight at once while there is much to send.
-            time_left: returns which share of their time processors have left.
         """
         self._database = database
         self._destination_no = destination_no
@@ -138,7 +134,7 @@ class Sender:
         # By endpoint; a dialog that is not due is left out.
         pace = pace or Pace()
         self._resends = Resends(clock, pace)
-        self._linger = Linger(pace.linger, clock, time_left)
+        self._linger = Linger(pace.linger, clock)
         # Since the last batch by age.
         self._batches_by_priority = 0
         self._transfers = Transfers()
@@ -291,11 +287,12 @@ class Sender:
             self._batches_by_priority >= _MOST_BY_PRIORITY or self._transfers.wants_oldest
         )
         self._batches_by_priority = 0 if by_age else self._batches_by_priority + 1
+        began = self._clock.monotonic()
         found = await self._take(carrier, lane, by_age=by_age)
+        messages = 0 if found is None else len(found.batch.kinds)
+        self._linger.taken(messages, self._clock.monotonic() - began)
         if found is None:
-            self._linger.taken(0)
             return None
-        self._linger.taken(len(found.batch.kinds))
         self._has_levels = found.batch.level is not None
         turn = await carrier.ask(found.batch.level)
         try:
