@@ -12,6 +12,7 @@ import psycopg
 import structlog
 from psycopg import AsyncConnection, IsolationLevel
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import TransactionStatus
 from psycopg.rows import class_row, scalar_row
 from psycopg_pool import AsyncConnectionPool
 
@@ -65,6 +66,8 @@ class Greeting:
         broker_problem: why they are not: the broker was turned off, or the database is a copy.
         is_in_recovery: whether the server is a standby, where nothing can be written.
         server_started_at: when the server was started.
+        is_read_committed: whether a statement alone is a READ COMMITTED transaction, by what server, database
+            and role have as default.
     """
 
     service_broker_guid: UUID
@@ -74,6 +77,7 @@ class Greeting:
     is_in_recovery: bool = False
     # A restart alone is no change of the broker.
     server_started_at: datetime | None = field(default=None, compare=False)
+    is_read_committed: bool = field(default=False, compare=False)
 
 
 class Database:
@@ -207,6 +211,28 @@ class Database:
                 # The pool's others were most likely lost too, and each would cost somebody a failure.
                 await self._pool.check()
 
+    @asynccontextmanager
+    async def statement(self) -> AsyncIterator[AsyncConnection[Any]]:
+        """Lend a connection on which each statement is a READ COMMITTED transaction of its own.
+
+        One statement needs no BEGIN and no COMMIT, which are two more ways to the server and back.
+
+        Raises:
+            psycopg.OperationalError: as `connection` does.
+        """
+        async with self.connection() as connection:
+            if self._greeting is None or not self._greeting.is_read_committed:
+                yield connection
+                return
+            await connection.set_autocommit(True)
+            try:
+                yield connection
+            finally:
+                if connection.info.transaction_status == TransactionStatus.IDLE:
+                    await connection.set_autocommit(False)
+                else:
+                    await connection.close()
+
     async def open_session(self, application_name: str, login: str | None = None) -> AsyncConnection[Any]:
         """Open a connection outside of the pool, in autocommit mode and without prepared statements.
 
@@ -234,7 +260,7 @@ class Database:
         Raises:
             ServingError: the database is no longer migrated, or the role no longer a worker's.
         """
-        async with self.connection() as connection:
+        async with self.statement() as connection:
             greeting = await self._ask(connection)
         if greeting != self._greeting:
             logger.info(
@@ -251,7 +277,9 @@ class Database:
             async with connection.cursor(row_factory=class_row(Greeting)) as cursor:
                 await cursor.execute(
                     "select service_broker_guid, has_xml_parser, is_broker_enabled, broker_problem,"
-                    " is_in_recovery, server_started_at"
+                    " is_in_recovery, server_started_at,"
+                    " current_setting('default_transaction_isolation') = 'read committed'"
+                    " as is_read_committed"
                     " from broker_private.worker_greeting()"
                 )
                 return await anext(cursor)

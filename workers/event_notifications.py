@@ -42,7 +42,7 @@ class EventNotifications:
             await self._clock.wait(self.arrived, self.arrived.pause(LOOK_SECONDS))
 
     async def _send(self) -> None:
-        async with self._database.connection() as connection:
+        async with self._database.statement() as connection:
             cursor = await connection.execute(
                 "select queue_name, notification_name, problem from broker_private.emit_queue_activations()"
             )

@@ -29,19 +29,19 @@ logger: FilteringBoundLogger = structlog.get_logger()
 
 async def sweep(database: Database) -> None:
     """Remove what finished conversations left behind."""
-    async with database.connection() as connection:
+    async with database.statement() as connection:
         await connection.execute("select broker_private.sweep()")
 
 
 async def fire_timers(database: Database) -> None:
     """Put DialogTimer messages into queues, and Errors on conversations whose lifetime is over."""
-    async with database.connection() as connection:
+    async with database.statement() as connection:
         await connection.execute("select broker_private.fire_timers()")
 
 
 async def settle_moved(database: Database) -> None:
     """Bring home what was being sent while its conversation or its service moved."""
-    async with database.connection() as connection:
+    async with database.statement() as connection:
         await connection.execute("select broker_private.settle_moved()")
 
 
@@ -52,7 +52,7 @@ async def renew_greeting(database: Database) -> None:
 
 async def settle_poison(database: Database) -> None:
     """Turn off the queues and quarantine the conversations whose rollbacks demand it, and say so."""
-    async with database.connection() as connection:
+    async with database.statement() as connection:
         cursor = await connection.execute(
             "select queue_name, conversation_handle from broker_private.settle_poison()"
         )
@@ -71,7 +71,7 @@ async def settle_poison(database: Database) -> None:
 
 async def settle_trace(database: Database) -> None:
     """End the traces whose time is over, and forget what was traced a week ago."""
-    async with database.connection() as connection:
+    async with database.statement() as connection:
         await connection.execute("select broker_private.settle_trace()")
 
 

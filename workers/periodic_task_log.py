@@ -45,7 +45,7 @@ class Records:
         # All workers lock the rows in one order.
         ran = sorted(self._ran.items())
         self._ran.clear()
-        async with self._database.connection() as connection:
+        async with self._database.statement() as connection:
             await connection.execute(
                 "select broker_private.note_periodic_task(t.name, t.period, t.description,"
                 " case when t.name = %s then %s end)"

@@ -76,7 +76,11 @@ class Request(Compared):
             site.psql.rows("select broker.alter_endpoint('endpoint', encryption => 'REQUIRED')")
         roads.start("clear")
         waits: list[float] = []
-        with _answering(roads.warehouse.url), ExitStack() as stack, pybroker.connect(roads.shop.url) as broker:
+        with (
+            _answering(roads.warehouse.url),
+            ExitStack() as stack,
+            pybroker.connect(roads.shop.url) as broker,
+        ):
             if self.beside:
                 stack.enter_context(_load(bench, roads, self.beside))
             for _ in range(FIRST_REQUESTS):

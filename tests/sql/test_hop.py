@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tests.conftest import Database
+    from tests.shop import Session
 
 needs_tlc = pytest.mark.skipif(
     tlc.missing() is not None and "CI" not in os.environ, reason=str(tlc.missing())
@@ -246,7 +247,9 @@ def test_a_target_whose_initiator_has_its_acknowledgement_leaves_no_side_behind(
     endpoint, handle = hop.far.rows("select endpoint_no, conversation_handle from broker_private.endpoints")[
         0
     ]
-    hop.far.rows("select broker_private.fail_dialogs(array[%s::bigint], array[8489], array['gone'])", endpoint)
+    hop.far.rows(
+        "select broker_private.fail_dialogs(array[%s::bigint], array[8489], array['gone'])", endpoint
+    )
     hop.far.end(handle)
     half_an_hour_later(hop.far)
     assert hop.far.rows("select conversation_handle from broker.conversation_endpoints") == []

@@ -108,7 +108,7 @@ class Activation:
 
     async def _start_due_readers(self) -> bool:
         async with (
-            self._database.connection() as connection,
+            self._database.statement() as connection,
             connection.cursor(row_factory=class_row(Task)) as cursor,
         ):
             await cursor.execute(

@@ -148,7 +148,7 @@ class Validation:
     async def _conclude(self, found: list[tuple[int, Fault | None]]) -> None:
         if not found:
             return
-        async with self._database.connection() as connection:
+        async with self._database.statement() as connection:
             await _value(
                 connection,
                 "select broker_private.conclude_validation(%s::bigint[], %s::integer[], %s::text[])",
@@ -164,7 +164,7 @@ class Validation:
                 )
 
     async def _read_new_schemas(self) -> None:
-        async with self._database.connection() as connection:
+        async with self._database.statement() as connection:
             cursor = await connection.execute("select broker_private.schema_collections_to_read()")
             collections = [row[0] for row in await cursor.fetchall()]
         for collection in collections:
@@ -184,7 +184,7 @@ class Validation:
         else:
             with self._counting_losses(key):
                 problem = await self._examination.read_schemas(collection, documents)
-        async with self._database.connection() as connection:
+        async with self._database.statement() as connection:
             await _value(
                 connection,
                 "select broker_private.set_schema_problem(%s::integer, %s::text)",

@@ -110,7 +110,7 @@ class HomeEndpoint:
     async def refresh(self) -> None:
         """Read the home database, and act on what changed. Without an answer all stays as it is."""
         try:
-            async with self._home.connection() as connection:
+            async with self._home.statement() as connection:
                 endpoint = await statements.endpoint(connection)
                 certificates = await statements.certificates(connection)
         except (psycopg.Error, OSError) as error:

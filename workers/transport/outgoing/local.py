@@ -49,5 +49,5 @@ class LocalDelivery:
             self._due = self._clock.monotonic() + self._backoff.failed()
 
     async def _deliver_some(self) -> int:
-        async with self._database.connection() as connection:
+        async with self._database.statement() as connection:
             return await statements.deliver_local(connection)

@@ -134,7 +134,7 @@ class Router:
 
     async def _look(self) -> float:
         """Start what is not running for each destination that messages wait for; return the longest pause."""
-        async with self._database.connection() as connection:
+        async with self._database.statement() as connection:
             work = await statements.transmission_work(connection)
         for destination in work:
             await self._dispatch(destination)
@@ -232,7 +232,7 @@ class Router:
         """
         number = destination.destination_no
         try:
-            async with self._database.connection() as connection:
+            async with self._database.statement() as connection:
                 moved, stays = await statements.spread_dialogs(connection, number, brokers)
         except psycopg.Error as error:
             logger.warning(
@@ -252,7 +252,7 @@ class Router:
     async def _ask_for_route(self, destination: Destination) -> None:
         """Ask the dynamic routing service, or note that it has answered."""
         try:
-            async with self._database.connection() as connection:
+            async with self._database.statement() as connection:
                 await statements.request_route(connection, destination.service_name)
         except psycopg.Error as error:
             logger.warning(
@@ -265,7 +265,7 @@ class Router:
     async def _give_back(self, sender: Sender, destination: Destination) -> None:
         """Let dialogs that were given to a broker which no route leads to any more be given to another."""
         try:
-            async with self._database.connection() as connection:
+            async with self._database.statement() as connection:
                 await statements.spread_dialogs(connection, destination.destination_no, None)
         except psycopg.Error as error:
             logger.warning(

@@ -199,7 +199,7 @@ class Sender:
         if self.has_said(problem):
             return
         try:
-            async with self._database.connection() as connection:
+            async with self._database.statement() as connection:
                 await statements.set_destination_status(connection, self._destination_no, text)
         except psycopg.Error as error:
             logger.warning(
