@@ -98,6 +98,9 @@ class Site:
 
     def listen(self, pem: str) -> None:
         self.psql.rows("select broker.create_certificate(%s, %s, current_user)", self.name, pem)
+        self.create_endpoint()
+
+    def create_endpoint(self) -> None:
         self.psql.rows(
             "select broker.create_endpoint('endpoint', %s, state => 'STARTED', listener_ip => %s, certificate => %s)",
             self.port,

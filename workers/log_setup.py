@@ -1,62 +1,33 @@
-"""What the worker writes: one event a line, on standard error, for a person or as JSON, without passwords."""
+"""What the worker writes: structlog's events, in the form that service programs' events have too."""
 
 from __future__ import annotations
 
-import logging
-import re
 import sys
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import structlog
 
+from pybroker import logs
+
 if TYPE_CHECKING:
-    from structlog.typing import EventDict, Processor, WrappedLogger
-
-LogFormat = Literal["console", "json"]
-
-_IN_URL = re.compile(r"(\w://[^\s:/@?]*:)[^\s/]*@")
-_AS_SETTING = re.compile(r"((?:ssl)?password\s*=\s*)(?:'(?:[^'\\]|\\.)*'|[^\s&'\"]+)", re.IGNORECASE)
+    from structlog.typing import EventDict, WrappedLogger
 
 
-def set_up(log_format: LogFormat) -> None:
+def set_up(log_format: logs.LogFormat, level: logs.LogLevel) -> None:
     """Send structlog's events, and the warnings of libraries that use `logging`, to standard error."""
-    processors: list[Processor] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.format_exc_info,
-        without_passwords,
-    ]
-    if log_format == "json":
-        processors.append(structlog.processors.JSONRenderer(ensure_ascii=False))
-    else:
-        processors.append(structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()))
+    logs.set_up(log_format, level=level)
+
+    def render(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
+        return logs.rendered(event, log_format)
+
     structlog.configure(
-        processors=processors,
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            render,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logs.number_of(level)),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
-    logging.basicConfig(handlers=[_ToStructlog()], level=logging.WARNING, force=True)
-
-
-def without_passwords(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Blot out what follows `user:` in a URL and `password=` in a connection string."""
-    # Last before rendering: an exception's text, libpq's say, may quote the connection string.
-    return {key: _blotted(value) for key, value in event.items()}
-
-
-def _blotted(value: object) -> object:
-    if isinstance(value, str):
-        return _AS_SETTING.sub(r"\1***", _IN_URL.sub(r"\1***@", value))
-    if isinstance(value, (list, tuple)):
-        return [_blotted(element) for element in value]
-    return value
-
-
-class _ToStructlog(logging.Handler):
-    """Without it the connection pool's warnings would be plain lines among JSON."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        logger = structlog.get_logger()
-        message = " ".join(record.getMessage().split())
-        logger.log(record.levelno, message, logger=record.name, exc_info=record.exc_info)

@@ -64,7 +64,7 @@ async def settle_poison(database: Database) -> None:
             logger.error(
                 "conversation_quarantined",
                 queue=queue,
-                conversation=str(conversation),
+                conversation_handle=str(conversation),
                 database=database.name,
             )
 

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from pybroker.commands.options import DatabaseUrl
-from pybroker.commands.worker import LogFormat, until_signalled
+from pybroker.commands.options import DatabaseUrl, LogFormat, LogFormatOption, LogLevel, LogLevelOption
+from pybroker.commands.worker import until_signalled
 
 
 def activate(
@@ -29,9 +29,8 @@ def activate(
             metavar="SECONDS", min=0, help="How long the command lines may take to end after SIGTERM."
         ),
     ] = 30.0,
-    log_format: Annotated[
-        LogFormat, typer.Option(help="How events are written to standard error.")
-    ] = LogFormat.CONSOLE,
+    log_format: LogFormatOption = LogFormat.TEXT,
+    log_level: LogLevelOption = LogLevel.INFO,
 ) -> None:
     """Start command lines for queues with event notifications (external activation).
 
@@ -65,7 +64,7 @@ def activate(
         configuration = external_activation.read(config)
     except external_activation.ConfigurationError as error:
         raise typer.BadParameter(str(error), param_hint="--config") from None
-    log_setup.set_up(log_format.value)
+    log_setup.set_up(log_format.value, log_level.value)
 
     async def serve() -> None:
         stop = asyncio.Event()

@@ -107,7 +107,7 @@ def diagnose(
     _check(scope, from_service, to_service, conversation, ignore or [], json=json, fix=fix)
     # Imported when it runs: the help of a command needs no client.
     from pybroker.diagnosis.configuration import Services, configuration
-    from pybroker.diagnosis.findings import Finding, connect, findings_of, shown
+    from pybroker.diagnosis.findings import Finding, connect, shown
 
     with ExitStack() as opened:
         connections: dict[str, psycopg.Connection[Any]] = {}
@@ -132,12 +132,10 @@ def diagnose(
             if scope is Scope.RUNTIME and conversation is not None:
                 found += _watch(near, conversation, timeout, quiet=json)
             else:
-                found += findings_of(near, conversation)
-            has_broker = not any(one.number in (2, 4) for one in found)
+                found += _ask(near, conversation)
             if far is not None:
-                found += findings_of(far)
-                has_broker = has_broker and not any(one.number in (2, 4) for one in found)
-            if scope is Scope.CONFIGURATION and has_broker:
+                found += _ask(far)
+            if scope is Scope.CONFIGURATION and _has_broker(found):
                 services = Services(from_service or "", to_service or "", contract, encryption.value)
                 found += configuration(near, far, services)
         findings = shown(found, level=level.value, ignored=set(ignore or ()))
@@ -148,6 +146,19 @@ def diagnose(
         else:
             _print(findings, connections, fix=fix, destructive=destructive)
     raise typer.Exit(1 if any(one.level == "error" for one in findings) else 0)
+
+
+def _ask(connection: psycopg.Connection[Any], handle: UUID | None = None) -> list[Finding]:
+    """Ask one database about a conversation, or about everything: certificates too."""
+    from pybroker.diagnosis.certificates import expiring
+    from pybroker.diagnosis.findings import findings_of
+
+    found = findings_of(connection, handle)
+    return found + expiring(connection) if handle is None and _has_broker(found) else found
+
+
+def _has_broker(found: list[Finding]) -> bool:
+    return not any(one.number in (2, 4) for one in found)
 
 
 def _check(

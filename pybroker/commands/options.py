@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
 import typer
+
+
+class LogFormat(StrEnum):
+    """For a person, or one JSON object a line."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class LogLevel(StrEnum):
+    """From which level on events are written."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
 
 
 def connection_string(value: str | None) -> str | None:
@@ -64,3 +81,15 @@ DatabaseUrls = Annotated[
 ]
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+LogFormatOption = Annotated[
+    LogFormat,
+    typer.Option(
+        "--log-format", envvar="PYBROKER_LOG_FORMAT", help="How events are written to standard error."
+    ),
+]
+
+LogLevelOption = Annotated[
+    LogLevel,
+    typer.Option("--log-level", envvar="PYBROKER_LOG_LEVEL", help="From which level on they are written."),
+]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pybroker.commands.options import DatabaseUrls
+from pybroker.commands.options import DatabaseUrls, LogFormat, LogFormatOption, LogLevel, LogLevelOption
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
@@ -17,13 +16,6 @@ if TYPE_CHECKING:
 
 # A worker whose event loop doesn't get to a task in this time does nothing else either.
 _SECONDS_TO_TURN = 5.0
-
-
-class LogFormat(StrEnum):
-    """For a person, or one JSON object a line."""
-
-    CONSOLE = "console"
-    JSON = "json"
 
 
 def worker(
@@ -142,9 +134,8 @@ def worker(
             help="Where it listens for that. Whoever reaches it reads names of queues and certificates.",
         ),
     ] = "127.0.0.1",
-    log_format: Annotated[
-        LogFormat, typer.Option(help="How events are written to standard error.")
-    ] = LogFormat.CONSOLE,
+    log_format: LogFormatOption = LogFormat.TEXT,
+    log_level: LogLevelOption = LogLevel.INFO,
 ) -> None:
     """Serve databases: activation, timers and transport.
 
@@ -173,7 +164,7 @@ def worker(
     from pybroker.workers.database import ServingError
     from pybroker.workers.transport.pace import Pace
 
-    log_setup.set_up(log_format.value)
+    log_setup.set_up(log_format.value, log_level.value)
 
     pace = Pace(
         resend_after=resend_after,

@@ -56,6 +56,13 @@ KINDS = {
         ),
         Kind(110, "error", "a schema collection can't be read", "who must act: its owner"),
         Kind(111, "error", "the owner of an object was dropped", "`alter_authorization`"),
+        Kind(
+            112,
+            "warning",
+            "a certificate expires within 30 days",
+            "`create_certificate`, with its PEM, and `alter_endpoint`",
+            "28025",
+        ),
         Kind(201, "error", "a queue is off after five rollbacks", "`alter_queue(status => true)`", "8471"),
         Kind(202, "information", "a queue was turned off by hand", "`alter_queue(status => true)`"),
         Kind(

@@ -137,8 +137,9 @@ class AsyncReader:
             await connection.execute(*change)
 
     async def _note(self, broker: AsyncBroker, failure: HandlerFailure) -> None:
-        self._log.error("A handler failed on conversation %s", failure.handle, exc_info=failure.__cause__)
+        named = {"conversation_handle": str(failure.handle)}
+        self._log.error("A handler failed", exc_info=failure.__cause__, extra=named)
         try:
             await broker.conversation(failure.handle).note_failure(in_one_line(failure.__cause__))
         except ConversationNotFound:
-            self._log.info("Conversation %s is over: its failure is not recorded", failure.handle)
+            self._log.info("The conversation is over: its failure is not recorded", extra=named)

@@ -82,7 +82,8 @@ $$
 class Call:
     """A call that is counted: what it is called, its SQL, the role that makes it, the messages that it moves.
 
-    Another session keeps a transaction open meanwhile that begins with what is held; a third one runs what follows.
+    Another session keeps a transaction open meanwhile that begins with what is held; a third one runs what follows,
+    and what is to be run when the call was counted.
     """
 
     name: str
@@ -91,6 +92,10 @@ class Call:
     messages: int = 1
     held: str = ""
     then: str = ""
+    at_last: str = ""
+
+
+TRACED = {"then": "select broker.start_trace(duration => '1 h')", "at_last": "select broker.stop_trace()"}
 
 
 def calls(local: str, remote: str, related: str) -> list[Call]:
@@ -102,6 +107,9 @@ def calls(local: str, remote: str, related: str) -> list[Call]:
         Call("SEND, remote", send.format(remote)),
         Call("SEND, local, by a granted role", send.format(local), CLERK),
         Call("SEND, local, in a group of three", send.format(related)),
+        # The rows above are what it costs while nobody traces.
+        Call("SEND, local, traced", send.format(local), **TRACED),
+        Call("RECEIVE TOP (1), traced", "select * from broker.receive('far', 1)", **TRACED),
         Call(
             "begin_dialog with a first SEND",
             f"select broker.send(broker.begin_dialog('near', 'far'), 'DEFAULT', '{BODY.decode()}'::bytea)",
@@ -257,13 +265,17 @@ def _connect(url: str, role: str) -> psycopg.Connection[tuple[object, ...]]:
 
 
 def _cost(call: Call, url: str, programs: Path, calls_more: int) -> int:
-    if not call.held:
+    if not call.held and not call.then:
         return _cost_alone(call, url, programs, calls_more)
     with _connect(url, OWNER) as holder, _connect(url, OWNER) as third:
         for session, text in ((holder, call.held), (third, call.then)):
             for statement in filter(None, text.split(";")):
                 session.execute(statement.encode())
-        return _cost_alone(call, url, programs, calls_more)
+        try:
+            return _cost_alone(call, url, programs, calls_more)
+        finally:
+            if call.at_last:
+                third.execute(call.at_last.encode())
 
 
 def _cost_alone(call: Call, url: str, programs: Path, calls_more: int) -> int:

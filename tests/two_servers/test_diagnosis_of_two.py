@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from pybroker.commands import application
 from tests.brokers import Site, two_sites
 from tests.shop import until
+from tests.worker.test_certificate import DAY, Identity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -66,6 +67,111 @@ def test_each_fault_of_the_way_is_the_first_finding_until_it_is_mended(sites: tu
     warehouse.psql.rows(mend)
     assert warehouse.psql.receive(timeout="30 s") == [("order", 0, None)]
     until(lambda: first(shop) is None)
+
+
+def healed(shop: Site, warehouse: Site, dialog: UUID) -> None:
+    """Once it is mended, what waited arrives, and nothing is said of its conversation but that."""
+    assert len(warehouse.psql.receive(timeout="30 s")) == 1
+    until(lambda: shop.psql.rows("select from broker.transmission_queue") == [])
+    assert [
+        one for one in shop.psql.rows("select level from broker.diagnose(%s)", dialog) if one == ("error",)
+    ] == []
+
+
+def restart(site: Site) -> None:
+    """What a worker knew, and connections that were open, are gone."""
+    site.kill_worker()
+    site.start_worker()
+
+
+def mend_of(site: Site, number: int, handle: UUID) -> str:
+    text: str = site.psql.value(
+        "select mend from broker.diagnose(%s) where number = %s and not is_destructive", handle, number
+    )
+    return text
+
+
+def test_each_fault_of_the_endpoints_is_the_first_finding_until_it_is_mended(
+    sites: tuple[Site, Site],
+) -> None:
+    shop, warehouse = sites
+    change = "select broker.alter_endpoint('endpoint', encryption => %s)"
+    shop.psql.rows("select broker.alter_endpoint('endpoint', state => 'STOPPED')")
+    for site in sites:
+        site.start_worker()
+    dialog = begin(shop)
+    shop.psql.send(dialog)
+    found(shop, 311, dialog)
+    shop.psql.rows(mend_of(shop, 311, dialog))
+    healed(shop, warehouse, dialog)
+
+    # The key of the endpoint's certificate is gone.
+    key = shop.keys / "shop.key"
+    content = key.read_bytes()
+    key.unlink()
+    restart(shop)
+    shop.psql.send(dialog)
+    found(shop, 309, dialog)
+    key.touch(mode=0o600)
+    key.write_bytes(content)
+    healed(shop, warehouse, dialog)
+
+    # A certificate that is over, which the far side knows.
+    old = Identity(shop.keys, "old", begins=-2 * DAY, ends=-DAY)
+    shop.psql.rows("select broker.create_certificate('old', %s, 'old_user')", old.pem)
+    warehouse.trust("old", old.pem)
+    shop.psql.rows("select broker.alter_endpoint('endpoint', certificate => 'old')")
+    restart(shop)
+    shop.psql.send(dialog)
+    found(shop, 308, dialog)
+    shop.psql.rows("select broker.alter_endpoint('endpoint', certificate => 'shop')")
+    healed(shop, warehouse, dialog)
+
+    warehouse.psql.rows(change, "DISABLED")
+    shop.psql.rows(change, "REQUIRED")
+    for site in (warehouse, shop):
+        restart(site)
+    shop.psql.send(dialog)
+    found(shop, 315, dialog)
+    warehouse.psql.rows(change, "REQUIRED")
+    healed(shop, warehouse, dialog)
+
+    shop.psql.rows("select broker.drop_endpoint('endpoint')")
+    restart(shop)
+    shop.psql.send(dialog)
+    found(shop, 310, dialog)
+    shop.create_endpoint()
+    shop.psql.rows("select broker.grant('CONNECT', 'ENDPOINT', 'endpoint', 'warehouse_user')")
+    healed(shop, warehouse, dialog)
+
+
+def test_each_fault_of_dialog_security_and_of_forwarding_is_named_until_it_is_mended(
+    sites: tuple[Site, Site],
+) -> None:
+    shop, warehouse = sites
+    for site in sites:
+        site.start_worker()
+    dialog = shop.psql.value("select broker.begin_dialog('//shop', '//warehouse', 'ordering')")
+    shop.psql.send(dialog)
+    found(shop, 312, dialog)
+    shop.psql.rows(mend_of(shop, 312, dialog).replace("'USER'", "'nobody_known'"))
+    found(shop, 313, dialog)
+    assert 322 in [number for (number,) in shop.psql.rows("select number from broker.diagnose()")]
+    name = shop.psql.value("select name from broker.remote_service_bindings")
+    shop.psql.rows("select broker.alter_remote_service_binding(%s, 'warehouse_user')", name)
+    healed(shop, warehouse, dialog)
+
+    # What comes from outside is to go on to a third broker.
+    warehouse.psql.rows("select broker.drop_route('AutoCreatedWorker')")
+    warehouse.psql.rows(
+        "select broker.create_route('on', 'tcp://127.0.0.1:1', service_name => '//warehouse', scope => 'WORKER')"
+    )
+    restart(warehouse)
+    clear = begin(shop)
+    shop.psql.send(clear)
+    found(shop, 317, clear)
+    warehouse.psql.rows("select broker.alter_route('on', address => 'LOCAL')")
+    healed(shop, warehouse, clear)
 
 
 def test_a_broker_that_is_not_where_the_route_leads(sites: tuple[Site, Site]) -> None:

@@ -412,6 +412,52 @@ def test_an_endpoint_that_is_stopped(shop: Diagnosed) -> None:
     shop.psql.rows("select broker.drop_endpoint('door')")
 
 
+def certificate(keys: Path, name: str, days: int) -> str:
+    given = ["certificate", "create", name, "--key-directory", str(keys), "--days", str(days)]
+    result = CliRunner().invoke(application, given)
+    assert result.exit_code == 0, result.output
+    return (keys / f"{name}.pem").read_text()
+
+
+def of_certificates(shop: Diagnosed) -> list[dict[str, Any]]:
+    code, output = shop.command("--json")
+    assert code == 0, output
+    return [one for one in json.loads(output)["findings"] if one["number"] == 112]
+
+
+def test_a_certificate_that_expires_soon_is_named_until_it_has_a_successor(
+    newest: Diagnosed, tmp_path: Path
+) -> None:
+    register = "select broker.create_certificate(%s, %s, %s)"
+    newest.psql.rows(register, "ours", certificate(tmp_path, "ours", 29), "it's us")
+    newest.psql.rows(register, "fresh", certificate(tmp_path, "fresh", 40), "lasting")
+    newest.psql.rows("select broker.create_endpoint('door', 4022, state => 'STARTED', certificate => 'ours')")
+    (found,) = of_certificates(newest)
+    assert (found["object"], found["level"]) == ("ours", "warning")
+    # --fix must not run what still lacks the certificate's text.
+    assert "This one is yours to run" in newest.command("--fix")[1]
+    (mend,) = found["mend"]
+    name = re.findall(r"create_certificate\('(\w+)'", mend["statement"])[0]
+    newest.psql.rows(mend["statement"].replace("'PEM'", f"'{certificate(tmp_path, name, 365)}'"))
+    assert of_certificates(newest) == []
+    assert newest.psql.value("select count(*) from broker.certificates where name = 'ours'") == 1
+
+
+def test_an_endpoint_that_goes_on_with_the_old_certificate_is_told_of_the_new_one(
+    newest: Diagnosed, tmp_path: Path
+) -> None:
+    register = "select broker.create_certificate(%s, %s, %s)"
+    newest.psql.rows(register, "ours", certificate(tmp_path, "ours", 1), "us")
+    newest.psql.rows(register, "next", certificate(tmp_path, "next", 365), "us")
+    assert of_certificates(newest) == []
+    newest.psql.rows("select broker.create_endpoint('door', 4022, state => 'STARTED', certificate => 'ours')")
+    (found,) = of_certificates(newest)
+    (mend,) = found["mend"]
+    assert mend["statement"] == "select broker.alter_endpoint('door', certificate => 'next')"
+    assert "Done." in newest.command("--fix", answers="y\n")[1]
+    assert of_certificates(newest) == []
+
+
 def test_a_service_that_nobody_ends_its_conversations_of(server: EmbeddedServer) -> None:
     with diagnosed(server) as shop:
         shop.psql.rows(

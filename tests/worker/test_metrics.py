@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.error import HTTPError
@@ -21,11 +22,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from pybroker.metrics import endpoint, files
 from pybroker.metrics.catalogue import every_metric
 from pybroker.metrics.collector import DatabaseCollector
-from tests.activated import next_event
-from tests.shop import Shop, until
+from tests.activated import Application, next_event
+from tests.shop import Shop, in_background, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from tests.conftest import Database
 
 Numbers = dict[str, dict[tuple[str, ...], float]]
 
@@ -97,6 +100,81 @@ def test_a_scrape_counts_what_was_sent_and_received(shop: Shop) -> None:
 
 def grown_to(shop: Shop, before: Numbers, name: str) -> float:
     return now_measured(shop)[name][()] - before[name][()]
+
+
+COUNTED = """
+begin
+  perform nextval('public.starts');
+  loop
+    insert into public.seen (queue, body)
+    select 'orders', convert_from(message_body, 'UTF8') from broker.receive('orders', top => 7);
+    exit when not found;
+    commit;
+  end loop;
+end
+"""
+SENDERS, SENT_BY_EACH = 3, 60
+
+
+def test_scrapes_under_load_go_wrong_by_no_message(database: Database) -> None:
+    """While programs send and readers receive, no counter goes back; in the end each number is what was done."""
+    application = Application(database)
+    application.queue("orders", COUNTED, max_readers=2)
+    before = scraped_once(database.url)
+    command = [sys.executable, "-m", "pybroker", "worker", "--log-format", "json"]
+    command += ["--database-url", database.url, "--metrics-port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as worker:
+        try:
+            port = next_event(worker, "metrics_ready")["port"]
+            next_event(worker, "worker_ready")
+            sending = [in_background(lambda: send_orders(database)) for _ in range(SENDERS)]
+            scrapes = [scrape(port)]
+            while not all(one.done() for one in sending):
+                # By an endpoint of its own: one that has read 5 seconds ago at most tells what it knows.
+                scrapes.append(scraped_once(database.url))
+            for one in sending:
+                one.result()
+            until(lambda: len(application.seen("orders")) == SENDERS * SENT_BY_EACH)
+            until(lambda: application.tasks("orders") == 0)
+        finally:
+            worker.terminate()
+            assert worker.stderr is not None
+            worker.stderr.read()
+    sent = SENDERS * SENT_BY_EACH
+    # PostgreSQL counts what a session did when that session says so, at the latest at its end.
+    name = "pybroker_enqueued_messages_total"
+    until(lambda: scraped_once(database.url)[name][()] - before[name][()] >= sent)
+    after = scraped_once(database.url)
+    assert after[name][()] - before[name][()] == sent
+    assert after["pybroker_queue_ready_messages"][("orders",)] == 0
+    assert "pybroker_queue_oldest_message_age_seconds" not in after
+    assert after["pybroker_activation_procedure_calls_total"][("orders",)] == application.starts()
+    assert after["pybroker_activation_tasks_started_total"][("orders",)] >= 1
+    assert after["pybroker_activation_tasks_aborted_total"][("orders",)] == 0
+    assert after["pybroker_activation_tasks_running"][("orders",)] == 0
+    assert after["pybroker_conversation_endpoints"] == {(): 2 * sent}
+    assert after["pybroker_transmission_queue_messages"] == {(): 0}
+    counters = [metric.full_name for _, metric, _ in every_metric() if metric.kind == "counter"]
+    for earlier, later in pairwise([before, *scrapes, after]):
+        for counter in counters:
+            for labels, value in earlier.get(counter, {}).items():
+                assert later[counter][labels] >= value, counter
+        assert 0 <= later["pybroker_queue_ready_messages"][("orders",)] <= sent
+    application.close()
+
+
+def scraped_once(url: str) -> Numbers:
+    with measured(url) as port:
+        return scrape(port)
+
+
+def send_orders(database: Database) -> None:
+    with database.connect() as session:
+        for number in range(SENT_BY_EACH):
+            session.execute(
+                "select broker.send(broker.begin_dialog('//senders', '//orders'), 'DEFAULT', %s::text)",
+                (str(number),),
+            )
 
 
 def test_a_queue_that_is_off_and_a_conversation_that_is_set_aside_are_seen(shop: Shop) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from pybroker.workers.clock import Clock
     from pybroker.workers.transport.protocol.faults import TransportError
+    from pybroker.workers.transport.protocol.rows import Taken
 
 # Until it is looked again whether a binding, a certificate or a key is there that was missing. Where many
 # thousands wait it takes longer, or a look at all of them would never end; but less than the 25 s that are
@@ -51,7 +52,10 @@ class HeldDialogs:
         return list(self._until)
 
     async def hold(
-        self, connection: AsyncConnection[Any], held: Sequence[tuple[int, TransportError | None]]
+        self,
+        connection: AsyncConnection[Any],
+        taken: Taken,
+        held: Sequence[tuple[int, TransportError | None]],
     ) -> bool:
         """Undo the transaction that took their messages; return whether their status says why they wait now.
 
@@ -79,5 +83,6 @@ class HeldDialogs:
                 dialogs=len(faulty),
                 number=first.number,
                 reason=first.text,
+                conversation_ids=taken.conversations({endpoint for endpoint, _ in faulty}),
             )
         return bool(faulty)

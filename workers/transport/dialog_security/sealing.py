@@ -10,6 +10,7 @@ import hashlib
 import secrets
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 import msgspec
 import structlog
@@ -22,7 +23,6 @@ from pybroker.workers.transport.protocol.faults import TransportError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from uuid import UUID
 
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
     from structlog.typing import FilteringBoundLogger
@@ -40,6 +40,8 @@ RENEWED_AFTER: Final = 4 * 3600
 # Each wraps a session key with a random nonce: far below where two of them would meet.
 _WRAPS: Final = 2**28
 _MOST_EXCHANGED: Final = 1024
+# A line of the log names at most so many conversations.
+_NAMED: Final = 10
 
 logger: FilteringBoundLogger = structlog.get_logger()
 
@@ -285,7 +287,7 @@ class Sealed:
             proofs = arrays.to_elements(ack.proofs, arrays.BYTEA)
         if len(next_numbers) != len(self.keys):
             raise arrays.ArrayError(f"{len(next_numbers)} dialogs where {len(self.keys)} were sent")
-        stored_bytes, forged = ack.stored_bytes, 0
+        stored_bytes, forged = ack.stored_bytes, list[str]()
         for place, keys in enumerate(self.keys):
             if keys is None:
                 continue
@@ -300,12 +302,18 @@ class Sealed:
             if proof is not None and secrets.compare_digest(proof, keys.prove(*answer)):
                 continue
             # What could not be opened is answered without a proof, and says nothing that would need one.
-            forged += proof is not None or next_numbers[place] is not None or final[place]
+            if proof is not None or next_numbers[place] is not None or final[place]:
+                forged.append(str(UUID(bytes=self.conversation_ids[place])))
             next_numbers[place] = None
             final[place] = False
             stored_bytes = 0
         if forged:
-            logger.warning("corrupted_answer", broker_instance=ack.broker_instance.hex(), dialogs=forged)
+            logger.warning(
+                "corrupted_answer",
+                broker_instance=str(UUID(bytes=ack.broker_instance)),
+                dialogs=len(forged),
+                conversation_ids=forged[:_NAMED],
+            )
         return msgspec.structs.replace(
             ack,
             next_numbers=arrays.from_integers(next_numbers, arrays.BIGINT),

@@ -207,4 +207,5 @@ class Probe:
                 destination=destination.destination_no,
                 torn=len(torn),
                 failed=len(failed),
+                conversation_ids=question.conversations({*torn, *(endpoint for endpoint, _, _ in failed)}),
             )

@@ -359,7 +359,7 @@ class Sender:
                 return None, False
             plans = await self._plan(connection, carrier, taken)
             if plans is not None and plans.held:
-                await self._hold(connection, plans)
+                await self._hold(connection, taken, plans)
                 return None, True
             return _Found(taken, await statements.broker_instance(connection), plans), False
 
@@ -367,8 +367,8 @@ class Sender:
         """Decide how a batch leaves; None if in the clear, as all does that stays within the worker."""
         return None if carrier.is_sibling else await self._dialogs.plan(connection, self._database, taken)
 
-    async def _hold(self, connection: AsyncConnection[Any], plans: Plans) -> None:
-        if await self._held.hold(connection, plans.held) and self._has_status:
+    async def _hold(self, connection: AsyncConnection[Any], taken: Taken, plans: Plans) -> None:
+        if await self._held.hold(connection, taken, plans.held) and self._has_status:
             # What was wrong with the connection is not what they wait for.
             await statements.set_destination_status(connection, self._destination_no, None)
             self._status, self._has_status = None, False
@@ -414,7 +414,7 @@ class Sender:
                 return False
             plans = await self._plan(connection, carrier, piece.taken)
             if plans is not None and plans.held:
-                await self._hold(connection, plans)
+                await self._hold(connection, piece.taken, plans)
                 return False
             found = _Found(piece.taken, await statements.broker_instance(connection), plans)
         place = piece.piece_at, piece.total_bytes
@@ -486,6 +486,7 @@ class Sender:
                 failed=len(failed),
                 waiting=len(waiting),
                 torn=len(torn),
+                conversation_ids=taken.conversations({*(each[0] for each in (*failed, *waiting)), *torn}),
             )
         return _Settled(
             bool(moved or failed or torn), {endpoint: number for endpoint, number, _ in acknowledged if moved}

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
+from uuid import UUID
 
 from pybroker.workers.transport.protocol import arrays
 
 if TYPE_CHECKING:
-    from uuid import UUID
+    from collections.abc import Collection
 
 Encryption = Literal["DISABLED", "SUPPORTED", "REQUIRED"]
+
+# A line of the log names at most so many conversations.
+_NAMED = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,19 @@ class Taken:
     acknowledged: bytes
     sent_at: bytes
     level: int | None = None
+
+    def conversations(self, endpoint_nos: Collection[int]) -> list[str]:
+        """Return the ids of the first conversations among these, for the log."""
+        found = [
+            str(UUID(bytes=conversation_id))
+            for endpoint_no, conversation_id in zip(
+                arrays.to_integers(self.endpoint_nos, arrays.BIGINT),
+                arrays.to_elements(self.conversation_ids, arrays.UUID),
+                strict=True,
+            )
+            if endpoint_no in endpoint_nos and conversation_id is not None
+        ]
+        return found[:_NAMED]
 
 
 @dataclass(frozen=True, slots=True)

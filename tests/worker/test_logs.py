@@ -1,0 +1,175 @@
+"""Logs of worker, activator and service programs: one form, so that one rule of a log collector reads all."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pybroker import logs
+from tests.activated import CLI, REPOSITORY, next_event, start_worker
+from tests.shop import Shop
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.conftest import Database
+
+PROGRAM = """
+import sys
+import pybroker
+from pybroker import logs
+
+logs.set_up(sys.argv[2], level=sys.argv[3])
+app = pybroker.App(sys.argv[1])
+
+@app.service_program("warehouse")
+def fulfil(conversation):
+    raise ValueError("no stock; password=s3cret")
+
+app.run()
+"""
+NOWHERE = "postgresql://clerk:s3cret@127.0.0.1:1/shop"
+TEXT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z (\w+) (\S.*)")
+
+
+@pytest.fixture
+def shop(database: Database) -> Iterator[Shop]:
+    shop = Shop(database)
+    yield shop
+    shop.close()
+
+
+def run(*arguments: str) -> tuple[int, list[str]]:
+    """Run the command line until it ends by itself; return its exit code and what it wrote."""
+    ended = subprocess.run(
+        [sys.executable, "-W", "error", "-c", CLI, *arguments],
+        cwd=REPOSITORY,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    return ended.returncode, ended.stderr.splitlines()
+
+
+def test_a_program_and_a_worker_write_the_same_lines_and_name_the_conversation(shop: Shop) -> None:
+    shop.psql.rows("select broker.alter_queue('warehouse', poison_action => 'QUARANTINE')")
+    shop.psql.send(shop.psql.dialog())
+    # A reader that is not ours: it fails without a word, and the worker is who notices.
+    for _ in range(5):
+        shop.psql.rows("begin")
+        ((handle,),) = shop.psql.rows("select conversation_handle from broker.receive('warehouse')")
+        shop.psql.rows("rollback")
+    worker = start_worker(shop.database.url)
+    try:
+        quarantined = next_event(worker, "conversation_quarantined")
+    finally:
+        worker.kill()
+        worker.communicate()
+    shop.psql.rows("select broker.redrive(%s)", handle)
+    program = subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", PROGRAM, shop.database.url, "json", "warning"],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        failed = next_event(program, "A handler failed")
+    finally:
+        program.kill()
+        program.communicate()
+    assert list(failed)[:3] == list(quarantined)[:3] == ["timestamp", "level", "event"]
+    assert failed["level"] == quarantined["level"] == "error"
+    assert failed["conversation_handle"] == quarantined["conversation_handle"] == str(handle)
+    assert "no stock" in failed["exception"]
+    assert "s3cret" not in json.dumps(failed)
+
+
+def test_a_program_writes_text_from_the_level_on(shop: Shop) -> None:
+    shop.psql.send(shop.psql.dialog())
+    program = subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", PROGRAM, shop.database.url, "text", "error"],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert program.stderr is not None
+        first = program.stderr.readline()
+    finally:
+        program.kill()
+        program.communicate()
+    matched = TEXT.match(first)
+    assert matched, first
+    # The line that tells what is read is information, and was left out.
+    assert matched.groups()[0] == "error"
+    assert "A handler failed logger=pybroker.app.warehouse conversation_handle=" in first
+
+
+def test_a_worker_that_cannot_serve_says_so_in_one_line_without_the_password() -> None:
+    code, lines = run("worker", "--database-url", NOWHERE, "--log-level", "error")
+    assert code == 1
+    (line,) = lines
+    assert "s3cret" not in line
+    matched = TEXT.fullmatch(line)
+    assert matched, line
+    assert matched.groups()[0] == "error"
+    assert matched.groups()[1].startswith("worker_cannot_serve error=")
+
+
+def test_an_activator_writes_from_the_level_on(shop: Shop, tmp_path: Path) -> None:
+    shop.psql.rows("select broker.create_queue('notifications')")
+    config = tmp_path / "activate.toml"
+    config.write_text(
+        'notification_queue = "notifications"\n[[application]]\nqueue = "warehouse"\n'
+        'command = ["/nowhere/reader"]\nminimum_instances = 1\n'
+    )
+    activator = subprocess.Popen(
+        [
+            *(sys.executable, "-W", "error", "-c", CLI, "activate", "--database-url", shop.database.url),
+            *("--config", str(config), "--log-level", "warning"),
+        ],
+        cwd=REPOSITORY,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert activator.stderr is not None
+        matched = TEXT.match(activator.stderr.readline())
+    finally:
+        activator.kill()
+        activator.communicate()
+    assert matched
+    assert matched.groups()[0] == "error"
+    assert "queue=warehouse" in matched.groups()[1]
+
+
+def test_what_somebody_else_wrote_looks_like_no_other_line_or_key() -> None:
+    forged = "gone\n2026-01-01T00:00:00Z error worker_ready level=info \x1b[2J\u2028"
+    event = {
+        "timestamp": "T",
+        "level": "info",
+        "event": "part\nfailed",
+        "reason": forged,
+        "numbers": [1, None],
+    }
+    text = logs.rendered(event, "text")
+    assert text.splitlines() == [text]
+    assert "\x1b" not in text
+    assert text.startswith('T info part failed reason="gone\\n')
+    assert text.endswith("numbers=[1, null]")
+    assert json.loads(logs.rendered(event, "json")) == event
+
+
+def test_a_mistyped_format_or_level_is_refused_with_the_choices() -> None:
+    with pytest.raises(ValueError, match="use text or json"):
+        logs.set_up("xml")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="use debug, info, warning, error"):
+        logs.set_up("text", level="loud")  # type: ignore[arg-type]
+    code, lines = run("worker", "--database-url", NOWHERE, "--log-level", "loud")
+    assert code == 2
+    assert "--log-level" in " ".join(lines)
