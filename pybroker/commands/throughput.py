@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pybroker.throughput.analysis import Outcome
     from pybroker.throughput.equipment import Equipment
-    from pybroker.throughput.matrix import Cell, Timing
+    from pybroker.throughput.matrix import Cell, Effort, Timing
     from pybroker.throughput.series import Display
     from pybroker.throughput.testbed import Bed
 
@@ -63,6 +63,17 @@ def throughput(
         float, typer.Option(metavar="SECONDS", min=0, help="Load before the measurement.")
     ] = 6,
     seconds: Annotated[float, typer.Option(metavar="SECONDS", min=1, help="Of measurement a cell.")] = 10,
+    repetitions: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Runs of a cell at most; 3 at least give an interval.")
+    ] = 5,
+    precision: Annotated[
+        float,
+        typer.Option(
+            metavar="PERCENT",
+            min=0,
+            help="A cell is repeated until its interval of 95 % is within +- so much.",
+        ),
+    ] = 5,
     depth: Annotated[
         int | None,
         typer.Option(
@@ -97,7 +108,7 @@ def throughput(
             min=0,
             help="With --on containers: quota of an initiator and its worker; 0 is none.",
         ),
-    ] = 0.3,
+    ] = 0.45,
     initiator_url: Annotated[
         list[str] | None,
         typer.Option(
@@ -115,7 +126,7 @@ def throughput(
         typer.Option(
             metavar="CORES",
             min=0,
-            help="With --on containers: quota of the target and its worker, 0.9; with urls: its cores, 2.",
+            help="With --on containers: quota of the target and its worker, 0.45; with urls: its cores, 2.",
         ),
     ] = None,
     show_list: Annotated[bool, typer.Option("--list", help="Print the cells and run none.")] = False,
@@ -124,8 +135,8 @@ def throughput(
     """Run the tests of "Service Broker: Performance and Scalability Techniques" on PostgreSQL.
 
     Writes one page, report.html, with the whitepaper's figures 2 to 5. After Ctrl-C the same command goes on
-    with the cells that are missing. The full matrix has 264 cells of about half a minute. Needs the extra
-    `spark`, and `embedded` or `containers`.
+    with the cells that are missing. The full matrix has 264 cells of about half a minute, and each runs up
+    to five times. Needs the extra `spark`, and `embedded` or `containers`.
 
     \b
     Example:
@@ -142,7 +153,7 @@ def throughput(
       130  stopped by Ctrl-C; 143 by SIGTERM, 129 by the terminal's end
     """
     from pybroker.throughput.equipment import Equipment
-    from pybroker.throughput.matrix import SERIES, Timing, cells
+    from pybroker.throughput.matrix import SERIES, Effort, Timing, cells
     from pybroker.throughput.matrix import recommendations as recommended
 
     names = series.split(",")
@@ -183,11 +194,12 @@ def throughput(
             typer.echo(f"{cell.name}: {cell.how.title}")
         return
     equipment = Equipment(
-        postgres_image, worker_image, initiator_cores, 0.9 if target_cores is None else target_cores
+        postgres_image, worker_image, initiator_cores, 0.45 if target_cores is None else target_cores
     )
     _run(
         chosen,
         Timing(warm_up, seconds),
+        Effort(repetitions, precision / 100),
         _bed_for(on, initiator_url or [], target_url or "", target_cores or 2.0, equipment),
         on=str(equipment) if on == "containers" else on,
         require_servers=lambda: _require_servers(on),
@@ -200,6 +212,7 @@ def throughput(
 def _run(
     chosen: list[Cell],
     timing: Timing,
+    effort: Effort,
     bed_for: Callable[[Cell], AbstractContextManager[Bed]],
     *,
     on: str,
@@ -226,7 +239,15 @@ def _run(
         require_servers()
         results = Results(output, on, timing)
         with interruptible(), _display() as display:
-            run_series(chosen, results, timing=timing, bed_for=bed_for, display=display, master=spark_master)
+            run_series(
+                chosen,
+                results,
+                timing=timing,
+                effort=effort,
+                bed_for=bed_for,
+                display=display,
+                master=spark_master,
+            )
     except Interruption as interruption:
         typer.echo("Stopped: the servers have ended. The same command goes on from here.", err=True)
         raise typer.Exit(128 + interruption.number) from None
@@ -318,12 +339,7 @@ class _Lines:
         pass
 
     def end(self, outcome: Outcome) -> None:
-        word = "FAILED, " if outcome.has_failed else ""
-        typer.echo(
-            f"  {outcome.cell.name}: {word}{outcome.rate:,.0f} messages/s, {outcome.sent:,} sent,"
-            f" {outcome.seconds:.1f} s",
-            err=True,
-        )
+        typer.echo(f"  {_line(outcome)}", err=True)
 
 
 class _Bar:
@@ -334,14 +350,25 @@ class _Bar:
     def begin(self, cell: Cell, done: int, total: int) -> None:
         if self._task is None:
             self._task = self._progress.add_task(cell.name, total=total, completed=done, rate="")
-        self._progress.update(self._task, description=cell.name)
+        self._progress.update(self._task, description=cell.name, total=total)
 
     def rate(self, messages_per_second: float) -> None:
         self._progress.update(self._task, rate=f"{messages_per_second:,.0f}/s")
 
     def end(self, outcome: Outcome) -> None:
         self._progress.advance(self._task)
-        if outcome.has_failed:
-            self._progress.console.print(
-                f"{outcome.cell.name} FAILED: {outcome.lost} lost, {outcome.doubled} doubled"
-            )
+        self._progress.console.print(_line(outcome))
+
+
+def _line(outcome: Outcome) -> str:
+    """Tell of a run in one line."""
+    from pybroker.throughput.analysis import ALL_ROLES
+
+    word = f"FAILED ({outcome.lost} lost, {outcome.doubled} doubled), " if outcome.has_failed else ""
+    each = outcome.per_processor_second.get(ALL_ROLES)
+    work = "" if each is None else f", {each:,.0f} per processor-second"
+    disturbed = ", disturbed" if outcome.is_disturbed else ""
+    return (
+        f"{outcome.cell.name}, run {outcome.repetition}: {word}{outcome.rate:,.0f} messages/s{work},"
+        f" {outcome.sent:,} sent, {outcome.seconds:.1f} s{disturbed}"
+    )

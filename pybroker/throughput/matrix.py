@@ -42,7 +42,7 @@ class Series(msgspec.Struct, frozen=True):
         top: RECEIVE TOP.
         timeout: Seconds that RECEIVE waits.
         readers: Activated readers a core of the target.
-        rounds_readers_up: Whether a part of a reader is a whole one; otherwise it is none.
+        is_whole_core: Whether a part of a core has as many readers as a whole one.
         pause: Seconds that a thread rests after a message.
         is_deferred: Whether activation is off until everything has been sent.
         is_from_start: Whether the measured seconds begin with the load, without any before them.
@@ -59,7 +59,7 @@ class Series(msgspec.Struct, frozen=True):
     top: int = 10_000
     timeout: float = 3.0
     readers: int = 2
-    rounds_readers_up: bool = False
+    is_whole_core: bool = False
     pause: float = 0.0
     is_deferred: bool = False
     is_from_start: bool = False
@@ -68,8 +68,8 @@ class Series(msgspec.Struct, frozen=True):
     def readers_on(self, cores: float) -> int:
         """Return how many readers a target with so many processors has, one at least."""
         # A quota is the sum of two that are rounded to thousandths.
-        wanted = round(self.readers * cores, 3)
-        return max(1, math.ceil(wanted) if self.rounds_readers_up else math.floor(wanted))
+        wanted = round(self.readers * (max(1.0, cores) if self.is_whole_core else cores), 3)
+        return max(1, math.floor(wanted))
 
 
 SERIES = {
@@ -89,9 +89,9 @@ SERIES = {
     "sparse-no-wait": Series(
         title="a message every 0.5 s, RECEIVE without WAITFOR", rows=(173,), pause=0.5, timeout=0.0
     ),
-    "1-reader": Series(title="1 reader a core", rows=(174,), readers=1, rounds_readers_up=True),
-    "2-readers": Series(title="2 readers a core, rounded up", rows=(174,), rounds_readers_up=True),
-    "4-readers": Series(title="4 readers a core", rows=(174,), readers=4, rounds_readers_up=True),
+    "1-reader": Series(title="1 reader a core", rows=(174,), readers=1, is_whole_core=True),
+    "2-readers": Series(title="2 readers a core", rows=(174,), is_whole_core=True),
+    "4-readers": Series(title="4 readers a core", rows=(174,), readers=4, is_whole_core=True),
     # A load before the measured seconds would warm the cold ones up.
     "warm": Series(title="many dialogs, warmed up", rows=(177,), dialogs="rotating", is_from_start=True),
     "cold": Series(
@@ -149,6 +149,18 @@ class Timing(msgspec.Struct, frozen=True):
 
     warm_up: float = 6.0
     measured: float = 10.0
+
+
+class Effort(msgspec.Struct, frozen=True):
+    """How often a cell is run.
+
+    Attributes:
+        repetitions: At most.
+        precision: A cell whose interval is narrower than this part of its mean, on each side, is done.
+    """
+
+    repetitions: int = 5
+    precision: float = 0.05
 
 
 def cells(

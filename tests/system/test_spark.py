@@ -25,7 +25,7 @@ pytest.importorskip("pyspark")
 from pybroker.spark import BrokerDataSource, finish_batch, start_session
 from pybroker.spark.options import OptionError, read_options, write_options
 from pybroker.spark.sink import StreamWriter
-from pybroker.throughput.analysis import analyse
+from pybroker.throughput.analysis import Work, analyse
 from pybroker.throughput.matrix import Cell
 from tests.faulty_run import faulty_run
 
@@ -350,6 +350,14 @@ def test_a_lost_a_doubled_and_a_swapped_message_are_each_counted_and_the_samples
         "target": [("Timeout:PgSleep", 1.0)],
     }
     assert found.bound_by == "the quota of the target server"
+    # What another test left is nobody's work, and what came before or after the readings is not divided by them.
+    assert found.work == {
+        "initiator server": Work(12, pytest.approx(2.0)),
+        "target server": Work(12, pytest.approx(1.0)),
+        "clients": Work(17, pytest.approx(0.5)),
+    }
+    assert found.per_processor_second["clients"] == pytest.approx(34)
+    assert found.others == pytest.approx(3 / 10 / (os.cpu_count() or 1))
 
 
 @pytest.mark.parametrize(
