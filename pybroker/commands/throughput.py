@@ -256,7 +256,7 @@ def _run(
         raise typer.Exit(1) from None
     finished = {outcome.cell: outcome for outcome in results.outcomes()}
     mine = [finished[cell] for cell in chosen]
-    page = write_report(results)
+    page = write_report(results, effort)
     if json:
         import msgspec
 

@@ -65,8 +65,7 @@ _COUNTERS = """
     from (
       select server, at,
         stack(
-          5, 'wal', double(wal_bytes), 'commits', double(commits), 'flushes', double(flushes),
-          'server', server_cpu, 'worker', worker_cpu
+          3, 'wal', double(wal_bytes), 'server', server_cpu, 'worker', worker_cpu
         ) as (counter, value)
       from samples where at between {began} and {ended}
     )
@@ -94,6 +93,15 @@ _WORK = """
     left join receives r on r.receive_no = m.receive_no
     group by w.server
     """
+_TOTALS = """
+    select sum(commits) as commits, sum(flushes) as flushes, sum(left_here) as left_here,
+      sum(batches) as batches
+    from (
+      select server, max(commits) - min(commits) as commits, max(flushes) - min(flushes) as flushes,
+        max(left_here) - min(left_here) as left_here, max(batches) - min(batches) as batches
+      from samples where server <> 'target' group by server
+    )
+    """
 _WAITS = """
     select server, wait, count(wait) / nullif(sum(count(wait)) over (partition by server), 0) as part
     from (select server, explode_outer(waits) as wait from samples where at between {began} and {ended})
@@ -108,15 +116,15 @@ _COLUMNS = {
     "receives": "receive_no bigint, reader bigint, messages bigint, processed double",
     "sent": "initiator bigint, thread bigint, messages bigint, began double, ended double, processor double",
     "samples": (
-        "at double, server string, wal_bytes bigint, flushes bigint, commits bigint, readers bigint,"
-        " waits array<string>,"
+        "at double, server string, wal_bytes bigint, flushes bigint, commits bigint, left_here bigint,"
+        " batches bigint, readers bigint, waits array<string>,"
         " server_cpu double, worker_cpu double, machine_cpu double"
     ),
 }
 # Said, as a column of nothing but nulls or empty lists does not tell its type.
 _SAMPLE = pa.schema([
     ("at", pa.float64()), ("server", pa.string()), ("wal_bytes", pa.int64()), ("flushes", pa.int64()),
-    ("commits", pa.int64()), ("readers", pa.int64()),
+    ("commits", pa.int64()), ("left_here", pa.int64()), ("batches", pa.int64()), ("readers", pa.int64()),
     ("waits", pa.list_(pa.string())), ("server_cpu", pa.float64()), ("worker_cpu", pa.float64()),
     ("machine_cpu", pa.float64()),
 ])  # fmt: skip
@@ -163,8 +171,9 @@ class Outcome(msgspec.Struct, frozen=True):
         bound_by: What kept the cell from being faster.
         seconds: What the cell took, warm-up and draining included.
         work: Messages and processor seconds by role: ROLES and `clients`.
-        commits_per_message: Transactions by server.
-        flushes_per_message: Flushes of the log to its disk by server.
+        commits_per_message: Transactions of an initiator's server, over the whole cell; None where unknown.
+        flushes_per_message: Flushes of its log to its disk.
+        per_batch: Messages that its worker sent at a time.
         others: What part of the machine other programs used; None where nobody can tell.
         repetition: Which run of the cell this is, from 1.
         estimates: Of all repetitions: `messages/s`, and messages per processor-second by role.
@@ -189,8 +198,9 @@ class Outcome(msgspec.Struct, frozen=True):
     bound_by: str
     seconds: float
     work: dict[str, Work] = {}
-    commits_per_message: dict[str, float] = {}
-    flushes_per_message: dict[str, float] = {}
+    commits_per_message: float | None = None
+    flushes_per_message: float | None = None
+    per_batch: float | None = None
     others: float | None = None
     repetition: int = 1
     estimates: dict[str, Estimate] = {}
@@ -234,6 +244,9 @@ def analyse(
     by_second = {row.second: row for row in spark.sql(_SECONDS.format(**names)).collect()}
     (latencies,) = spark.sql(_LATENCIES.format(**names)).collect()
     counters = spark.sql(_COUNTERS.format(**names)).collect()
+    # These come late, and those of the target's readers not before they end: of the whole cell, and there.
+    (totals,) = spark.sql(_TOTALS).collect()
+    sent_in_all = sum(one.messages for one in run.sent)
     waits = _waits(spark.sql(_WAITS.format(**names)).collect())
     measured = run.ended - run.began
     received = sum(int(row.messages) for row in by_second.values())
@@ -245,7 +258,7 @@ def analyse(
     }
     return Outcome(
         cell=cell,
-        sent=sum(one.messages for one in run.sent),
+        sent=sent_in_all,
         lost=int(accounts.lost),
         doubled=int(accounts.doubled) + accounts.strays,
         # Threads that share a dialog, or use several, have no order among their messages.
@@ -261,7 +274,7 @@ def analyse(
         per_receive=received / max(receives, 1),
         readers=len({reader for row in by_second.values() for reader in row.readers}),
         cores=cores,
-        wal_per_message=_by_message("wal", counters, received / measured, cell.initiators),
+        wal_per_message=_wal(counters, received / measured, cell.initiators),
         waits=waits,
         bound_by=bound(
             quotas=run.quotas,
@@ -275,8 +288,9 @@ def analyse(
         ),
         seconds=seconds,
         work=_work(spark.sql(_WORK.format(**names)).collect(), run),
-        commits_per_message=_by_message("commits", counters, received / measured, cell.initiators),
-        flushes_per_message=_by_message("flushes", counters, received / measured, cell.initiators),
+        commits_per_message=_share(totals.commits, sent_in_all),
+        flushes_per_message=_share(totals.flushes, sent_in_all),
+        per_batch=_share(totals.left_here, totals.batches),
         others=_others(run),
         repetition=repetition,
     )
@@ -316,13 +330,17 @@ def merged(outcomes: Sequence[Outcome]) -> Outcome:
     )
 
 
-def _by_message(counter: str, counters: Sequence[Row], rate: float, initiators: int) -> dict[str, float]:
-    """Return what each server did of something for a message; of several initiators each has its share."""
+def _wal(counters: Sequence[Row], rate: float, initiators: int) -> dict[str, float]:
+    """Return what each server wrote for a message; of several initiators each has its share."""
     return {
         row.server: row.each_second / (rate if row.server == "target" else rate / initiators)
         for row in counters
-        if row.counter == counter and row.each_second is not None and rate
+        if row.counter == "wal" and row.each_second is not None and rate
     }
+
+
+def _share(part: int | None, whole: int | None) -> float | None:
+    return part / whole if part is not None and whole else None
 
 
 def _waits(rows: Sequence[Row]) -> dict[str, list[tuple[str, float]]]:

@@ -23,6 +23,8 @@ _SAMPLE = """
     select
       pg_current_wal_lsn() - '0/0'::pg_lsn as wal,
       ({flushes}) as flushes,
+      (select sum(c.total_fragments_sent) from broker.dm_broker_connections c) as left_here,
+      (select sum(c.total_sends) from broker.dm_broker_connections c) as batches,
       (select xact_commit from pg_stat_database where datname = current_database()) as commits,
       (select count(*) from broker.dm_broker_activated_tasks) as readers,
       (select array_agg(coalesce(a.wait_event_type || ':' || a.wait_event, 'running'))
@@ -40,6 +42,8 @@ class Sample(msgspec.Struct, frozen=True):
         wal_bytes: Written since the server was made; None where only processors were looked at.
         flushes: Of the server's log to its disk so far.
         commits: Transactions of the database so far, as the server's statistics have them.
+        left_here: Messages that the worker has sent over its connections, as of a few seconds before.
+        batches: Frames that they were in.
         readers: Activated tasks that run.
         waits: What each session that does something waits for; `running` if for nothing.
         server_cpu: Processor seconds of the server so far; None where nobody can tell.
@@ -52,6 +56,8 @@ class Sample(msgspec.Struct, frozen=True):
     wal_bytes: int | None = None
     flushes: int | None = None
     commits: int | None = None
+    left_here: int | None = None
+    batches: int | None = None
     readers: int | None = None
     waits: list[str] = []
     server_cpu: float | None = None
@@ -162,7 +168,7 @@ def _own() -> float:
 
 
 def _sample(server: Server, session: Any, statement: bytes, busy: float) -> Sample:
-    wal, flushes, commits, readers, waits = session.execute(statement).fetchone()
+    wal, flushes, left_here, batches, commits, readers, waits = session.execute(statement).fetchone()
     cpu = server.cpu()
     return Sample(
         at=time.time(),
@@ -170,6 +176,8 @@ def _sample(server: Server, session: Any, statement: bytes, busy: float) -> Samp
         wal_bytes=int(wal),
         flushes=flushes,
         commits=commits,
+        left_here=None if left_here is None else int(left_here),
+        batches=None if batches is None else int(batches),
         readers=readers,
         waits=waits or [],
         server_cpu=cpu.get("server"),
