@@ -16,15 +16,19 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from tests.shop import Session, until
 from tests.system.test_docs import Psql, blocks
 
 pytest.importorskip("pyspark")
 
-from pybroker.spark import BrokerDataSource, finish_batch, start_session
+from pyspark.errors import AnalysisException
+
+from pybroker.spark import BrokerDataSource, finish_batch, install, start_session
 from pybroker.spark.options import OptionError, read_options, write_options
 from pybroker.spark.sink import StreamWriter
+from pybroker.spark.source import COLUMNS
 from pybroker.throughput.analysis import Work, analyse
 from pybroker.throughput.matrix import Cell
 from tests.faulty_run import faulty_run
@@ -263,6 +267,11 @@ def test_a_batch_stays_what_it_is_until_it_is_finished(
     assert bodies() == first
     assert finish_batch(database.url, "warehouse") == 200
     second = bodies()
+    finish_batch(database.url, "warehouse")
+    # The loop of the page ends so: an empty frame, with a message's columns.
+    nothing = spark.read.format("pybroker").options(**options).load()
+    assert (nothing.count(), nothing.collect(), nothing.columns) == (0, [], list(COLUMNS))
+    assert finish_batch(database.url, "warehouse") == 0
     assert sorted(first + second) == sorted(b"%d" % n for n in range(MESSAGES) for _ in range(CONVERSATIONS))
 
 
@@ -380,3 +389,43 @@ def test_an_option_that_is_no_use_is_named(given: dict[str, str], complaint: str
 def test_a_sink_needs_both_services_or_none() -> None:
     with pytest.raises(OptionError, match="to_service"):
         write_options({"database_url": "postgresql:///shop", "from_service": "//shop"})
+
+
+def test_what_could_not_be_read_is_refused_at_load_by_the_option_s_name(
+    spark: SparkSession, shop: Session, database: Database
+) -> None:
+    stranger = database.role()
+    shop.rows(f"grant usage on schema broker to {stranger}")
+    as_stranger = make_conninfo(database.url, user=stranger)
+    for options, complaint in (
+        ({"database_url": "postgresql://me:a b@127.0.0.1/shop", "queue": "warehouse"}, "database_url: .*%20"),
+        ({"database_url": "postgresql://127.0.0.1:1/shop", "queue": "warehouse"}, "database_url: .*refused"),
+        ({"database_url": database.url, "queue": "warehous"}, "queue: there is no 'warehous'"),
+        ({"database_url": as_stranger, "queue": "warehouse"}, "queue: .* that this role may receive from"),
+        ({"database_url": database.url}, "give the option queue"),
+    ):
+        with pytest.raises(AnalysisException, match=complaint):
+            spark.read.format("pybroker").options(**options).load()
+    # Who may receive, and may not make the tables, is told before a batch is half received.
+    shop.rows("select broker.grant('RECEIVE', 'QUEUE', 'warehouse', %s)", stranger)
+    reader = spark.read.format("pybroker").options(database_url=as_stranger, queue="warehouse")
+    with pytest.raises(AnalysisException, match="may not create the schema pybroker_spark"):
+        reader.load()
+    install(database.url)
+    with pytest.raises(AnalysisException, match="needs USAGE on the schema pybroker_spark"):
+        reader.load()
+    tables = "grant select, insert, update, delete on all tables in schema pybroker_spark"
+    shop.rows(f"grant usage on schema pybroker_spark to {stranger}; {tables} to {stranger}")
+    assert reader.load().count() == 0
+
+
+def test_a_column_is_read_in_the_type_that_it_has(
+    spark: SparkSession, shop: Session, database: Database
+) -> None:
+    fill(shop)
+    options = {"database_url": database.url, "queue": "warehouse"}
+    with pytest.raises(Exception, match="schema: message_body is binary, not string"):
+        spark.read.format("pybroker").schema("message_body string").options(**options).load().count()
+    chosen = "conversation_handle string, message_body binary"
+    found = spark.read.format("pybroker").schema(chosen).options(**options).load()
+    assert found.count() == CONVERSATIONS * MESSAGES
