@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from pybroker.throughput.testbed import Bed
 
 
+# Of Spark's log, that a failure shows.
+_LOG_LINES = 20
+
+
 def numbers(value: str | None) -> str | None:
     """Refuse what is no list of numbers."""
     if value is not None and not all(
@@ -129,6 +133,12 @@ def throughput(
             help="With --on containers: quota of the target and its worker, 0.45; with urls: its cores, 2.",
         ),
     ] = None,
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick", help="Few cells, short and once: the shape of all figures in about ten minutes."
+        ),
+    ] = False,
     show_list: Annotated[bool, typer.Option("--list", help="Print the cells and run none.")] = False,
     json: Json = False,
 ) -> None:
@@ -141,6 +151,7 @@ def throughput(
     \b
     Example:
       pybroker throughput --initiators 1 --threads 1,5,20 --payloads 100,1024
+      pybroker throughput --quick --output quick
       pybroker throughput --recommendations --output recommendations
       pybroker throughput --on containers --series whitepaper,unlimited
       pybroker throughput --on urls --initiator-url postgresql://…/a --target-url postgresql://…/b
@@ -153,9 +164,13 @@ def throughput(
       130  stopped by Ctrl-C; 143 by SIGTERM, 129 by the terminal's end
     """
     from pybroker.throughput.equipment import Equipment
-    from pybroker.throughput.matrix import SERIES, Effort, Timing, cells
+    from pybroker.throughput.matrix import QUICK, SERIES, Effort, Timing, cells
     from pybroker.throughput.matrix import recommendations as recommended
 
+    if quick and recommendations:
+        raise typer.BadParameter("--quick is a small matrix; --recommendations has none: give one of them")
+    if quick:
+        threads, payloads, warm_up, seconds, repetitions = QUICK
     names = series.split(",")
     if unknown := [name for name in names if name not in SERIES]:
         raise typer.BadParameter(f"there is no series {unknown[0]}; there are {', '.join(SERIES)}")
@@ -231,7 +246,7 @@ def _run(
         from pybroker.spark import JavaNotFoundError
         from pybroker.throughput.report import write_report
         from pybroker.throughput.results import Results
-        from pybroker.throughput.series import run_series
+        from pybroker.throughput.series import SPARK_LOG, run_series
     except ModuleNotFoundError as error:
         typer.echo(f'pybroker throughput: {error}; pip install "pybroker[spark,embedded]"', err=True)
         raise typer.Exit(1) from None
@@ -252,6 +267,7 @@ def _run(
         typer.echo("Stopped: the servers have ended. The same command goes on from here.", err=True)
         raise typer.Exit(128 + interruption.number) from None
     except (ThroughputError, DemoError, EmbeddedServerError, JavaNotFoundError) as error:
+        _show_end_of(output / SPARK_LOG)
         typer.echo(f"pybroker throughput: {error}", err=True)
         raise typer.Exit(1) from None
     finished = {outcome.cell: outcome for outcome in results.outcomes()}
@@ -269,6 +285,13 @@ def _run(
             "pybroker throughput: a cell lost, doubled or swapped messages; the report names it", err=True
         )
         raise typer.Exit(1)
+
+
+def _show_end_of(log: Path) -> None:
+    """Show what Spark said last: to a failure it may be the reason."""
+    if log.exists():
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-_LOG_LINES:]
+        typer.echo("\n".join([f"The last lines of {log}:", *(f"  {line}" for line in lines)]), err=True)
 
 
 def _require_servers(on: str) -> None:

@@ -17,6 +17,10 @@ THREADS = (1, 2, 3, 4, 5, 10, 15, 20, 30, 40, 50)
 RATIOS = (1, 150)
 PAYLOADS = (100, 1024, 4096, 8192)
 
+# What `--quick` takes instead: threads, payloads, seconds of warm-up and of measurement, and repetitions.
+# 36 cells of three initiators and two ratios, a quarter of a minute each with everything.
+QUICK = ("1,5,15", "100,4096", 1.0, 2.0, 1)
+
 # Messages a second at the target with so many initiators, by figures 2, 3 and 4.
 HEADLINES = {1: 5_000, 2: 12_000, 3: 18_000}
 # "Almost 19,000", on four servers of 8 cores each.

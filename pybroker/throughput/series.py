@@ -11,10 +11,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 
 from pybroker.spark.session import start_session
 from pybroker.throughput.analysis import Outcome, analyse
 from pybroker.throughput.cell import Run, run_cell
+from pybroker.throughput.failures import ThroughputError
 from pybroker.throughput.matrix import Cell, Effort, Timing
 
 if TYPE_CHECKING:
@@ -34,6 +37,10 @@ _MODEST_JAVA = {
     "spark.sql.shuffle.partitions": "2",
     "spark.python.daemon.module": "pybroker.throughput.client_daemon",
 }
+
+
+# In the run's directory: what Spark would write to the terminal.
+SPARK_LOG = "spark.log"
 
 
 class Display(Protocol):
@@ -80,7 +87,7 @@ def run_series(
         return
     slots = max(cell.initiators * cell.threads for cell in due)
     done = 0
-    with _spark(master or f"local[{slots + 1}]") as spark:
+    with _spark(master or f"local[{slots + 1}]", results.path_of(SPARK_LOG)) as spark:
         _write_matrix(spark, cells, results)
         while due:
             least = min(due.values())
@@ -187,10 +194,13 @@ def _run_one(
 
 
 @contextmanager
-def _spark(master: str) -> Iterator[SparkSession]:
+def _spark(master: str, log: Path) -> Iterator[SparkSession]:
     # Spark puts a handler of its own in the place of this one, which knows nothing of servers to stop.
     handler = signal.getsignal(signal.SIGINT)
-    session = start_session(master, "pybroker throughput", _MODEST_JAVA)
+    try:
+        session = start_session(master, "pybroker throughput", _MODEST_JAVA, log=log)
+    except (Py4JError, PySparkException) as error:
+        raise ThroughputError(f"Spark does not start with {master}") from error
     signal.signal(signal.SIGINT, handler)
     try:
         yield session

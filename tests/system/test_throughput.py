@@ -140,6 +140,9 @@ def test_an_interrupted_run_leaves_no_server_and_goes_on(tmp_path: Path) -> None
     before = finished.read_bytes()
     second = run(*arguments)
     assert second.returncode == 0, second.stderr
+    # Spark's warnings are kept, and are in nobody's way.
+    assert "WARN" not in second.stderr
+    assert "WARN" in (output / "spark.log").read_text()
     outcomes = [msgspec.json.decode(line, type=Outcome) for line in second.stdout.splitlines()]
     assert [one.cell.series for one in outcomes] == ["whitepaper", "plain"]
     assert finished.read_bytes() == before
@@ -151,6 +154,24 @@ def test_an_interrupted_run_leaves_no_server_and_goes_on(tmp_path: Path) -> None
     other = run(*arguments, "--seconds", "9")
     assert other.returncode == 1
     assert "--output" in other.stderr
+
+
+def test_a_failure_shows_what_spark_said(tmp_path: Path) -> None:
+    failed = run(*QUICK, "--spark-master", "nothing://nowhere", "--output", str(tmp_path))
+    assert failed.returncode == 1
+    assert "pybroker throughput: Spark does not start with nothing://nowhere" in failed.stderr
+    assert "SparkSubmit" in failed.stderr
+    assert "Traceback" not in failed.stderr
+
+
+def test_quick_has_points_for_each_figure() -> None:
+    listed = run("--quick", "--list").stdout.splitlines()
+    assert len(listed) == 36
+    shapes = [line.split(":")[0].split("-") for line in listed]
+    assert {shape[2].split("x")[0] for shape in shapes} == {"1", "2", "3"}
+    assert {shape[3] for shape in shapes} == {"1", "150"}
+    # Figure 5 begins to mean something at 30 threads in all.
+    assert max(int(a) * int(b) for a, b in (shape[2].split("x") for shape in shapes)) >= 30
 
 
 def test_without_an_engine_containers_are_refused_before_anything_is_started_or_written(
