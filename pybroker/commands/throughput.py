@@ -139,6 +139,22 @@ def throughput(
             "--quick", help="Few cells, short and once: the shape of all figures in about ten minutes."
         ),
     ] = False,
+    model: Annotated[
+        bool,
+        typer.Option(
+            "--model",
+            help="Run nothing: tell from --output what 1 to 16 initiators give on other hardware.",
+        ),
+    ] = False,
+    server_cores: Annotated[
+        float, typer.Option(metavar="CORES", min=0.1, help="With --model: processors of each server.")
+    ] = 8,
+    flush: Annotated[
+        float, typer.Option(metavar="MS", min=0, help="With --model: what a disk needs to flush.")
+    ] = 1,
+    round_trip: Annotated[
+        float, typer.Option(metavar="MS", min=0, help="With --model: from a client to its server and back.")
+    ] = 0.2,
     show_list: Annotated[bool, typer.Option("--list", help="Print the cells and run none.")] = False,
     json: Json = False,
 ) -> None:
@@ -152,6 +168,7 @@ def throughput(
     Example:
       pybroker throughput --initiators 1 --threads 1,5,20 --payloads 100,1024
       pybroker throughput --quick --output quick
+      pybroker throughput --model --output quick --server-cores 16
       pybroker throughput --recommendations --output recommendations
       pybroker throughput --on containers --series whitepaper,unlimited
       pybroker throughput --on urls --initiator-url postgresql://…/a --target-url postgresql://…/b
@@ -163,6 +180,9 @@ def throughput(
       2    wrong usage
       130  stopped by Ctrl-C; 143 by SIGTERM, 129 by the terminal's end
     """
+    if model:
+        _tell_model(output, server_cores, flush / 1000, round_trip / 1000, json=json)
+        return
     from pybroker.throughput.equipment import Equipment
     from pybroker.throughput.matrix import QUICK, SERIES, Effort, Timing, cells
     from pybroker.throughput.matrix import recommendations as recommended
@@ -285,6 +305,58 @@ def _run(
             "pybroker throughput: a cell lost, doubled or swapped messages; the report names it", err=True
         )
         raise typer.Exit(1)
+
+
+def _tell_model(output: Path, cores: float, flush: float, round_trip: float, *, json: bool) -> None:
+    """Fit the cells of a directory, and print what it means elsewhere; model.svg is the picture of it."""
+    try:
+        from pybroker.throughput.figures import model_figure
+        from pybroker.throughput.model import WELL_PREDICTED, Hardware, Model
+        from pybroker.throughput.results import read_finished
+    except ModuleNotFoundError as error:
+        typer.echo(f'pybroker throughput: {error}; pip install "pybroker[spark,embedded]"', err=True)
+        raise typer.Exit(1) from None
+    from pybroker.throughput.failures import ThroughputError
+
+    if not (output / "conditions.json").exists():
+        raise typer.BadParameter(f"{output} holds no run of pybroker throughput: name one with --output")
+    try:
+        fitted = Model(read_finished(output).outcomes)
+    except ThroughputError as error:
+        typer.echo(f"pybroker throughput: {error}", err=True)
+        raise typer.Exit(1) from None
+    hardware = Hardware(cores=cores, flush=flush, round_trip=round_trip)
+    capacities = fitted.capacities(hardware, range(1, 17))
+    (output / "model.svg").write_bytes(model_figure(capacities, hardware, with_legend=True).alone)
+    if json:
+        import msgspec
+
+        for one in capacities:
+            typer.echo(msgspec.json.encode(one))
+        return
+    typer.echo(f"Fitted on {fitted.cells} cells of one and two initiators.")
+    predictions = fitted.predictions()
+    near = sum(abs(found.error) <= WELL_PREDICTED for found in predictions)
+    if predictions:
+        typer.echo(
+            f"{near} of {len(predictions)} cells of three initiators are within ±{WELL_PREDICTED:.0%} of what it"
+            " predicts:"
+        )
+    for found in predictions:
+        typer.echo(
+            f"  {found.cell.name}: {found.predicted:,.0f} messages per processor-second predicted,"
+            f" {found.measured:,.0f} measured, {found.error:+.0%}"
+        )
+    typer.echo(
+        f"Servers of {cores:g} processors like these, {hardware.threads} threads an initiator,"
+        f" {hardware.payload} bytes:"
+    )
+    for one in capacities:
+        typer.echo(
+            f"  {one.initiators:2} initiators: {one.rate.mean:,.0f} messages/s"
+            f" ({one.rate.low:,.0f} to {one.rate.high:,.0f}), bound by {one.bound_by}"
+        )
+    typer.echo(f"The picture: {output / 'model.svg'}")
 
 
 def _show_end_of(log: Path) -> None:

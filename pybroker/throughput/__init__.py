@@ -14,6 +14,7 @@
     series      the cells one after the other
     figures     the whitepaper's figures 2 to 5 with our lines
     costs       what a message and a batch cost each role
+    model       what other hardware would give
     answers     the whitepaper's recommendations and conclusions, measured
     report      one HTML page, of report.html.jinja
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from pybroker.throughput.analysis import Outcome
     from pybroker.throughput.matrix import Cell
+    from pybroker.throughput.model import Capacity, Hardware
 
 # Text stays text: small files, which a search finds words in.
 mpl.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": "pybroker", "font.size": 12.0}
@@ -212,6 +213,25 @@ def roles_figure(outcomes: Iterable[Outcome], *, with_legend: bool = False) -> F
         "What a second of a processor carries, by role",
         "The middle of all cells, whatever their threads and payloads. All roles together cost a message the"
         " sum of what each costs, so their line is the lowest.",
+        with_legend=with_legend,
+    )
+
+
+def model_figure(capacities: Sequence[Capacity], hardware: Hardware, *, with_legend: bool = False) -> Figure:
+    """Draw what a model says that so many initiators give, with the interval that its costs leave."""
+    drawing = _Drawing("model", "initiators", RATE)
+    drawing.line(
+        "the model",
+        [
+            (one.initiators, one.rate, f"{one.initiators}: {_interval(one.rate)}; bound by {one.bound_by}")
+            for one in capacities
+        ],
+    )
+    drawing.threads()
+    return drawing.finished(
+        f"The model: servers of {hardware.cores:g} processors",
+        f"Processors like those measured; {hardware.threads} threads an initiator,"
+        f" {payload_words(hardware.payload)}.",
         with_legend=with_legend,
     )
 

@@ -106,6 +106,11 @@ def test_figures_2_to_5_are_drawn_for_the_documentation_too(tmp_path: Path) -> N
     assert {file.name for file in docs.glob("whitepaper/*")} == {
         f"figure-{number}.svg" for number in (2, 3, 4, 5)
     }
+    modelled = run("--model", "--output", str(tmp_path / "run"), "--server-cores", "4")
+    assert modelled.returncode == 0, modelled.stderr
+    assert "of 16 cells of three initiators are within ±15%" in modelled.stdout
+    assert "16 initiators:" in modelled.stdout
+    assert (tmp_path / "run" / "model.svg").read_bytes().startswith(b"<svg")
     picture = throughput_figure(results.outcomes(), 1, 150)
     assert picture is not None
     assert picture.alone.startswith(b"<svg")
@@ -296,6 +301,8 @@ def test_what_can_t_be_run_is_refused_at_once() -> None:
         (("--on", "urls"), "--target-url"),
         ((*urls, "--initiators", "1", "--series", "whitepaper,plain"), "encrypted"),
         (("--depth", "1000"), "deferred"),
+        (("--model", "--output", "/nowhere"), "holds no run"),
+        (("--quick", "--recommendations"), "--quick"),
         (("--initiators", "4"), "4"),
     ):
         refused = run(*arguments)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 pytest.importorskip("pyspark")
@@ -11,7 +12,9 @@ pytest.importorskip("pyspark")
 from pybroker.throughput.analysis import ALL_ROLES, ROLES, Outcome, Work
 from pybroker.throughput.bounds import bound
 from pybroker.throughput.estimates import estimate
+from pybroker.throughput.failures import ThroughputError
 from pybroker.throughput.matrix import Cell, Effort, Timing
+from pybroker.throughput.model import Hardware, Model
 from pybroker.throughput.results import Results
 
 if TYPE_CHECKING:
@@ -88,3 +91,44 @@ FREE: dict[str, Any] = {"quotas": {}, "cores": {}, "machine": 0.5, "clients": 0.
 )  # fmt: skip
 def test_what_bounds_a_cell_is_told_from_what_was_measured(measured: dict[str, Any], words: str) -> None:
     assert words in bound(**{**FREE, **measured})
+
+
+def costing(initiators: int, threads: int, payload: int) -> Outcome:
+    """What costs each role 100 µs for a message, more with initiators, less with threads, more with bytes."""
+    cost = 100e-6 * initiators**0.5 * threads**-0.1 * 2 ** (payload / 8192)
+    cell = Cell("whitepaper", 18, initiators, threads, 150, payload)
+    return msgspec.structs.replace(
+        outcome(cell, 1, 1), work={role: Work(1_000_000, 1e6 * cost) for role in ROLES}
+    )
+
+
+def test_a_model_of_one_and_two_initiators_predicts_three_that_it_has_not_seen() -> None:
+    shapes = [(threads, payload) for threads in (1, 5, 15) for payload in (100, 4096)]
+    seen = [costing(initiators, *shape) for initiators in (1, 2) for shape in shapes]
+    model = Model([*seen, *(costing(3, *shape) for shape in shapes)])
+    assert model.cells == 12
+    assert len(model.predictions()) == 6
+    for found in model.predictions():
+        assert found.error == pytest.approx(0, abs=1e-6)
+    # A cell of three initiators that differs changes the error, and nothing of the model.
+    odd = msgspec.structs.replace(costing(3, 1, 100), work={role: Work(1_000_000, 1000.0) for role in ROLES})
+    assert Model([*seen, odd]).predictions()[0].error != pytest.approx(0, abs=0.1)
+    assert Model([*seen, odd]).cost(ROLES[0], 3, 1, 100) == model.cost(ROLES[0], 3, 1, 100)
+
+
+def test_a_model_tells_which_part_is_the_least() -> None:
+    model = Model([costing(n, t, p) for n in (1, 2) for t in (1, 5, 15) for p in (100, 4096)])
+    (slow,) = model.capacities(Hardware(flush=1.0, threads=5), [1])
+    assert slow.bound_by == "clients, who wait for flushes"
+    assert slow.rate.mean == pytest.approx(5, rel=0.01)
+    (small,) = model.capacities(Hardware(cores=0.5), [1])
+    assert "processors" in small.bound_by
+    rates = model.capacities(Hardware(), range(1, 17))
+    assert [one.initiators for one in rates] == list(range(1, 17))
+    assert "target" in rates[-1].bound_by
+    for one in rates:
+        assert one.rate.low is not None
+        assert one.rate.high is not None
+        assert one.rate.low <= one.rate.mean <= one.rate.high
+    with pytest.raises(ThroughputError, match="--quick"):
+        Model([costing(1, 1, 100)])
