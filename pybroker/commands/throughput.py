@@ -339,8 +339,8 @@ def _tell_model(output: Path, cores: float, flush: float, round_trip: float, *, 
     near = sum(abs(found.error) <= WELL_PREDICTED for found in predictions)
     if predictions:
         typer.echo(
-            f"{near} of {len(predictions)} cells of three initiators are within ±{WELL_PREDICTED:.0%} of what it"
-            " predicts:"
+            f"{near} of {len(predictions)} cells of three initiators are within ±{WELL_PREDICTED:.0%} of"
+            " what it predicts:"
         )
     for found in predictions:
         typer.echo(

@@ -227,7 +227,7 @@ def model_figure(capacities: Sequence[Capacity], hardware: Hardware, *, with_leg
             for one in capacities
         ],
     )
-    drawing.threads()
+    drawing.threads(is_logarithmic=False)
     return drawing.finished(
         f"The model: servers of {hardware.cores:g} processors",
         f"Processors like those measured; {hardware.threads} threads an initiator,"
