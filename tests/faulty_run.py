@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from pybroker.throughput.cell import Run
 from pybroker.throughput.clients import Sent
-from pybroker.throughput.sampling import Sample
+from pybroker.throughput.sampling import Busy, Sample
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,12 +43,14 @@ def faulty_run(directory: Path) -> tuple[Run, int]:
     pq.write_table(pa.Table.from_pylist(receives), directory / "receives.parquet")
     run = Run(
         test=TEST,
-        sent=[Sent(*whose, messages, BEGAN, ENDED) for whose, messages in sent.items()],
+        sent=[Sent(*whose, messages, BEGAN, ENDED, 0.1) for whose, messages in sent.items()],
         samples=_samples(),
         began=BEGAN,
         ended=ENDED,
         drained=ENDED,
         quotas={"target server": 0.26},
+        # In ten seconds eight of all programs, five of which are ours.
+        busy=[Busy(BEGAN, 100.0, 50.0), Busy(ENDED, 108.0, 55.0)],
     )
     return run, len(rows)
 

@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING
 
 from pybroker.throughput.figures import gain_figure, payload_words, throughput_figure
 from pybroker.throughput.matrix import HEADLINES, SERIES
-from pybroker.throughput.report import BACKLOG_HEADS, NOT_RUN, answers, backlogs, best_of, bounds, core_words
+from pybroker.throughput.report import (
+    BACKLOG_HEADS,
+    NOT_RUN,
+    answers,
+    backlogs,
+    best_of,
+    bounds,
+    core_words,
+    finding,
+)
 from pybroker.throughput.results import Finished, read_finished
 
 if TYPE_CHECKING:
@@ -34,6 +43,7 @@ def main(directory: Path, docs: Path = DOCS, others: Sequence[Path] = ()) -> Non
     words = [
         "## Measured\n",
         *(line for number, run in enumerate(runs, 1) for line in _conditions(number, run, len(runs))),
+        f"**{finding(first.outcomes)}**\n",
         *_headlines(first),
         *_pictures(first, docs),
         *_answers(runs),
@@ -100,16 +110,16 @@ def _headlines(run: Finished) -> list[str]:
 def _pictures(run: Finished, docs: Path) -> list[str]:
     drawn = {
         **{
-            initiators + 1: throughput_figure(run.outcomes, initiators, 150, kind="svg")
+            initiators + 1: throughput_figure(run.outcomes, initiators, 150, with_legend=True)
             for initiators in HEADLINES
         },
-        5: gain_figure(run.outcomes, kind="svg"),
+        5: gain_figure(run.outcomes, with_legend=True),
     }
     (docs / "whitepaper").mkdir(exist_ok=True)
     pictures = []
     for number, image in drawn.items():
         if image is not None:
-            (docs / "whitepaper" / f"figure-{number}.svg").write_bytes(image)
+            (docs / "whitepaper" / f"figure-{number}.svg").write_bytes(image.alone)
             pictures.append(f"![Figure {number}](whitepaper/figure-{number}.svg)\n")
     return pictures
 
@@ -121,13 +131,11 @@ def _answers(runs: Sequence[Finished]) -> list[str]:
         for row, question, answer in answers(run.outcomes)
         if answer != NOT_RUN
     ]
-    lines = ["| row | recommendation | run | here |", "|---|---|---|---|"]
+    lines = ["| the paper's | run | here |", "|---|---|---|"]
     for row, question, _ in answers([]):
-        mine = [(number, answer) for one, _, number, answer in found if one == row]
+        mine = [(number, answer) for _, one, number, answer in found if one == question]
         shown = mine[:1] if row in OF_THE_MATRIX else mine
-        lines += [
-            f"| {row} | {question} | {number} | {answer} |" for number, answer in shown or [("-", NOT_RUN)]
-        ]
+        lines += [f"| {question} | {number} | {answer} |" for number, answer in shown or [("-", NOT_RUN)]]
     return [*lines, ""]
 
 

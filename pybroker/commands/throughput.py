@@ -18,9 +18,13 @@ if TYPE_CHECKING:
 
     from pybroker.throughput.analysis import Outcome
     from pybroker.throughput.equipment import Equipment
-    from pybroker.throughput.matrix import Cell, Timing
+    from pybroker.throughput.matrix import Cell, Effort, Timing
     from pybroker.throughput.series import Display
     from pybroker.throughput.testbed import Bed
+
+
+# Of Spark's log, that a failure shows.
+_LOG_LINES = 20
 
 
 def numbers(value: str | None) -> str | None:
@@ -63,6 +67,17 @@ def throughput(
         float, typer.Option(metavar="SECONDS", min=0, help="Load before the measurement.")
     ] = 6,
     seconds: Annotated[float, typer.Option(metavar="SECONDS", min=1, help="Of measurement a cell.")] = 10,
+    repetitions: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Runs of a cell at most; 3 at least give an interval.")
+    ] = 5,
+    precision: Annotated[
+        float,
+        typer.Option(
+            metavar="PERCENT",
+            min=0,
+            help="A cell is repeated until its interval of 95 % is within +- so much.",
+        ),
+    ] = 5,
     depth: Annotated[
         int | None,
         typer.Option(
@@ -97,7 +112,7 @@ def throughput(
             min=0,
             help="With --on containers: quota of an initiator and its worker; 0 is none.",
         ),
-    ] = 0.3,
+    ] = 0.45,
     initiator_url: Annotated[
         list[str] | None,
         typer.Option(
@@ -115,21 +130,45 @@ def throughput(
         typer.Option(
             metavar="CORES",
             min=0,
-            help="With --on containers: quota of the target and its worker, 0.9; with urls: its cores, 2.",
+            help="With --on containers: quota of the target and its worker, 0.45; with urls: its cores, 2.",
         ),
     ] = None,
+    quick: Annotated[
+        bool,
+        typer.Option(
+            "--quick", help="Few cells, short and once: the shape of all figures in about ten minutes."
+        ),
+    ] = False,
+    model: Annotated[
+        bool,
+        typer.Option(
+            "--model",
+            help="Run nothing: tell from --output what 1 to 16 initiators give on other hardware.",
+        ),
+    ] = False,
+    server_cores: Annotated[
+        float, typer.Option(metavar="CORES", min=0.1, help="With --model: processors of each server.")
+    ] = 8,
+    flush: Annotated[
+        float, typer.Option(metavar="MS", min=0, help="With --model: what a disk needs to flush.")
+    ] = 1,
+    round_trip: Annotated[
+        float, typer.Option(metavar="MS", min=0, help="With --model: from a client to its server and back.")
+    ] = 0.2,
     show_list: Annotated[bool, typer.Option("--list", help="Print the cells and run none.")] = False,
     json: Json = False,
 ) -> None:
     """Run the tests of "Service Broker: Performance and Scalability Techniques" on PostgreSQL.
 
     Writes one page, report.html, with the whitepaper's figures 2 to 5. After Ctrl-C the same command goes on
-    with the cells that are missing. The full matrix has 264 cells of about half a minute. Needs the extra
-    `spark`, and `embedded` or `containers`.
+    with the cells that are missing. The full matrix has 264 cells of about half a minute, and each runs up
+    to five times. Needs the extra `spark`, and `embedded` or `containers`.
 
     \b
     Example:
       pybroker throughput --initiators 1 --threads 1,5,20 --payloads 100,1024
+      pybroker throughput --quick --output quick
+      pybroker throughput --model --output quick --server-cores 16
       pybroker throughput --recommendations --output recommendations
       pybroker throughput --on containers --series whitepaper,unlimited
       pybroker throughput --on urls --initiator-url postgresql://…/a --target-url postgresql://…/b
@@ -141,10 +180,17 @@ def throughput(
       2    wrong usage
       130  stopped by Ctrl-C; 143 by SIGTERM, 129 by the terminal's end
     """
+    if model:
+        _tell_model(output, server_cores, flush / 1000, round_trip / 1000, json=json)
+        return
     from pybroker.throughput.equipment import Equipment
-    from pybroker.throughput.matrix import SERIES, Timing, cells
+    from pybroker.throughput.matrix import QUICK, SERIES, Effort, Timing, cells
     from pybroker.throughput.matrix import recommendations as recommended
 
+    if quick and recommendations:
+        raise typer.BadParameter("--quick is a small matrix; --recommendations has none: give one of them")
+    if quick:
+        threads, payloads, warm_up, seconds, repetitions = QUICK
     names = series.split(",")
     if unknown := [name for name in names if name not in SERIES]:
         raise typer.BadParameter(f"there is no series {unknown[0]}; there are {', '.join(SERIES)}")
@@ -183,11 +229,12 @@ def throughput(
             typer.echo(f"{cell.name}: {cell.how.title}")
         return
     equipment = Equipment(
-        postgres_image, worker_image, initiator_cores, 0.9 if target_cores is None else target_cores
+        postgres_image, worker_image, initiator_cores, 0.45 if target_cores is None else target_cores
     )
     _run(
         chosen,
         Timing(warm_up, seconds),
+        Effort(repetitions, precision / 100),
         _bed_for(on, initiator_url or [], target_url or "", target_cores or 2.0, equipment),
         on=str(equipment) if on == "containers" else on,
         require_servers=lambda: _require_servers(on),
@@ -200,6 +247,7 @@ def throughput(
 def _run(
     chosen: list[Cell],
     timing: Timing,
+    effort: Effort,
     bed_for: Callable[[Cell], AbstractContextManager[Bed]],
     *,
     on: str,
@@ -218,7 +266,7 @@ def _run(
         from pybroker.spark import JavaNotFoundError
         from pybroker.throughput.report import write_report
         from pybroker.throughput.results import Results
-        from pybroker.throughput.series import run_series
+        from pybroker.throughput.series import SPARK_LOG, run_series
     except ModuleNotFoundError as error:
         typer.echo(f'pybroker throughput: {error}; pip install "pybroker[spark,embedded]"', err=True)
         raise typer.Exit(1) from None
@@ -226,16 +274,25 @@ def _run(
         require_servers()
         results = Results(output, on, timing)
         with interruptible(), _display() as display:
-            run_series(chosen, results, timing=timing, bed_for=bed_for, display=display, master=spark_master)
+            run_series(
+                chosen,
+                results,
+                timing=timing,
+                effort=effort,
+                bed_for=bed_for,
+                display=display,
+                master=spark_master,
+            )
     except Interruption as interruption:
         typer.echo("Stopped: the servers have ended. The same command goes on from here.", err=True)
         raise typer.Exit(128 + interruption.number) from None
     except (ThroughputError, DemoError, EmbeddedServerError, JavaNotFoundError) as error:
+        _show_end_of(output / SPARK_LOG)
         typer.echo(f"pybroker throughput: {error}", err=True)
         raise typer.Exit(1) from None
     finished = {outcome.cell: outcome for outcome in results.outcomes()}
     mine = [finished[cell] for cell in chosen]
-    page = write_report(results)
+    page = write_report(results, effort)
     if json:
         import msgspec
 
@@ -248,6 +305,65 @@ def _run(
             "pybroker throughput: a cell lost, doubled or swapped messages; the report names it", err=True
         )
         raise typer.Exit(1)
+
+
+def _tell_model(output: Path, cores: float, flush: float, round_trip: float, *, json: bool) -> None:
+    """Fit the cells of a directory, and print what it means elsewhere; model.svg is the picture of it."""
+    try:
+        from pybroker.throughput.figures import model_figure
+        from pybroker.throughput.model import WELL_PREDICTED, Hardware, Model
+        from pybroker.throughput.results import read_finished
+    except ModuleNotFoundError as error:
+        typer.echo(f'pybroker throughput: {error}; pip install "pybroker[spark,embedded]"', err=True)
+        raise typer.Exit(1) from None
+    from pybroker.throughput.failures import ThroughputError
+
+    if not (output / "conditions.json").exists():
+        raise typer.BadParameter(f"{output} holds no run of pybroker throughput: name one with --output")
+    try:
+        fitted = Model(read_finished(output).outcomes)
+    except ThroughputError as error:
+        typer.echo(f"pybroker throughput: {error}", err=True)
+        raise typer.Exit(1) from None
+    hardware = Hardware(cores=cores, flush=flush, round_trip=round_trip)
+    capacities = fitted.capacities(hardware, range(1, 17))
+    (output / "model.svg").write_bytes(model_figure(capacities, hardware, with_legend=True).alone)
+    if json:
+        import msgspec
+
+        for one in capacities:
+            typer.echo(msgspec.json.encode(one))
+        return
+    typer.echo(f"Fitted on {fitted.cells} cells of one and two initiators.")
+    predictions = fitted.predictions()
+    near = sum(abs(found.error) <= WELL_PREDICTED for found in predictions)
+    if predictions:
+        typer.echo(
+            f"{near} of {len(predictions)} cells of three initiators are within ±{WELL_PREDICTED:.0%} of"
+            " what it predicts:"
+        )
+    for found in predictions:
+        typer.echo(
+            f"  {found.cell.name}: {found.predicted:,.0f} messages per processor-second predicted,"
+            f" {found.measured:,.0f} measured, {found.error:+.0%}"
+        )
+    typer.echo(
+        f"Servers of {cores:g} processors like these, {hardware.threads} threads an initiator,"
+        f" {hardware.payload} bytes:"
+    )
+    for one in capacities:
+        typer.echo(
+            f"  {one.initiators:2} initiators: {one.rate.mean:,.0f} messages/s"
+            f" ({one.rate.low:,.0f} to {one.rate.high:,.0f}), bound by {one.bound_by}"
+        )
+    typer.echo(f"The picture: {output / 'model.svg'}")
+
+
+def _show_end_of(log: Path) -> None:
+    """Show what Spark said last: to a failure it may be the reason."""
+    if log.exists():
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-_LOG_LINES:]
+        typer.echo("\n".join([f"The last lines of {log}:", *(f"  {line}" for line in lines)]), err=True)
 
 
 def _require_servers(on: str) -> None:
@@ -318,12 +434,7 @@ class _Lines:
         pass
 
     def end(self, outcome: Outcome) -> None:
-        word = "FAILED, " if outcome.has_failed else ""
-        typer.echo(
-            f"  {outcome.cell.name}: {word}{outcome.rate:,.0f} messages/s, {outcome.sent:,} sent,"
-            f" {outcome.seconds:.1f} s",
-            err=True,
-        )
+        typer.echo(f"  {_line(outcome)}", err=True)
 
 
 class _Bar:
@@ -334,14 +445,25 @@ class _Bar:
     def begin(self, cell: Cell, done: int, total: int) -> None:
         if self._task is None:
             self._task = self._progress.add_task(cell.name, total=total, completed=done, rate="")
-        self._progress.update(self._task, description=cell.name)
+        self._progress.update(self._task, description=cell.name, total=total)
 
     def rate(self, messages_per_second: float) -> None:
         self._progress.update(self._task, rate=f"{messages_per_second:,.0f}/s")
 
     def end(self, outcome: Outcome) -> None:
         self._progress.advance(self._task)
-        if outcome.has_failed:
-            self._progress.console.print(
-                f"{outcome.cell.name} FAILED: {outcome.lost} lost, {outcome.doubled} doubled"
-            )
+        self._progress.console.print(_line(outcome))
+
+
+def _line(outcome: Outcome) -> str:
+    """Tell of a run in one line."""
+    from pybroker.throughput.analysis import ALL_ROLES
+
+    word = f"FAILED ({outcome.lost} lost, {outcome.doubled} doubled), " if outcome.has_failed else ""
+    each = outcome.per_processor_second.get(ALL_ROLES)
+    work = "" if each is None else f", {each:,.0f} per processor-second"
+    disturbed = ", disturbed" if outcome.is_disturbed else ""
+    return (
+        f"{outcome.cell.name}, run {outcome.repetition}: {word}{outcome.rate:,.0f} messages/s{work},"
+        f" {outcome.sent:,} sent, {outcome.seconds:.1f} s{disturbed}"
+    )

@@ -9,6 +9,7 @@ from pyspark.sql.datasource import DataSource
 from pybroker.spark.options import read_options, write_options
 from pybroker.spark.sink import BatchWriter, SinkError, StreamWriter
 from pybroker.spark.source import SCHEMA, BatchReader, StreamReader
+from pybroker.spark.staging import check_reading
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -17,6 +18,16 @@ if TYPE_CHECKING:
 class BrokerDataSource(DataSource):
     """Messages of a queue as rows, and rows as messages, in batches and in streams."""
 
+    def __init__(self, options: dict[str, str]) -> None:
+        """Refuse options that are no use: Spark makes one at `load()`, before it plans anything.
+
+        Raises:
+            OptionError: One can't be used, by its name.
+        """
+        super().__init__(options)
+        if "queue" in options:
+            check_reading(read_options(options))
+
     @classmethod
     def name(cls) -> str:
         """Return the format's name."""
@@ -24,6 +35,8 @@ class BrokerDataSource(DataSource):
 
     def schema(self) -> str:
         """Return a message's columns."""
+        # Spark asks where something is read; without a queue nothing can be.
+        read_options(self.options)
         return SCHEMA
 
     def reader(self, schema: StructType) -> BatchReader:

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 import msgspec
+import psycopg
 
 from pybroker.connection_string import checked
 
@@ -118,7 +119,10 @@ def _database_url(given: Mapping[str, str]) -> str:
         raise OptionError(
             "give the option database_url, or set PYBROKER_DATABASE_URL where Spark's driver runs"
         )
-    return checked(found)
+    try:
+        return checked(found)
+    except psycopg.ProgrammingError as error:
+        raise OptionError(f"database_url: {error}") from None
 
 
 def _required(given: Mapping[str, str], name: str) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 
+from pybroker.spark.options import OptionError
 from pybroker.spark.staging import connect, finish, hold, positions, stage
 
 if TYPE_CHECKING:
@@ -83,7 +84,14 @@ class _StagedMessages:
         self._options = options
         self._columns = [name for name in schema.fieldNames() if name in COLUMNS]
         if unknown := [name for name in schema.fieldNames() if name not in COLUMNS]:
-            raise ValueError(f"A message has no column {unknown[0]}; it has {', '.join(COLUMNS)}.")
+            raise OptionError(f"schema: a message has no column {unknown[0]}; it has {', '.join(COLUMNS)}")
+        for field in schema.fields:
+            kind = field.dataType.simpleString()
+            if kind != COLUMNS[field.name][0]:
+                raise OptionError(
+                    f"schema: {field.name} is {COLUMNS[field.name][0]}, not {kind};"
+                    " read it so, and cast it afterwards"
+                )
 
     def _read(self, part: Slice) -> Iterator[pa.RecordBatch]:
         """Yield the slice's messages in the order in which they were received."""
@@ -120,7 +128,8 @@ class BatchReader(DataSourceReader, _StagedMessages):
             finished, staged = positions(connection, self._options, is_stream=False)
             if staged == finished:
                 staged = stage(connection, self._options, self._options.max_messages)
-            return _slices(finished, staged, self._options.partitions)
+            # Spark would make a partition of its own of none.
+            return _slices(finished, staged, self._options.partitions) or [Slice(staged, staged, 0, 1)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the messages of a slice, in order."""

@@ -14,6 +14,7 @@ import psycopg
 
 from pybroker.connection_string import checked
 from pybroker.message import END_DIALOG_MESSAGE_TYPE, ERROR_MESSAGE_TYPE
+from pybroker.spark.options import OptionError
 
 if TYPE_CHECKING:
     from pybroker.spark.options import ReadOptions
@@ -34,6 +35,15 @@ _STAGE = """
     """
 
 
+_MAY_STAGE = """
+    select has_schema_privilege('pybroker_spark', 'USAGE') and bool_and(
+      has_table_privilege(c.oid, privilege)
+    )
+    from pg_catalog.pg_class c, unnest(array['SELECT', 'INSERT', 'UPDATE', 'DELETE']) as privilege
+    where c.relnamespace = 'pybroker_spark'::regnamespace and c.relname in ('staged_messages', 'readers')
+    """
+
+
 class ReaderInUseError(Exception):
     """Another query reads under this name."""
 
@@ -48,6 +58,40 @@ def install(database_url: str) -> None:
         connection.execute("select pg_advisory_xact_lock(%s)", [_INSTALLING])
         if not _is_installed(connection):
             connection.execute(resources.files("pybroker.spark").joinpath("staging.sql").read_bytes())
+
+
+def check_reading(options: ReadOptions) -> None:
+    """Refuse what could not be read, before Spark plans anything.
+
+    Raises:
+        OptionError: The database can't be reached, has no broker, or the role may not read from the queue.
+    """
+    try:
+        connection = psycopg.connect(options.database_url, autocommit=True, application_name="pybroker spark")
+    except psycopg.OperationalError as error:
+        raise OptionError(f"database_url: {str(error).strip()}") from None
+    with connection:
+        if not _value(connection, "select to_regclass('broker.service_queues') is not null"):
+            raise OptionError("database_url: this database has no broker; run pybroker migrate for it")
+        may_receive = connection.execute(
+            "select exists (select from broker.service_queues where name = %s)", [options.queue]
+        ).fetchone()
+        if may_receive != (True,):
+            raise OptionError(
+                f"queue: there is no {options.queue!r} that this role may receive from;"
+                f" as its owner select broker.grant('RECEIVE', 'QUEUE', {options.queue!r}, …)"
+            )
+        if not _is_installed(connection):
+            if not _value(connection, "select has_database_privilege(current_database(), 'CREATE')"):
+                raise OptionError(
+                    "database_url: this role may not create the schema pybroker_spark; run"
+                    " pybroker.spark.install with one that may, and grant the schema and its tables"
+                )
+        elif not _value(connection, _MAY_STAGE):
+            raise OptionError(
+                "database_url: this role needs USAGE on the schema pybroker_spark, and SELECT, INSERT, UPDATE"
+                " and DELETE on its tables"
+            )
 
 
 def connect(database_url: str) -> psycopg.Connection[Any]:
@@ -199,5 +243,18 @@ def _receive(connection: psycopg.Connection[Any], options: ReadOptions, after: i
 
 
 def _is_installed(connection: psycopg.Connection[Any]) -> bool:
-    row = connection.execute("select to_regclass('pybroker_spark.dialogs') is not null").fetchone()
+    # Not by to_regclass, which sees nothing in a schema that the role may not use.
+    return _value(
+        connection,
+        """
+        select exists (
+          select from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+          where n.nspname = 'pybroker_spark' and c.relname = 'dialogs'
+        )
+        """,
+    )
+
+
+def _value(connection: psycopg.Connection[Any], query: str) -> bool:
+    row = connection.execute(query.encode()).fetchone()
     return row is not None and bool(row[0])

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from pybroker.throughput.clients import GATE, HEADER, Client, Sent, run_clients
 from pybroker.throughput.failures import ThroughputError
 from pybroker.throughput.objects import QUEUE, SERVICE, end_conversations
-from pybroker.throughput.sampling import Sample, Sampler
+from pybroker.throughput.sampling import Busy, Sample, Sampler
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,6 +76,7 @@ class Run(msgspec.Struct, frozen=True):
         ended: When it ended.
         drained: When the last message was processed.
         quotas: Processors that each server and worker could use; empty where they were not limited.
+        busy: What this machine's processors did when the measurement began and when it ended.
     """
 
     test: int
@@ -85,6 +86,7 @@ class Run(msgspec.Struct, frozen=True):
     ended: float
     drained: float
     quotas: dict[str, float]
+    busy: list[Busy] = []
 
 
 def run_cell(
@@ -141,6 +143,7 @@ def run_cell(
         ended + ahead,
         drained + ahead,
         dict(bed.quotas) if cell.how.is_limited else {},
+        sampler.busy,
     )
 
 
@@ -157,21 +160,38 @@ def _run_at_once(
     """Measure while the clients send; return what they sent, and when the measurement began and ended."""
     try:
         began = load.start()
-        if not cell.how.is_from_start:
-            _wait(bed, lambda: _processed(target) > 0, load.check)
-            began_load = time.time()
-            while time.time() - began_load < timing.warm_up or (
-                sampler.seconds_without_new_readers() < min(_READERS_SETTLED, timing.warm_up)
-                and time.time() - began_load < _RAMP_LIMIT
-            ):
-                _watch(bed, sampler, load, target, tell)
+        if cell.how.is_from_start:
+            sampler.mark()
+        else:
+            _await_readers(bed, sampler, load, target, tell=tell, timing=timing)
             began = time.time()
+            sampler.mark()
         while time.time() - began < timing.measured:
             _watch(bed, sampler, load, target, tell)
+        sampler.mark()
         ended = time.time()
     finally:
         sent = load.stop()
     return sent, began, ended
+
+
+def _await_readers(
+    bed: Bed,
+    sampler: Sampler,
+    load: _Load,
+    target: psycopg.Connection[Any],
+    *,
+    tell: Callable[[float], None],
+    timing: Timing,
+) -> None:
+    """Return when the warm-up is over, and the target has all readers that it is to get."""
+    _wait(bed, lambda: _processed(target) > 0, load.check)
+    began = time.time()
+    while time.time() - began < timing.warm_up or (
+        sampler.seconds_without_new_readers() < min(_READERS_SETTLED, timing.warm_up)
+        and time.time() - began < _RAMP_LIMIT
+    ):
+        _watch(bed, sampler, load, target, tell)
 
 
 def _run_deferred(
@@ -202,8 +222,10 @@ def _run_deferred(
             _wait_until_sent(bed, connection, progress=_ARRIVED)
     bed.limit(cell.how.is_limited)
     began = time.time()
+    sampler.mark()
     target.execute("select broker.alter_queue(%s, activation_status => true)", [QUEUE])
     drain(bed, target, sum(one.messages for one in sent), sampler.check)
+    sampler.mark()
     return sent, began, time.time()
 
 

@@ -53,13 +53,14 @@ class Client(msgspec.Struct, frozen=True):
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """What a test client thread did; times are seconds of its machine's clock."""
+    """What a test client thread did; times are seconds of its machine's clock, and of its processor."""
 
     initiator: int
     thread: int
     messages: int
     began: float
     ended: float
+    processor: float = 0.0
 
 
 def run_clients(spark: SparkSession, clients: list[Client]) -> list[Sent]:
@@ -91,6 +92,7 @@ def _run(given: Iterable[bytes]) -> Iterator[bytes]:
         connection.execute("select pg_advisory_lock_shared(%s, %s)", GATE)
         connection.execute("select pg_advisory_unlock_shared(%s, %s)", GATE)
         began = looked = time.time()
+        used = time.process_time()
         messages = 0
         while True:
             messages += send(messages + 1)
@@ -102,7 +104,8 @@ def _run(given: Iterable[bytes]) -> Iterator[bytes]:
                 over = connection.execute("select is_over from lab.control").fetchone()
                 if over is None or over[0] or now - began > _LIMIT:
                     break
-    yield msgspec.json.encode(Sent(client.initiator, client.thread, messages, began, time.time()))
+        done = Sent(client.initiator, client.thread, messages, began, time.time(), time.process_time() - used)
+    yield msgspec.json.encode(done)
 
 
 def _sender(connection: Any, client: Client) -> Callable[[int], int]:

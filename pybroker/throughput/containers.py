@@ -98,7 +98,14 @@ def _started(
     with ThreadPoolExecutor(2 * len(peers)) as pool:
         introduce(peers[:-1], target, certificates, guids=guids, endpoint=endpoint, listener_ip="ALL")
         servers = [
-            Server(peer.name, peer.url, guids[peer.name], cpu=peer.seconds(), check=peer.check)
+            Server(
+                peer.name,
+                peer.url,
+                guids[peer.name],
+                cpu=peer.seconds(),
+                check=peer.check,
+                strangers=("server", "worker"),
+            )
             for peer in peers
         ]
         about = describe(servers[-1])

@@ -17,12 +17,14 @@ THREADS = (1, 2, 3, 4, 5, 10, 15, 20, 30, 40, 50)
 RATIOS = (1, 150)
 PAYLOADS = (100, 1024, 4096, 8192)
 
+# What `--quick` takes instead: threads, payloads, seconds of warm-up and of measurement, and repetitions.
+# 36 cells of three initiators and two ratios, a quarter of a minute each with everything.
+QUICK = ("1,5,15", "100,4096", 1.0, 2.0, 1)
+
 # Messages a second at the target with so many initiators, by figures 2, 3 and 4.
 HEADLINES = {1: 5_000, 2: 12_000, 3: 18_000}
 # "Almost 19,000", on four servers of 8 cores each.
 HEADLINE_PER_CORE = 600
-# Ours, of one core, with one message a transaction: what is to be reached, and what bare prototypes reached.
-AIM_PER_CORE, PROTOTYPES_PER_CORE = 9_500, 5_000
 # Figure 5: the largest gain of 150 over 1, and from how many threads in all it was worth anything.
 GAIN_PERCENT, GAIN_FROM_THREADS = 315, 30
 
@@ -42,7 +44,7 @@ class Series(msgspec.Struct, frozen=True):
         top: RECEIVE TOP.
         timeout: Seconds that RECEIVE waits.
         readers: Activated readers a core of the target.
-        rounds_readers_up: Whether a part of a reader is a whole one; otherwise it is none.
+        is_whole_core: Whether a part of a core has as many readers as a whole one.
         pause: Seconds that a thread rests after a message.
         is_deferred: Whether activation is off until everything has been sent.
         is_from_start: Whether the measured seconds begin with the load, without any before them.
@@ -59,7 +61,7 @@ class Series(msgspec.Struct, frozen=True):
     top: int = 10_000
     timeout: float = 3.0
     readers: int = 2
-    rounds_readers_up: bool = False
+    is_whole_core: bool = False
     pause: float = 0.0
     is_deferred: bool = False
     is_from_start: bool = False
@@ -68,8 +70,8 @@ class Series(msgspec.Struct, frozen=True):
     def readers_on(self, cores: float) -> int:
         """Return how many readers a target with so many processors has, one at least."""
         # A quota is the sum of two that are rounded to thousandths.
-        wanted = round(self.readers * cores, 3)
-        return max(1, math.ceil(wanted) if self.rounds_readers_up else math.floor(wanted))
+        wanted = round(self.readers * (max(1.0, cores) if self.is_whole_core else cores), 3)
+        return max(1, math.floor(wanted))
 
 
 SERIES = {
@@ -89,9 +91,9 @@ SERIES = {
     "sparse-no-wait": Series(
         title="a message every 0.5 s, RECEIVE without WAITFOR", rows=(173,), pause=0.5, timeout=0.0
     ),
-    "1-reader": Series(title="1 reader a core", rows=(174,), readers=1, rounds_readers_up=True),
-    "2-readers": Series(title="2 readers a core, rounded up", rows=(174,), rounds_readers_up=True),
-    "4-readers": Series(title="4 readers a core", rows=(174,), readers=4, rounds_readers_up=True),
+    "1-reader": Series(title="1 reader a core", rows=(174,), readers=1, is_whole_core=True),
+    "2-readers": Series(title="2 readers a core", rows=(174,), is_whole_core=True),
+    "4-readers": Series(title="4 readers a core", rows=(174,), readers=4, is_whole_core=True),
     # A load before the measured seconds would warm the cold ones up.
     "warm": Series(title="many dialogs, warmed up", rows=(177,), dialogs="rotating", is_from_start=True),
     "cold": Series(
@@ -149,6 +151,18 @@ class Timing(msgspec.Struct, frozen=True):
 
     warm_up: float = 6.0
     measured: float = 10.0
+
+
+class Effort(msgspec.Struct, frozen=True):
+    """How often a cell is run.
+
+    Attributes:
+        repetitions: At most.
+        precision: A cell whose interval is narrower than this part of its mean, on each side, is done.
+    """
+
+    repetitions: int = 5
+    precision: float = 0.05
 
 
 def cells(

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import psutil
 
-from pybroker.throughput.analysis import Outcome
+from pybroker.throughput.analysis import ALL_ROLES, Outcome, merged
 from pybroker.throughput.failures import ThroughputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pybroker.throughput.matrix import Cell, Timing
+    from pybroker.throughput.estimates import Estimate
+    from pybroker.throughput.matrix import Cell, Effort, Timing
 
 
 class Conditions(msgspec.Struct, frozen=True):
@@ -39,7 +40,7 @@ class Finished(msgspec.Struct, frozen=True):
 
     Attributes:
         conditions: Of all its cells.
-        outcomes: Of the cells that are finished.
+        outcomes: One of each cell that has run, of all its repetitions together.
         servers: What was told of the servers, by version.
     """
 
@@ -70,10 +71,13 @@ class Finished(msgspec.Struct, frozen=True):
 
 def read_finished(directory: Path) -> Finished:
     """Read what a run left, be it of this machine or of another."""
-    files = sorted(directory.glob("cells/*/outcome.json"))
+    by_cell: dict[Cell, list[Outcome]] = {}
+    for file in sorted(directory.glob("cells/*/*/outcome.json")):
+        one = msgspec.json.decode(file.read_bytes(), type=Outcome)
+        by_cell.setdefault(one.cell, []).append(one)
     return Finished(
         conditions=msgspec.json.decode((directory / "conditions.json").read_bytes(), type=Conditions),
-        outcomes=[msgspec.json.decode(file.read_bytes(), type=Outcome) for file in files],
+        outcomes=[merged(repetitions) for repetitions in by_cell.values()],
         servers={
             int(file.stem.rpartition("-")[2]): msgspec.json.decode(file.read_bytes(), type=dict[str, str])
             for file in sorted(directory.glob("servers-*.json"))
@@ -82,7 +86,7 @@ def read_finished(directory: Path) -> Finished:
 
 
 class Results:
-    """A directory: `conditions.json`, and for each finished cell its outcome and the Parquet files behind it.
+    """A directory: `conditions.json`, and for each run of a cell its outcome and the Parquet files behind it.
 
     Raises:
         ThroughputError: The directory holds a run under other conditions.
@@ -104,17 +108,26 @@ class Results:
         else:
             _write(file, self.conditions)
 
-    def directory_of(self, cell: Cell) -> Path:
-        """Return where a cell's files are."""
-        return self._directory / "cells" / cell.name
+    def directory_of(self, cell: Cell, repetition: int) -> Path:
+        """Return where the files of a cell's run are."""
+        return self._directory / "cells" / cell.name / str(repetition)
 
     def add(self, outcome: Outcome) -> None:
-        """Keep an outcome; a cell with one is finished."""
-        _write(self.directory_of(outcome.cell) / "outcome.json", outcome)
+        """Keep an outcome; a run with one is finished."""
+        _write(self.directory_of(outcome.cell, outcome.repetition) / "outcome.json", outcome)
 
-    def missing(self, cells: Iterable[Cell]) -> list[Cell]:
-        """Return the cells that are not finished."""
-        return [cell for cell in cells if not (self.directory_of(cell) / "outcome.json").exists()]
+    def due(self, cells: Iterable[Cell], effort: Effort) -> dict[Cell, int]:
+        """Return the cells that are to run again, each with how often it has run.
+
+        A cell is done when it has run as often as it may, or when its messages per processor-second are
+        known well enough; where nobody can tell processor seconds, its messages a second.
+        """
+        before = {one.cell: one for one in self.outcomes()}
+        return {
+            cell: before[cell].repetition if cell in before else 0
+            for cell in cells
+            if cell not in before or not is_done(before[cell], effort)
+        }
 
     def outcomes(self) -> list[Outcome]:
         """Return the outcomes of what is finished."""
@@ -131,6 +144,16 @@ class Results:
     def note_servers(self, version: int, about: dict[str, str]) -> None:
         """Keep what is told of the servers of a version."""
         _write(self._directory / f"servers-{version}.json", about)
+
+
+def is_done(outcome: Outcome, effort: Effort) -> bool:
+    """Whether a cell has run often enough."""
+    return outcome.repetition >= effort.repetitions or precise(outcome).is_within(effort.precision)
+
+
+def precise(outcome: Outcome) -> Estimate:
+    """Return the estimate that decides whether a cell is repeated."""
+    return outcome.estimates.get(ALL_ROLES, outcome.estimates["messages/s"])
 
 
 def _write(file: Path, content: Any) -> None:

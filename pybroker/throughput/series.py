@@ -11,11 +11,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 
 from pybroker.spark.session import start_session
 from pybroker.throughput.analysis import Outcome, analyse
 from pybroker.throughput.cell import Run, run_cell
-from pybroker.throughput.matrix import Cell, Timing
+from pybroker.throughput.failures import ThroughputError
+from pybroker.throughput.matrix import Cell, Effort, Timing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -36,6 +39,10 @@ _MODEST_JAVA = {
 }
 
 
+# In the run's directory: what Spark would write to the terminal.
+SPARK_LOG = "spark.log"
+
+
 class Display(Protocol):
     """Who watches."""
 
@@ -54,16 +61,20 @@ def run_series(
     results: Results,
     *,
     timing: Timing,
+    effort: Effort,
     bed_for: Callable[[Cell], AbstractContextManager[Bed]],
     display: Display,
     master: str | None = None,
 ) -> None:
-    """Run the cells that are missing.
+    """Run the cells that are missing, all once, then all again that are to be repeated.
+
+    So what changes slowly, such as other programs on the machine, meets all cells alike.
 
     Args:
         cells: In the order in which they share servers.
         results: Where the outcomes go.
         timing: How long each is.
+        effort: How often.
         bed_for: Starts the servers of a cell. Of cells that share servers it is told of the one with most.
         display: Told what happens.
         master: Spark's master; None is this machine with a slot for each thread.
@@ -71,34 +82,60 @@ def run_series(
     Raises:
         ThroughputError: A cell could not be run.
     """
-    missing = results.missing(cells)
-    if not missing:
+    due = results.due(cells, effort)
+    if not due:
         return
-    slots = max(cell.initiators * cell.threads for cell in missing)
-    with _spark(master or f"local[{slots + 1}]") as spark:
+    slots = max(cell.initiators * cell.threads for cell in due)
+    done = 0
+    with _spark(master or f"local[{slots + 1}]", results.path_of(SPARK_LOG)) as spark:
         _write_matrix(spark, cells, results)
-        done = 0
-        for _, together in itertools.groupby(missing, key=lambda cell: (cell.version, cell.how.endpoint)):
-            group = list(together)
-            with bed_for(max(group, key=lambda cell: cell.initiators)) as bed:
-                results.note_servers(group[0].version, bed.about)
-                analyst = _Analyst(spark, results, display)
-                try:
-                    for test, cell in enumerate(group, 1):
-                        display.begin(cell, done, len(missing))
-                        _run_one(
-                            spark,
-                            bed.with_initiators(cell.initiators),
-                            cell,
-                            test=test,
-                            timing=timing,
-                            directory=results.directory_of(cell),
-                            display=display,
-                            analyst=analyst,
-                        )
-                        done += 1
-                finally:
-                    analyst.finish()
+        while due:
+            least = min(due.values())
+            # How often the others will run is not known yet: at most.
+            total = done + sum(effort.repetitions - before for before in due.values())
+            turn = [cell for cell, before in due.items() if before == least]
+            for _, together in itertools.groupby(turn, key=lambda cell: (cell.version, cell.how.endpoint)):
+                done = _run_group(
+                    spark, list(together), least + 1, results,
+                    timing=timing, bed_for=bed_for, display=display, done=done, total=total,
+                )  # fmt: skip
+            due = results.due(cells, effort)
+
+
+def _run_group(
+    spark: SparkSession,
+    group: Sequence[Cell],
+    repetition: int,
+    results: Results,
+    *,
+    timing: Timing,
+    bed_for: Callable[[Cell], AbstractContextManager[Bed]],
+    display: Display,
+    done: int,
+    total: int,
+) -> int:
+    """Run cells that share servers; return how many runs are done then."""
+    with bed_for(max(group, key=lambda cell: cell.initiators)) as bed:
+        results.note_servers(group[0].version, bed.about)
+        analyst = _Analyst(spark, results, display)
+        try:
+            for test, cell in enumerate(group, 1):
+                display.begin(cell, done, total)
+                _run_one(
+                    spark,
+                    bed.with_initiators(cell.initiators),
+                    cell,
+                    test=test,
+                    timing=timing,
+                    repetition=repetition,
+                    directory=results.directory_of(cell, repetition),
+                    display=display,
+                    analyst=analyst,
+                )
+                done += 1
+        finally:
+            analyst.finish()
+    return done
 
 
 class _Analyst:
@@ -111,9 +148,9 @@ class _Analyst:
         self._pool = ThreadPoolExecutor(1)
         self._pending: Future[None] | None = None
 
-    def begin(self, cell: Cell, run: Run, seconds: float) -> None:
+    def begin(self, cell: Cell, run: Run, repetition: int, seconds: float) -> None:
         self.wait()
-        self._pending = self._pool.submit(self._analyse, cell, run, seconds)
+        self._pending = self._pool.submit(self._analyse, cell, run, repetition, seconds)
 
     def wait(self) -> None:
         """Return when the last cell is analysed, and raise what kept it from that."""
@@ -127,8 +164,9 @@ class _Analyst:
         finally:
             self._pool.shutdown()
 
-    def _analyse(self, cell: Cell, run: Run, seconds: float) -> None:
-        outcome = analyse(self._spark, cell, run, self._results.directory_of(cell), seconds=seconds)
+    def _analyse(self, cell: Cell, run: Run, repetition: int, seconds: float) -> None:
+        directory = self._results.directory_of(cell, repetition)
+        outcome = analyse(self._spark, cell, run, directory, seconds=seconds, repetition=repetition)
         self._results.add(outcome)
         self._display.end(outcome)
 
@@ -140,6 +178,7 @@ def _run_one(
     *,
     test: int,
     timing: Timing,
+    repetition: int,
     directory: Path,
     display: Display,
     analyst: _Analyst,
@@ -151,14 +190,17 @@ def _run_one(
         spark, bed, cell,
         test=test, timing=timing, directory=directory, tell=display.rate, before_load=analyst.wait,
     )  # fmt: skip
-    analyst.begin(cell, run, time.monotonic() - began)
+    analyst.begin(cell, run, repetition, time.monotonic() - began)
 
 
 @contextmanager
-def _spark(master: str) -> Iterator[SparkSession]:
+def _spark(master: str, log: Path) -> Iterator[SparkSession]:
     # Spark puts a handler of its own in the place of this one, which knows nothing of servers to stop.
     handler = signal.getsignal(signal.SIGINT)
-    session = start_session(master, "pybroker throughput", _MODEST_JAVA)
+    try:
+        session = start_session(master, "pybroker throughput", _MODEST_JAVA, log=log)
+    except (Py4JError, PySparkException) as error:
+        raise ThroughputError(f"Spark does not start with {master}") from error
     signal.signal(signal.SIGINT, handler)
     try:
         yield session

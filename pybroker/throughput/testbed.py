@@ -31,6 +31,8 @@ class Server:
         guid: Its service_broker_guid.
         cpu: Returns processor seconds so far of `server` and `worker`; empty where nobody can tell.
         check: Raises ThroughputError when its worker has ended.
+        strangers: Which of `server` and `worker` are on this machine, and no children of this command; none
+            where nobody can tell.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Server:
     guid: str
     cpu: Callable[[], dict[str, float]] = field(default=dict)
     check: Callable[[], None] = field(default=lambda: None)
+    strangers: tuple[str, ...] = ()
 
     def connect(self) -> psycopg.Connection[Any]:
         """Open a session in which each statement commits by itself."""
@@ -126,6 +129,8 @@ def embedded(initiators: int, *, version: int, endpoint: str) -> Iterator[Bed]:
                 guids[broker.name],
                 cpu=_Processes(broker).seconds,
                 check=broker.check_worker,
+                # Its worker is a child of this command.
+                strangers=("server",),
             )
             for broker in brokers
         ]

@@ -35,7 +35,7 @@ def test_rows_176_178_a_cell_of_three_initiators_in_containers_with_quotas_loses
             *(sys.executable, "-m", "pybroker", "throughput", "--on", "containers"),
             *("--postgres-image", POSTGRES_IMAGE, "--versions", version, "--worker-image", built.worker),
             *("--initiators", "3", "--threads", "2", "--ratios", "2", "--payloads", "100"),
-            *("--warm-up", "0", "--seconds", "1", "--json", "--output", str(tmp_path)),
+            *("--warm-up", "0", "--seconds", "1", "--repetitions", "1", "--json", "--output", str(tmp_path)),
         ],
         capture_output=True,
         text=True,
@@ -47,6 +47,6 @@ def test_rows_176_178_a_cell_of_three_initiators_in_containers_with_quotas_loses
     assert outcome["sent"] > 0
     assert (outcome["lost"], outcome["doubled"], outcome["swapped"]) == (0, 0, 0)
     servers = json.loads((tmp_path / f"servers-{version}.json").read_text())
-    assert servers["quota of the initiator3 worker"] == "0.1 cores"
-    assert servers["quota of the target server"] == "0.6 cores"
+    assert servers["quota of the initiator3 worker"] == "0.15 cores"
+    assert servers["quota of the target server"] == "0.3 cores"
     assert run(*CONTAINERS) == before

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
+import lxml.etree
+import lxml.html
 import pytest
 
 pytest.importorskip("pyspark")
 
-from pybroker.throughput.analysis import Outcome
-from pybroker.throughput.matrix import Cell, Timing
-from pybroker.throughput.report import answers, backlogs, core_words, write_report
+from pybroker.throughput.analysis import ROLES, Outcome, Work
+from pybroker.throughput.answers import answers
+from pybroker.throughput.costs import costs
+from pybroker.throughput.figures import throughput_figure
+from pybroker.throughput.matrix import Cell, Effort, Timing
+from pybroker.throughput.report import backlogs, core_words, write_report
 from pybroker.throughput.results import Conditions, Finished, Results
 from tests.whitepaper import main as write_documentation
 
@@ -115,11 +121,95 @@ def test_the_page_takes_the_headline_of_the_first_run_and_answers_of_all(tmp_pat
     assert "Run 1: 1 of the 264 cells, on containers, quotas, PostgreSQL 18.1" in text
     assert "Run 2: 1 of the 264 cells and 1 cell of the series top-1, on embedded" in text
     assert "| 1 | 400 | 1x10 threads" in text
-    assert "| 172 | RECEIVE TOP (N), not TOP (1) | 2 |" in text
+    assert "| RECEIVE TOP (N), not TOP (1) | 2 |" in text
     assert "TOP (10000) 5,000/s" in text
-    assert "| 178 | One, two, three initiators | 1 | 1: 400/s" in text
+    assert "| One, two, three initiators | 1 | 1: 400/s" in text
     assert (docs / "whitepaper" / "figure-2.svg").exists()
     assert "![Figure 2](whitepaper/figure-2.svg)" in text
     assert "400 messages/s, whitepaper-18-1x10-150-1024" in write_report(matrix).read_text()
     with pytest.raises(SystemExit, match="no finished cells"):
         write_documentation(tmp_path, docs)
+
+
+def test_the_page_needs_nothing_from_elsewhere_and_says_on_top_what_was_found(tmp_path: Path) -> None:
+    results = Results(tmp_path, "embedded", Timing())
+    for threads in (1, 2, 50):
+        for ratio in (1, 150):
+            for repetition, each in enumerate((1000, 1010, 4000 * threads), 1):
+                results.add(
+                    outcome(
+                        Cell("whitepaper", 18, 1, threads, ratio, 100),
+                        rate=20_000.0 / repetition,
+                        repetition=repetition,
+                        work={role: Work(each, 1.0) for role in ROLES},
+                        others=0.5 if threads == 2 else 0.0,
+                        bound_by="<script>alert(1)</script>",
+                        per_batch=float(threads),
+                    )
+                )
+    text = write_report(results, Effort(repetitions=3)).read_text()
+    assert 'class="finding">A second of one processor carries' in text
+    assert "0 of 6 cells are known within ±5%; 6 are not, and have run 3 times" in text
+    assert "In 2 other programs used more than" in text
+    # Names come from servers, and a page is opened where scripts run.
+    assert "<script>alert" not in text
+    assert "&lt;script&gt;alert(1)" in text
+    for element in lxml.html.fromstring(text).iter():
+        assert not {"src", "href"} & {name for name, value in element.items() if not value.startswith("#")}, (
+            element.tag
+        )
+    assert "@import" not in text
+    # What nobody but us knows is no talk for a report.
+    assert not re.search(r"rows? 1\d\d|prototype|aimed at", text)
+
+
+def test_a_figure_has_a_tick_for_each_number_of_threads_and_clips_no_point() -> None:
+    found = [
+        outcome(Cell("whitepaper", 18, 1, threads, 150, payload), 100.0 * threads + payload)
+        for threads in (1, 2, 3, 4, 5, 10, 15, 20, 30, 40, 50)
+        for payload in (100, 1024)
+    ]
+    figure = throughput_figure(found, 1, 150)
+    assert figure is not None
+    picture = lxml.etree.fromstring(figure.svg.encode())
+    words = ["".join(text.itertext()).strip() for text in picture.iter("{http://www.w3.org/2000/svg}text")]
+    ticks = words[: words.index("test client threads for each initiator")]
+    assert ticks == [str(threads) for threads in (1, 2, 3, 4, 5, 10, 15, 20, 30, 40, 50)]
+    assert figure.svg.count('class="point"') == len(found)
+    width, height = (float(size) for size in picture.get("viewBox", "").split()[2:])
+    points = [
+        use
+        for group in picture.iter("{http://www.w3.org/2000/svg}g")
+        if group.get("class") == "point"
+        for use in group.iter("{http://www.w3.org/2000/svg}use")
+    ]
+    assert len(points) == len(found)
+    for point in points:
+        assert 0 <= float(point.get("x", -1)) <= width
+        assert 0 <= float(point.get("y", -1)) <= height
+        parent = point.getparent()
+        assert parent is not None
+        assert parent.get("clip-path") is None
+    assert figure.lines == ["100 bytes", "1K"]
+
+
+def test_costs_of_a_batch_and_of_a_message_are_told_apart() -> None:
+    # 200 µs a message and 1,000 a batch.
+    found = [
+        outcome(
+            Cell("whitepaper", 18, 1, threads, 150, 100),
+            100,
+            per_batch=float(batch),
+            per_receive=float(batch),
+            work={role: Work(1_000_000, 200.0 + 1_000.0 / batch) for role in ROLES},
+        )
+        for threads, batch in ((1, 1), (2, 2), (3, 5), (4, 10), (5, 100))
+    ]
+    assert [cost.role for cost in costs(found)] == list(ROLES)
+    for cost in costs(found):
+        assert (cost.message, cost.batch) == (pytest.approx(200), pytest.approx(1000))
+        assert cost.of(4) == pytest.approx(450)
+    assert costs(found[:3]) == []
+    assert "a message costs the" in next(
+        words for _, question, words in answers(found) if "bottleneck" in question
+    )
