@@ -5,9 +5,9 @@
 -- reader was started; nothing more until somebody has received, whoever that is. A reader that ends
 -- without having received leaves the monitor here, until activation is recycled, somebody receives,
 -- or the queue's watchdog frees it. RECEIVES_OCCURRING: a reader that did its work and returned is
--- replaced at once. While messages of a group that nobody holds remain, one more is due 5 seconds
--- after the last step and after the last RECEIVE that came back empty: who finds nothing, or waits,
--- needs no help. With scaling BACKLOG that is 250 ms, and as many readers as groups.
+-- replaced at once. While messages of a free group remain, one more reader is due 5 seconds after
+-- the last step and after the last empty RECEIVE. A reader that finds nothing, or waits, needs no
+-- help. With scaling BACKLOG that is 250 ms, and as many readers as groups.
 --
 -- It looks without a lock first, and writes only what changed: workers look twenty times a second.
 -- Locks: the monitor's row, unless another session holds it: that one is just as good.

@@ -5,19 +5,19 @@
 -- LIMIT and WHERE outside the call filter what is already consumed: say top => n,
 -- conversation_handle => or conversation_group_id => inside it.
 --
--- Returns messages of one conversation group only: without a handle or a group, of the group that
--- pick_group locks, skipping groups that others hold; with one, of that conversation or group,
--- waiting for whoever holds it. Rows are ordered by conversation, those of higher priority first;
--- within one by sequence, but a DialogTimer first and an Error second. timeout: how long to wait
--- for a message; NULL for ever; above 0 in READ COMMITTED only. While it waits the calling
+-- Returns messages of one conversation group only. Without a handle or a group it takes the group
+-- that pick_group locks, and skips groups that others hold. With one, it takes that conversation or
+-- group, and waits for its holder. Rows are ordered by conversation, those of higher priority
+-- first; within one by sequence, but a DialogTimer first and an Error second. timeout: how long to
+-- wait for a message; NULL for ever; above 0 in READ COMMITTED only. While it waits the calling
 -- statement keeps its snapshot, which holds back vacuum like any long statement; pybroker's client
 -- waits without one. Who waits by handle or group holds no lock of its own while there is nothing
 -- (lock_named_message).
 --
--- The counterpart runs with the owner's rights and returns an array, not a set: called in a
--- statement it could not be sure who calls it (see is_seen): NULL if there is nothing, '{}' if it
--- wants the public function to vouch. It returns at most 1000 rows or 64 MB a call and marks the
--- last row if there is more, so that no group is too large for an array.
+-- The counterpart runs with the owner's rights. It returns an array, not a set: called in a
+-- statement it could not be sure of its caller (see is_seen). NULL means that there is nothing,
+-- '{}' that the public function has to vouch. It returns at most 1000 rows or 64 MB a call and
+-- marks the last row if there is more, so that no group is too large for an array.
 --
 -- A message within this database gets its number here: the endpoint's counter and its place. One
 -- that came from another broker brought it along. What lies on an endpoint that has ended is
@@ -148,8 +148,8 @@ begin
   select
     q.queue_id, q.is_retention_enabled, q.holds_quarantine, q.receive_marks, q.first_mark, q.second_mark,
     q.has_floors,
-    -- Now and then, more often where it takes many, it uses floors where there are none, and so finds out whether they are needed; not after
-    -- it may have deleted messages itself, as these would count.
+    -- Now and then, more often where it takes many, it searches as if there were floors, to find out
+    -- whether they are needed. Not after it may have deleted messages itself: these would count.
     not q.has_floors and (
       random() >= case when wanted = 1 then 0.005 else 0.05 end or pg_current_xact_id_if_assigned() is not null
     )

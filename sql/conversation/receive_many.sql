@@ -4,8 +4,8 @@
 -- of it; null if there is none. At most 1000 rows or 64 MB, the last one marked if there is more
 -- (see broker.receive). Strays are brought home first, where a move touched the group. Mostly all
 -- are alike: of one conversation and one type. Then endpoint and type are looked up once, and a
--- message's number follows from its place: only the holder of its group removes a message from a
--- conversation that is open, so all that was found is still there.
+-- message's number follows from its place. Only the holder of the group removes messages of an open
+-- conversation, so all that was found is still there.
 -- Plan: messages_group for one group; then each endpoint and message type by its key.
 create or replace function broker_private.receive_many(
   queue integer, group_number bigint, endpoint bigint, wanted bigint, has_moved boolean, holds_quarantine boolean,

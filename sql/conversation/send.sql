@@ -16,8 +16,8 @@
 -- is send_slowly's: the first message, a refusal, a queue that is off or retains, validation, an
 -- old plan. It makes the plan.
 --
--- Within this database no look at far_events is needed: an EndDialog or Error of the far side comes
--- with its local_end, one for the lifetime comes after send_expires_at, and who else puts an Error
+-- Within this database no look at far_events is needed. An EndDialog or Error of the far side comes
+-- with its local_end. One for the lifetime comes after send_expires_at. Whatever else puts an Error
 -- on such a dialog marks the plans (alter_broker, drop_contract). The marks are in a CASE with a
 -- column, as a condition without one is a plan node of its own.
 -- Locks: the group's row, until the transaction ends; so senders on one dialog take turns, and

@@ -1,8 +1,8 @@
 -- broker.sleep_on(queue): to be asked outside a transaction by a session that found nothing to
 -- receive. True: the session sleeps on the queue from now on, and is notified when a message was
 -- committed into it; it listens already. False: it is not notified, and looks again after a pause
--- of its own: messages are there, another session sleeps on the queue or is just sending to it, or
--- it did not listen until now. broker.wake_up(queue) ends what a true began. Ours; pybroker's
+-- of its own. Then messages are there, another session sleeps on the queue or is sending to it, or
+-- this one did not listen until now. broker.wake_up(queue) ends what a true began. Ours; pybroker's
 -- client waits with it.
 --
 -- A sleeper must hear of a message however its look and the sender's commit interleave, and a SEND

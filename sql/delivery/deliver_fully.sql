@@ -1,19 +1,19 @@
 -- hot path
 -- broker_private.deliver_fully(from broker, dialogs..., messages..., security...): stores a batch
--- that came from another broker. Idempotent: what it has seen it drops by its number. Returns, for
--- each dialog of the batch, the number that it expects next, which acknowledges all before it, and
--- the fault, if a message could not be taken: a final one is answered with an Error, any other is
--- tried again.
+-- that came from another broker. Idempotent: what it has seen it drops by its number. Returns for
+-- each dialog of the batch the number that it expects next, which acknowledges all before it. If a
+-- message could not be taken it returns the fault: a final one is answered with an Error, any other
+-- is tried again.
 --
 -- Per dialog messages are taken in order up to the first that can't be. One that leaves a gap is
 -- kept apart, unacknowledged, until what comes before it is here (hold_early, take_early). An Error
 -- is taken with any number: the sender may have dropped what it sent before, and nothing comes
--- after it. What another broker sends than the one that the dialog is with already is refused
--- (8495), and what comes with another security than the dialog's (9736): of each dialog L from the
--- same worker, N clear, A anonymous, F full, with the user whose certificate signed; for A the key
--- that is to be kept. What arrives for a side that has ended, or that has refused a message, is
--- acknowledged and dropped. What a worker must look at, and what comes after it on its dialog, is
--- stored as incomplete. acknowledged: for each dialog, the number up to which its sender has an
+-- after it. Refused: a message from a broker that the dialog is not bound to (8495), or whose
+-- security differs from the dialog's (9736). Security is L from the same worker, N clear, A
+-- anonymous, F full. F comes with the user whose certificate signed, A with the key that is to be
+-- kept. What arrives for a side that has ended, or that has refused a message, is acknowledged and
+-- dropped. What a worker must look at, and what comes after it on its dialog, is stored as
+-- incomplete. acknowledged: for each dialog, the number up to which its sender has an
 -- acknowledgement. sent_at: of each message. By both a database is found that has gone back to an
 -- earlier state (torn_dialogs); its dialogs end in an Error on both sides. Null: not looked at. An
 -- Error's body that has not the one shape is made anew (arrived_error). A batch of kind P asks for

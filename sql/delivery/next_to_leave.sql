@@ -1,7 +1,7 @@
 -- broker_private.next_to_leave(destination, lane, lanes, max messages, left out, by age, in flight,
--- rows): the messages of a destination that leave next, without those of the endpoints that are
--- left out, and of the endpoints in flight only those behind the row of each. While the broker
--- honours priorities those of higher levels come first, else, and by age, the oldest.
+-- rows): the messages of a destination that leave next. Those of endpoints that are left out are
+-- not among them; of endpoints in flight there are only those behind the row of each. While the
+-- broker honours priorities those of higher levels come first, else, and by age, the oldest.
 --
 -- All messages of a dialog have one level, so either order keeps theirs, also when
 -- honor_broker_priority changes while they wait.

@@ -1,8 +1,8 @@
 -- broker_private.request_configuration(kind, service): asks the dynamic routing service of this
--- database for a route (R) or a remote service binding (B), with a MissingRoute or
--- MissingRemoteServiceBinding message on a conversation of its own; or notes that it has answered,
--- which it does by ending that. One request for a service is out at a time; after an answer none
--- follows for 10 minutes.
+-- database for a route (R) or a remote service binding (B). It sends a MissingRoute or
+-- MissingRemoteServiceBinding message on a conversation of its own. The service answers by ending
+-- that conversation, which is noted here. One request for a service is out at a time; after an
+-- answer none follows for 10 minutes.
 -- Locks: the request's row; of a conversation that is over, the group.
 create or replace function broker_private.request_configuration(request_kind "char", far_service text)
 returns void

@@ -1,8 +1,8 @@
 -- broker_private.sides_of(from broker, dialogs..., security...): the sides here of a batch's
--- dialogs, in its order; what has none yet has an endpoint_no of null. refusal: the number of what
--- speaks against an arrival on it: 8495 its messages come from another broker than the one it is
--- with, 9795 they are for another broker instance, 9736 they come with another security than the
--- dialog has. is_unpinned: the dialog has none yet (pin_dialog).
+-- dialogs, in its order; what has none yet has an endpoint_no of null. refusal: why nothing may
+-- arrive on it. 8495: its messages come from another broker than the one it is with. 9795: they are
+-- for another broker instance. 9736: their security differs from the dialog's. is_unpinned: the
+-- dialog has none yet (pin_dialog).
 -- Plan: endpoints by conversation and side, the rest by endpoint; part of deliver's plan. A plain
 -- join may be planned as a hash of the whole table.
 create or replace function broker_private.sides_of(

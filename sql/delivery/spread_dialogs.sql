@@ -1,6 +1,6 @@
 -- broker_private.spread_dialogs(destination, broker instances): gives dialogs that wait for a
--- service without a broker to one broker each, at random and for good; with null, gives back to the
--- service alone what was given to a broker that no route leads to. moved: the dialogs that were
+-- service without a broker to one broker each, at random and for good. With null, it gives back to
+-- the service alone what was given to a broker that no route leads to. moved: the dialogs that were
 -- given; stays: those that went somewhere already and were never answered, which no other broker
 -- may get. A dialog that a broker has acknowledged goes to that one. What somebody else holds is
 -- left for the next time, so this waits for nobody.

@@ -1,6 +1,6 @@
 -- broker_private.take_early(endpoints, dialog_index, numbers, kinds): what came too early on the
--- dialogs of a batch, to be handled as if the batch had brought it, in the shape of deliver's
--- arguments: one type for each message, counted from 1. It is removed: what is still too early is
+-- dialogs of a batch, in the shape of deliver's arguments. It is handled as if the batch had
+-- brought it. Each message has one type, counted from 1. It is removed: what is still too early is
 -- kept again. What the batch itself brings is left out, and what an Error of the batch makes void.
 -- Locks: called by deliver, which holds the dialogs' counters.
 create or replace function broker_private.take_early(

@@ -1,24 +1,24 @@
 -- hot path
 -- broker_private.take_fully(destination, lane, lanes, max messages, max bytes, paused, largest
 -- body, by age, in flight, rows, numbers): the next batch for a destination, as arrays in one row,
--- without the endpoints in paused. With a largest body, a message with a larger one and what
--- follows on its dialog are left out too, and those dialogs are named in large_endpoint_nos, the
--- oldest message's first, which may be all that the row has: take_piece is for them. large_levels:
+-- without the endpoints in paused. With a largest body, a message with a larger one is left out
+-- too, with all that follows on its dialog. Those dialogs are named in large_endpoint_nos, the
+-- oldest message's first: take_piece is for them. They may be all that the row has. large_levels:
 -- the level of each, also by age; 5 while the broker doesn't honour priorities. By age: the oldest
 -- leave first, whatever their level. level: that of the first message, or of all that leave by age
--- the highest; null while the broker doesn't honour priorities. For the security of each dialog:
--- who owns its service here, who the far side is, the kind that its binding asks for now (F, A,
--- null without one), the kind that it was given when it first went over the network, and the key
--- that was kept then. By acknowledged, the next number that the far broker has to acknowledge, and
--- sent_at of each message deliver finds out whether one of the two databases has gone back to an
--- earlier state.
+-- the highest; null while the broker doesn't honour priorities. For the security of each dialog it
+-- returns who owns its service here and who the far side is. Then the kind that its binding asks
+-- for now (F, A, null without one), the kind that it was given when it first went over the network,
+-- and the key that was kept then. By acknowledged, the next number that the far broker has to
+-- acknowledge, and sent_at of each message deliver finds out whether one of the two databases has
+-- gone back to an earlier state.
 --
 -- It reads, and notes once that a dialog's messages go to another broker: from then on they never
 -- go anywhere else. A message's number is the next one that the far broker has to acknowledge on
--- its dialog, plus the message's place among the dialog's rows: that can be worked out again as
--- often as a batch has to be sent again. The order of rows of one dialog is the order of their
--- commits, as its senders take turns at the group lock. So a dialog is always in the same lane, and
--- what a lane has in flight is named: of each of those endpoints the last row, behind which the
+-- its dialog, plus the message's place among the dialog's rows. So it comes out the same as often
+-- as a batch has to be sent again. The order of rows of one dialog is the order of their commits,
+-- as its senders take turns at the group lock. So a dialog is always in the same lane, and what a
+-- lane has in flight is named. Of each of those endpoints that is the last row, behind which the
 -- batch begins, and the number that comes next. An endpoint that was left out of a batch, or of
 -- which not all was acknowledged, is in flight until all batches with it are settled, and paused
 -- until then.

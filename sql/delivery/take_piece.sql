@@ -1,8 +1,8 @@
 -- broker_private.take_piece(destination, endpoint, number, stored bytes, piece bytes): the oldest
--- message of a dialog, in take's columns, with a piece of its body: from where the far broker has
--- it, if it has some of message `number`, else from its first byte. No row: nothing can be sent
--- now. For bodies that are too large for a batch: a worker holds one piece of them. As take it
--- reads, and notes that the dialog goes to another broker.
+-- message of a dialog, in take's columns, with a piece of its body. The piece begins where the far
+-- broker's part of message `number` ends, or at the first byte. No row: nothing can be sent now.
+-- For bodies that are too large for a batch: a worker holds one piece of them. As take it reads,
+-- and notes that the dialog goes to another broker.
 -- Locks: the dialog's counter; if somebody has it, no row.
 create or replace function broker_private.take_piece(
   destination integer, endpoint bigint, number bigint, stored_bytes bigint, piece_bytes integer,

@@ -1,7 +1,7 @@
 -- broker_private.torn_dialogs(endpoints, acknowledged, messages...): the dialogs of a batch whose
--- two sides don't remember the same, by their place in it, as one of the two databases has gone
--- back to an earlier state: a restored backup, a standby that was behind. With the number of the
--- Error for the side here and for the sender's.
+-- two sides don't remember the same, by their place in it. One of the two databases has gone back
+-- to an earlier state: a restored backup, a standby that was behind. With the number of the Error
+-- for the side here and for the sender's.
 --
 -- It was this database, if the sender has an acknowledgement of what is still expected here. It was
 -- the sender's, if its message with the number of the last one that was taken here is another one.

@@ -1,8 +1,8 @@
 -- broker_private.due(): what a worker's parts would find, each by a look of its own, so that one
--- look is enough for all. Seconds until the next timer or lifetime is over, null without one; then
--- whether poison, the readers of queues, event notifications and unread schema collections want to
--- be looked at; and who the broker is, and why it is off, as in the greeting. What waits in queues,
--- sleep_on_queues says.
+-- look is enough for all. It says in how many seconds the next timer or lifetime is over, null
+-- without one. Then whether poison, the readers of queues, event notifications and unread schema
+-- collections want to be looked at. Then who the broker is, and why it is off, as in the greeting.
+-- What waits in queues, sleep_on_queues says.
 -- Plan: conversation_timers_due, and endpoints_lifetime as in fire_timers.
 -- Why volatile: the clock, and each statement sees what was committed until it begins.
 create or replace function broker_private.due(

@@ -1,7 +1,7 @@
--- broker_private.settle_poison(): what a worker does each second about rollbacks: turns off the
--- queues that five of them have turned off, quarantines the conversations that have failed five
--- times, and sets aside what arrived for quarantined ones. Returns what was turned off (a queue
--- alone) and quarantined, for the log.
+-- broker_private.settle_poison(): what a worker does about rollbacks. It turns off the queues that
+-- five of them have poisoned, and quarantines the conversations that have failed five times. It
+-- sets aside what arrived for quarantined ones. Returns what was turned off (a queue alone) and
+-- quarantined, for the log.
 -- Locks: the group's row of each conversation that it touches; what somebody else holds is left for
 -- the next time.
 create or replace function broker_private.settle_poison()

@@ -2,11 +2,11 @@
 -- queue leaves a mark, if it is not there.
 --
 -- A monitor must know that somebody has received, even where that was rolled back, and of what is
--- written only a sequence's value survives that. Empty RECEIVEs set it to the time in milliseconds
--- * 2^20, those that return messages, or name a conversation, add 1: another value than before
--- means a RECEIVE, value >> 20 the last empty one, and currval tells a session of its own.
--- Unlogged, so it costs no WAL: 0.3 microseconds a RECEIVE, and nothing for queues that are not
--- monitored. DROP QUEUE leaves it to sweep, as it would wait for every transaction that has
+-- written only a sequence's value survives that. An empty RECEIVE sets it to the time in
+-- milliseconds * 2^20. One that returns messages, or names a conversation, adds 1. So another value
+-- than before means a RECEIVE, value >> 20 the last empty one, and currval tells a session of its
+-- own. Unlogged, so it costs no WAL: 0.3 microseconds a RECEIVE, and nothing for queues that are
+-- not monitored. DROP QUEUE leaves it to sweep, as it would wait for every transaction that has
 -- received.
 create or replace function broker_private.create_receive_marks(queue integer)
 returns void

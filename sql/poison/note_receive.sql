@@ -11,8 +11,8 @@
 -- one value can't contradict each other, and two sessions that read the same mark count it once.
 -- Two marks remember two transactions in progress; of more readers at once some go uncounted, never
 -- one too many. A third one leaves both as they are, so that nearly each of many readers is done in
--- one look; but not where they are older than 31 transactions: two readers that stay must not hide
--- for ever how others end.
+-- one look. Marks older than 31 transactions are replaced all the same: two readers that stay must
+-- not hide for ever how others end.
 -- Locks: none. Errors: 9617.
 create or replace function broker_private.note_receive(queue_name text, first_mark regclass, second_mark regclass)
 returns void

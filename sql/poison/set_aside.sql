@@ -3,9 +3,9 @@
 -- times in a row, moves what arrived for quarantined ones out of the way, and returns how many
 -- messages to receive.
 --
--- While conversations of the queue have failed less than that, a transaction receives once, and one
--- message if it is of a group with such a conversation: so the one that fails is found, and the
--- others get past it. 0: this transaction has received already.
+-- While conversations of the queue have failed less often, a transaction receives once, and only
+-- one message of a group with such a conversation. So the one that fails is found, and the others
+-- get past it. 0: this transaction has received already.
 -- Locks: none more; the caller holds the group.
 create or replace function broker_private.set_aside(queue integer, group_number bigint, wanted bigint)
 returns bigint

@@ -1,23 +1,23 @@
 -- broker_private.raise_floors(queue, walked, group): moves the floors of a queue (floors_of) up to
--- its oldest messages, after a search walked past so many deleted ones, or many pages of them; from
+-- its oldest messages, after a search walked past so many deleted ones, or many pages of them. From
 -- then on RECEIVE looks at the floors.
 --
 -- A message may be on its way whose id is lower than those of messages that are here: its sender
 -- has not committed. Ids come from the sequence queuing_order, without a cache, and nextval keeps a
--- lock on it until the end of the transaction, so pg_locks shows who is sending. So with the
--- sequence's last value (read first; and not by a function of sequences, which takes that lock) and
--- those who are sending then: once all of them have ended, every id up to that value is decided.
--- Senders that are in flight are remembered for the next time. One that was prepared meanwhile has
--- another name, so any that is prepared counts as one of them. The row with the senders that are
--- remembered is read before the look at who is sending now. A row that another raiser put there
--- after the look may remember later senders, and it would seem that all of them had ended. It is
--- read again after the look: a reset that was over by then has put another one there.
--- tests/specs/floors.tla is a model of this, which TLC checks. A message that somebody has received
--- and not committed is seen here, and stays above the floor. Those that this transaction has
--- received come back only together with the floor that was before. The search that met the deleted
--- messages has marked in the index what nobody can see any more. That costs no search anything any
--- more, but its pages do, until a vacuum takes them out: only pages, and what this one meets again,
--- are worth a floor. In READ COMMITTED only, as all depends on the order in which statements look.
+-- lock on it until the end of the transaction, so pg_locks shows who is sending. So it reads the
+-- sequence's last value first, not by a function of sequences, which takes that lock. Then it reads
+-- who is sending. Once all of them have ended, every id up to that value is decided. Senders that
+-- are in flight are remembered for the next time. One that was prepared meanwhile has another name,
+-- so any that is prepared counts as one of them. The row with the senders that are remembered is
+-- read before the look at who is sending now. A row that another raiser put there after the look
+-- may remember later senders, and it would seem that all of them had ended. It is read again after
+-- the look: a reset that was over by then has put another one there. tests/specs/floors.tla is a
+-- model of this, which TLC checks. A message that somebody has received and not committed is seen
+-- here, and stays above the floor. Those that this transaction has received come back only together
+-- with the floor that was before. The search that met the deleted messages has marked in the index
+-- what nobody can see any more. That costs no search anything any more, but its pages do, until a
+-- vacuum takes them out: only pages, and what this one meets again, are worth a floor. In READ
+-- COMMITTED only, as all depends on the order in which statements look.
 -- Locks: the row of floors that is replaced, by trying: who has it raises already, and is waited
 -- for only by those who walk much farther. The queue's row, by trying, where RECEIVE begins to look
 -- at floors.

@@ -3,12 +3,12 @@
 -- messages of groups that others hold and of those passed over.
 --
 -- Groups that are held may have any number of messages at the head, and walking past them all costs
--- as much as they are many. So after the next 32 in order, where many readers have a few messages
--- each, it tries messages at places eight times farther from the head each time, at random in
--- between, and then twice nearer to the end each time; whoever waits for his turn is met by chance
--- if not by place. So 800,000 messages of held groups are passed in some ten looks, all at the
--- head's priority and all in one statement, which stops at the first group that it can lock; and of
--- groups of one priority the oldest comes first while few are held, else about so. Where that finds
+-- as much as they are many. So it first tries the next 32 in order, where many readers have a few
+-- messages each. Then it tries places eight times farther from the head each time, at random in
+-- between, and then twice nearer to the end each time. A group that waits for its turn is met by
+-- chance if not by place. So 800,000 messages of held groups are passed in some ten looks, all at
+-- the head's priority, in one statement that stops at the first group that it can lock. Of groups
+-- of one priority the oldest comes first while few are held, else about so. Where that finds
 -- nothing, the queue is short, or the caller has found a group near the head that a move touched
 -- (is_near), it looks at all: one probe for each group that is held. Where a move touched the group
 -- it asks where the message belongs (pick_moved), one probe for each conversation.

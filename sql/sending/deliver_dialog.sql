@@ -1,5 +1,5 @@
 -- broker_private.deliver_dialog(endpoint): moves what waits on one dialog within this database into
--- the far queue, in order, up to the first message that still can't go; what a worker must look at,
+-- the far queue, in order, up to the first message that still can't go. What a worker must look at,
 -- and what comes after it, becomes incomplete there. Returns how many messages moved. A dialog
 -- whose messages were once taken to another broker stays with it, whatever the routes say now.
 -- Locks: the dialog's counter, so that one at a time moves a dialog, and the rows; what somebody

@@ -1,6 +1,6 @@
 -- broker_private.find_path(endpoint): decides how the messages of an endpoint travel, and returns
 -- the endpoint with the decision. At the first message: to a service of this database straight into
--- its queue (the target's endpoint is made here), to any other by the transmission queue; if
+-- its queue (the target's endpoint is made here), to any other by the transmission queue. If
 -- several brokers have the service, one of them is chosen for the dialog. A local dialog whose
 -- messages had to wait goes straight again once nothing of it waits, and behind what is incomplete
 -- on the far side until a worker has looked at that. A straight dialog waits too once its broker is

@@ -1,8 +1,8 @@
 -- broker_private.place_messages(endpoint, message type, contents, is_checked, shared body): puts
--- messages that may be sent where they go: into the far queue, if that is in this database and can
--- take them now, there too but incomplete if a worker must look at them or at what came before
--- them, else into the transmission queue. is_checked: their validation is known to pass. shared_no:
--- the stored body that all of them have (send_all), or null. The caller holds the group.
+-- messages that may be sent where they go. That is the far queue, if it is in this database and can
+-- take them now. There they are incomplete if a worker must look at them or at what came before
+-- them. Else they go into the transmission queue. is_checked: their validation is known to pass.
+-- shared_no: the stored body that all of them have (send_all), or null. The caller holds the group.
 create or replace function broker_private.place_messages(
   e broker_private.endpoints, type_id integer, contents bytea[], is_checked boolean, shared_no bigint
 )

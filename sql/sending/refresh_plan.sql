@@ -18,10 +18,10 @@
 --
 -- No plan is made that a mark makes worthless at once: while a long transaction runs beside it, a
 -- SEND after a change finds out anew each time, rather than writing the row each time. There is
--- none either for a queue that retains, a far queue that is off, a broker that is off, or a path
--- other than L and R: then SEND has more to do than to insert a row. Of names of types no more than
--- 1,000 bytes are on a plan; the others are looked up. The caller holds the group. Locks: the
--- group's row, the endpoint's own row.
+-- none either for a queue that retains, a far queue or a broker that is off, or a path other than L
+-- and R. Then SEND has more to do than to insert a row. Of names of types no more than 1,000 bytes
+-- are on a plan; the others are looked up. The caller holds the group. Locks: the group's row, the
+-- endpoint's own row.
 create or replace function broker_private.refresh_plan(endpoint bigint, caller name)
 returns void
 language plpgsql

@@ -1,6 +1,7 @@
 -- broker_private.route_of(service, broker instance, scope): where the messages for a service go, by
--- the routes of this database (DATABASE), or by those of the worker whose home it is (WORKER: what
--- comes from outside, where LOCAL is said whoever of its databases has the service).
+-- the routes of this database (DATABASE), or by those of the worker whose home it is (WORKER).
+-- WORKER is for what comes from outside; LOCAL is said there whichever of its databases has the
+-- service.
 -- Returns address, LOCAL or tcp://host:port, and the mirror's; or null and the reason as a
 -- transmission status. is_local: a route says LOCAL, or, without one, the dialog names its broker:
 -- a database of the same worker that has the service comes before the address. broker_instances:
@@ -10,12 +11,12 @@
 -- is_exact: a route names service and broker instance, the first step. is_missing: the dynamic
 -- routing service is to be asked (request_route), or its answer to be noted.
 --
--- Matching stops at the first step that finds a route, also if nothing can be sent by it: the exact
--- service and instance; the service without an instance; the service with any instance, where the
--- dialog names none; a route that the dynamic routing service is asked for, if this database
--- reaches one and has no such service itself; any service. Among matches one with a mirror comes
--- first, then LOCAL if the service is here, then a network address, then TRANSPORT, where the
--- service's name says the address. A route whose lifetime is over is ignored.
+-- Matching stops at the first step that finds a route, also if nothing can be sent by it. First the
+-- exact service and instance; then the service without an instance; then the service with any
+-- instance, where the dialog names none. Then a route that the dynamic routing service is asked
+-- for, if this database reaches one and has no such service itself. Last any service. Among matches
+-- one with a mirror comes first, then LOCAL if the service is here, then a network address, then
+-- TRANSPORT, where the service's name says the address. A route whose lifetime is over is ignored.
 create or replace function broker_private.route_of(
   far_service text, far_instance uuid, route_scope text default 'DATABASE', out address text, out mirror_address text,
   out is_local boolean, out broker_instances uuid[], out is_missing boolean, out problem text, out is_exact boolean

@@ -2,8 +2,8 @@
 -- dialogs, in order, and answers the first message that failed its check with an Error. Returns how
 -- many messages became ready. A queue that is off takes nothing.
 -- Locks: the counter of each dialog, as deliver does and in its order, so that nothing arrives in
--- between; the rows, skipping those that the end of the conversation is dropping: what comes after
--- one of them stays too.
+-- between. The rows too, skipping those that the end of the conversation is dropping: what comes
+-- after one of them stays.
 create or replace function broker_private.release_messages(endpoint_nos bigint[])
 returns integer
 language plpgsql

@@ -1,9 +1,9 @@
--- broker_private.sleep_on_queues(): what broker.sleep_on is to a client, for a worker: it sleeps on
--- every empty queue that it starts readers for, or whose notifications it sends, on the
--- transmission queue (0) and on what waits for validation (1). Returns the queues that it does not
--- sleep on: something waits there, or another worker sleeps there, or it did not listen until now.
--- Each call first gives back what the last one took; so the session must be the worker's own, with
--- no advisory lock for anything else.
+-- broker_private.sleep_on_queues(): for a worker what broker.sleep_on is for a client. The worker
+-- sleeps on every empty queue that it starts readers for, or whose notifications it sends. It
+-- sleeps on the transmission queue (0) and on what waits for validation (1) too. Returns the queues
+-- that it does not sleep on: something waits there, or another worker sleeps there, or it did not
+-- listen until now. Each call first gives back what the last one took; so the session must be the
+-- worker's own, with no advisory lock for anything else.
 -- Locks: the queues' advisory locks, exclusively, for the session, if they are free.
 create or replace function broker_private.sleep_on_queues()
 returns integer[]
