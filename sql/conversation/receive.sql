@@ -115,7 +115,7 @@ declare
   number bigint;
   enqueued_at timestamp with time zone;
   type_id integer;
-  level_below_ten smallint;
+  message_precedence smallint;
   message_urgency smallint;
   content bytea;
   shared_no bigint;
@@ -232,7 +232,7 @@ begin
       )
       returning
         m.id, m.endpoint_no, m.sequence_number, m.enqueue_time, m.message_type_id, m.precedence, m.urgency, m.body, m.shared_body_no
-      into id, of_endpoint, number, enqueued_at, type_id, level_below_ten, message_urgency, content, shared_no;
+      into id, of_endpoint, number, enqueued_at, type_id, message_precedence, message_urgency, content, shared_no;
     elsif uses_floors then
       -- A statement of its own: the function may see what was committed later than a DELETE that calls it would see.
       select l.location into location from broker_private.messages_above_floors(queue, group_number, endpoint, 1) l;
@@ -240,7 +240,7 @@ begin
       where m.ctid = location
       returning
         m.id, m.endpoint_no, m.sequence_number, m.enqueue_time, m.message_type_id, m.precedence, m.urgency, m.body, m.shared_body_no
-      into id, of_endpoint, number, enqueued_at, type_id, level_below_ten, message_urgency, content, shared_no;
+      into id, of_endpoint, number, enqueued_at, type_id, message_precedence, message_urgency, content, shared_no;
     else
       delete from broker_private.messages m
       where m.ctid = (
@@ -251,7 +251,7 @@ begin
       )
       returning
         m.id, m.endpoint_no, m.sequence_number, m.enqueue_time, m.message_type_id, m.precedence, m.urgency, m.body, m.shared_body_no
-      into id, of_endpoint, number, enqueued_at, type_id, level_below_ten, message_urgency, content, shared_no;
+      into id, of_endpoint, number, enqueued_at, type_id, message_precedence, message_urgency, content, shared_no;
     end if;
     select
       e.conversation_handle, e.message_id_prefix, e.is_initiator, e.conversation_group_id, e.service_name, e.service_id,
@@ -298,7 +298,7 @@ begin
       content := broker_private.shared_body(shared_no);
     end if;
     received := array[row(
-      0::smallint, 10::smallint - level_below_ten, id, of_group, of_handle, number, service_name, service, contract_name, contract,
+      0::smallint, 10::smallint - message_precedence, id, of_group, of_handle, number, service_name, service, contract_name, contract,
       type_name, type_id, type_validation, content,
       -- As broker_private.message_id does.
       coalesce(identity, (id_prefix || to_hex(number + case when is_to_initiator then 2::bigint << 60 else 6::bigint << 60 end))::uuid),
