@@ -264,6 +264,7 @@ def test_instructions_are_counted_a_message() -> None:
         "SEND, remote",
         "SEND, local, by a granted role",
         "SEND, local, in a group of three",
+        "SEND, local, traced",
     }
     # No call of PostgreSQL's costs less than the protocol, or so much that a whole session was counted.
     assert all(20_000 < instructions < 2_000_000 for instructions in counted.values())
