@@ -57,6 +57,7 @@ nightly: .venv/.linters
 	$(MAKE) chaos ROUNDS=20 MESSAGES=100000 RESTORES=2
 	$(MAKE) soak MESSAGES=1000000
 	$(BIN)/python -m tests.specs --nightly
+	$(BIN)/python -m tests.bench.diagnosis
 	$(BIN)/pybroker throughput --json
 
 # Branches of Python, and SQL functions, that no test has run. The floors are a little below what was measured.

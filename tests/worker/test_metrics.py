@@ -8,27 +8,31 @@ import shutil
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import psycopg
 import pytest
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from pybroker.metrics import endpoint, files
 from pybroker.metrics.catalogue import every_metric
 from pybroker.metrics.collector import DatabaseCollector
 from tests.activated import Application, next_event
+from tests.brokers import free_port
 from tests.shop import Shop, in_background, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from tests.conftest import Database
+
+DOCKER = Path(__file__).parents[2] / "docker"
 
 Numbers = dict[str, dict[tuple[str, ...], float]]
 
@@ -300,13 +304,19 @@ def test_a_port_that_is_taken_is_wrong_usage(shop: Shop) -> None:
     assert "in use" in refused.stderr
 
 
+def program(name: str) -> str:
+    """Where a program of Debian's package prometheus is."""
+    found = shutil.which(name)
+    if found is None:
+        if os.environ.get("CI"):
+            pytest.fail(f"CI needs {name}: apt-get install prometheus")
+        pytest.skip(f"{name} is not installed: Debian has it in the package prometheus")
+    return found
+
+
 @pytest.mark.parametrize("name", ["rules", "metrics"])
 def test_promtool_finds_no_fault(name: str, shop: Shop, tmp_path: Path) -> None:
-    promtool = shutil.which("promtool")
-    if promtool is None:
-        if os.environ.get("CI"):
-            pytest.fail("CI needs promtool: apt-get install prometheus")
-        pytest.skip("promtool is not installed: Debian has it in the package prometheus")
+    promtool = program("promtool")
     if name == "rules":
         (tmp_path / "rules.yml").write_text(files.rules())
         checked = subprocess.run(
@@ -324,6 +334,84 @@ def test_promtool_finds_no_fault(name: str, shop: Shop, tmp_path: Path) -> None:
             [promtool, "check", "metrics"], input=ours, capture_output=True, text=True, check=False
         )
     assert (checked.returncode, checked.stderr) == (0, ""), checked.stdout + checked.stderr
+
+
+def test_prometheus_beside_the_demo_reads_both_workers_and_knows_the_rules(
+    shop: Shop, tmp_path: Path
+) -> None:
+    prometheus = program("prometheus")
+    composition = yaml.safe_load((DOCKER / "compose.yaml").read_text())["services"]
+    config = (DOCKER / "monitoring/prometheus.yml").read_text()
+    # What the file names is what the composition has.
+    (job,) = yaml.safe_load(config)["scrape_configs"]
+    (targets,) = (each["targets"] for each in job["static_configs"])
+    for target in targets:
+        name, _, port = target.partition(":")
+        assert composition[name]["environment"]["PYBROKER_METRICS_PORT"] == port
+    mounted = [volume for volume in composition["prometheus"]["volumes"] if "/etc/pybroker" in volume]
+    assert mounted == ["monitoring-files:/etc/pybroker:ro"]
+    assert yaml.safe_load(config)["rule_files"] == ["/etc/pybroker/rules.yml"]
+    (tmp_path / "rules.yml").write_text(files.rules())
+    shop.psql.send(shop.psql.dialog())
+    with ExitStack() as opened:
+        for target in targets:
+            config = config.replace(target, f"127.0.0.1:{opened.enter_context(measured(shop.database.url))}")
+        config = config.replace("/etc/pybroker", str(tmp_path)).replace("15s", "1s")
+        (tmp_path / "prometheus.yml").write_text(config)
+        port = free_port()
+        running = opened.enter_context(
+            subprocess.Popen(
+                [
+                    prometheus,
+                    f"--config.file={tmp_path / 'prometheus.yml'}",
+                    f"--storage.tsdb.path={tmp_path / 'data'}",
+                    f"--web.listen-address=127.0.0.1:{port}",
+                ],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+        )
+        opened.callback(running.terminate)
+
+        def answer(path: str) -> Any:
+            try:
+                status, text = get(port, f"/api/v1/{path}")
+            except OSError:
+                return None
+            return json.loads(text)["data"] if status == 200 else None
+
+        def ready() -> list[str]:
+            found = answer("query?query=pybroker_queue_ready_messages{queue='warehouse'}".replace("'", "%22"))
+            return sorted(each["value"][1] for each in found["result"]) if found else []
+
+        until(lambda: ready() == ["1", "1"])
+        rules = [rule for group in answer("rules")["groups"] for rule in group["rules"]]
+    assert {rule["name"] for rule in rules} == {
+        metric.alert.name for _, metric, _ in every_metric() if metric.alert
+    }
+
+
+def test_grafana_beside_the_demo_finds_its_prometheus_and_the_dashboard() -> None:
+    composition = yaml.safe_load((DOCKER / "compose.yaml").read_text())["services"]
+    monitoring = DOCKER / "monitoring"
+    (source,) = yaml.safe_load((monitoring / "grafana-datasource.yaml").read_text())["datasources"]
+    assert source["url"] == "http://prometheus:9090"
+    assert set(composition["prometheus"]["networks"]) & set(composition["grafana"]["networks"])
+    (provider,) = yaml.safe_load((monitoring / "grafana-dashboards.yaml").read_text())["providers"]
+    assert f"monitoring-files:{provider['options']['path']}:ro" in composition["grafana"]["volumes"]
+    (made,) = composition["monitoring-files"]["command"]
+    (volume,) = composition["monitoring-files"]["volumes"]
+    place = volume.partition(":")[2]
+    assert f"python -m pybroker.metrics.files dashboard > {place}/dashboard.json" in made
+    assert f"python -m pybroker.metrics.files rules > {place}/rules.yml" in made
+    for name, service in composition.items():
+        is_beside = name in {"prometheus", "grafana", "monitoring-files"}
+        assert service.get("profiles", []) == (["monitoring"] if is_beside else [])
+        # On this host alone.
+        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", ()))
+        for mounted in service.get("volumes", ()):
+            if mounted.startswith("./"):
+                assert (DOCKER / mounted.partition(":")[0]).is_file()
 
 
 def test_the_dashboard_asks_only_for_metrics_that_there_are() -> None:
