@@ -56,10 +56,10 @@ def bound(
     }
     if flushing and max(flushing.values()) > _MOSTLY:
         return f"flushes to the disk of {max(flushing, key=lambda server: flushing[server])}"
-    others = [
+    waiting = [
         (part, f"{wait} at the {server}")
         for server, events in waits.items()
         for wait, part in events
         if wait not in _IDLE
     ]
-    return max(others)[1] if others else "the number of clients, who wait for each answer"
+    return max(waiting)[1] if waiting else "the number of clients, who wait for each answer"
