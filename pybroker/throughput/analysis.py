@@ -280,6 +280,7 @@ def analyse(
             quotas=run.quotas,
             cores=cores,
             machine=_machine(run, (counters[0].machine_cpu or 0.0) if counters else 0.0),
+            others=_others(run) or 0.0,
             clients=max(
                 (one.processor / (one.ended - one.began) for one in run.sent if one.ended > one.began),
                 default=0.0,

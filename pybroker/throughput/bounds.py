@@ -9,6 +9,8 @@ if TYPE_CHECKING:
 
 # Above this part of what it may use, nothing but more of it makes a cell faster.
 _BUSY = 0.9
+# What others use is worth a word above this part of the machine.
+_NOTICED = 0.05
 # Sessions that wait for the log's disk so often have no time for anything else.
 _MOSTLY = 0.5
 # RECEIVE that waits for messages, and sessions that wait for nothing.
@@ -24,6 +26,7 @@ def bound(
     quotas: Mapping[str, float],
     cores: Mapping[str, float],
     machine: float,
+    others: float,
     clients: float,
     waits: Mapping[str, Sequence[tuple[str, float]]],
 ) -> str:
@@ -33,6 +36,7 @@ def bound(
         quotas: Cores that each server and worker may use; empty where they are not limited.
         cores: Cores that each kept busy, such as `target worker`.
         machine: Part of the machine's processors that were busy, by whomever.
+        others: Part of them that other programs used.
         clients: Part of its time that the busiest test client was on a processor.
         waits: What sessions waited for, by server: event and part of the samples.
     """
@@ -44,7 +48,7 @@ def bound(
     if workers and max(workers.values()) > _BUSY:
         return f"the processor of the {max(workers, key=lambda who: workers[who])}"
     if machine > _BUSY:
-        return "the machine's processors"
+        return f"the machine's processors{', with what other programs used' if others > _NOTICED else ''}"
     if clients > _BUSY:
         return "the test clients"
     flushing = {
@@ -52,10 +56,10 @@ def bound(
     }
     if flushing and max(flushing.values()) > _MOSTLY:
         return f"flushes to the disk of {max(flushing, key=lambda server: flushing[server])}"
-    others = [
+    waiting = [
         (part, f"{wait} at the {server}")
         for server, events in waits.items()
         for wait, part in events
         if wait not in _IDLE
     ]
-    return max(others)[1] if others else "the number of clients, who wait for each answer"
+    return max(waiting)[1] if waiting else "the number of clients, who wait for each answer"

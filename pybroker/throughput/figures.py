@@ -361,7 +361,7 @@ class _Drawing:
         axes = self._axes
         axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
         axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-        axes.tick_params(colors=_INK, labelsize=11)
+        axes.tick_params(colors=_INK, labelsize=9.5)
         axes.grid(color=_GRID, linewidth=0.6)
         axes.set_axisbelow(True)
         for side, spine in axes.spines.items():

@@ -74,7 +74,7 @@ def test_a_repetition_that_lost_a_message_fails_its_cell(tmp_path: Path) -> None
     assert found.is_disturbed
 
 
-FREE: dict[str, Any] = {"quotas": {}, "cores": {}, "machine": 0.5, "clients": 0.2, "waits": {}}
+FREE: dict[str, Any] = {"quotas": {}, "cores": {}, "machine": 0.5, "others": 0.0, "clients": 0.2, "waits": {}}
 
 
 @pytest.mark.parametrize(
@@ -83,6 +83,7 @@ FREE: dict[str, Any] = {"quotas": {}, "cores": {}, "machine": 0.5, "clients": 0.
         ({"quotas": {"target worker": 0.1}, "cores": {"target worker": 0.099}}, "quota of the target worker"),
         ({"cores": {"initiator1 worker": 0.97}}, "the processor of the initiator1 worker"),
         ({"cores": {"initiator1 server": 1.4}, "machine": 0.95}, "the machine's processors"),
+        ({"machine": 0.95, "others": 0.4}, "with what other programs used"),
         ({"clients": 0.95}, "the test clients"),
         ({"waits": {"target": [("IO:WalSync", 0.4), ("LWLock:WALWrite", 0.2)]}}, "flushes to the disk of target"),
         ({"waits": {"target": [("running", 0.8), ("Lock:tuple", 0.2)]}}, "Lock:tuple at the target"),
