@@ -90,10 +90,11 @@ class Formatter(logging.Formatter):
 def rendered(event: Mapping[str, Any], log_format: LogFormat) -> str:
     """Return the line of an event that has at least timestamp, level and event."""
     ordered = {key: event[key] for key in _FIRST if key in event}
-    ordered |= {key: value for key, value in event.items() if key not in ordered and value is not None}
+    ordered |= {key: value for key, value in event.items() if key not in ordered}
     ordered = {key: blotted(value) for key, value in ordered.items()}
     if log_format == "json":
         return json.dumps(ordered, ensure_ascii=False, default=_blotted_text)
+    ordered = {key: value for key, value in ordered.items() if value is not None}
     exception = ordered.pop("exception", None)
     first = [_one_line(ordered.pop(key)) for key in _FIRST if key in ordered]
     line = " ".join([*first, *(f"{key}={_value(value)}" for key, value in ordered.items())])
