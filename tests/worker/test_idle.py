@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tests.conftest import Database
 
-LOOKS = 8
+LOOKS = 4
 # What the parts of a worker ask by themselves where nobody looks for them.
 OTHERS = (
     "activate_queues",
@@ -100,7 +100,7 @@ def test_what_an_idle_worker_asks_is_little_beside_its_looks(database: Database)
             next_event(worker, "worker_ready")
             until(lambda: called("due") >= LOOKS)
             # Most of these are from the start. Where each part looks by itself they are eleven a second.
-            assert called(*OTHERS) <= 6 * LOOKS
+            assert called(*OTHERS) <= 12 * LOOKS
         finally:
             worker.kill()
             worker.communicate()
@@ -135,3 +135,24 @@ def test_without_its_session_the_parts_look_by_themselves_again(shop: Shop) -> N
         )
         until(lambda: not any(reason.are_watched for reason in reasons.values()))
         assert [reasons["timers"].pause(seconds) for seconds in (0.5, 2.0)] == [0.5, 2.0]
+
+
+@pytest.mark.parametrize("default", ["read committed", "serializable"])
+def test_a_statement_alone_is_read_committed_whatever_the_default_is(shop: Shop, default: str) -> None:
+    shop.psql.connection.execute(
+        f'alter database "{shop.database.name}" set default_transaction_isolation = \'{default}\''.encode()
+    )
+
+    async def asked() -> tuple[str, bool]:
+        served = Served(shop.database.url)
+        await served.open()
+        async with served.statement() as connection:
+            cursor = await connection.execute("select current_setting('transaction_isolation')")
+            (isolation,) = await anext(cursor)
+        # The pool's next borrower has a transaction again.
+        async with served.connection() as connection:
+            has_transactions = not connection.autocommit
+        await served.close()
+        return isolation, has_transactions
+
+    assert asyncio.run(asked()) == ("read committed", True)
