@@ -32,6 +32,13 @@ SHIPPED = ("migrations", "pybroker", "sql", "workers")
 GPL = {"pglast", "pgspot"}
 
 HEADER_COLUMNS = 100
+SENTENCE_WORDS = 25
+# What is no prose: the signature that a header begins with, lists of error numbers, names that are pointed at.
+_COMMENT = re.compile(r"\s*-- ?(?=\S)(?:- )?(.*)")
+_NO_PROSE = re.compile(
+    r"^(?:hot path )?broker(?:_private)?\.\w+(?:\([^)]*\))?:\s|(?:^|\s)Errors: [^.]*\.?|\([\w., /]+\)"
+)
+_SENTENCE_ENDS = re.compile(r"(?<=[.?!])\s+|:\s+(?=[A-Z0-9])")
 CLOCKS = {"now", "clock_timestamp", "statement_timestamp", "transaction_timestamp", "timeofday"}
 
 # One message each, by key alone, and each setting costs every call.
@@ -512,6 +519,23 @@ def check_header(file: SqlFile) -> Iterator[Finding]:
             yield file.finding(number, f"header line of {len(line)} columns: at most {HEADER_COLUMNS}")
 
 
+def check_sentences(file: SqlFile) -> Iterator[Finding]:
+    """A comment is read once: none of its sentences is long. A list's item begins another one."""
+    if file.is_migration:
+        return
+    begins, text = 0, ""
+    for number, line in enumerate([*file.text.splitlines(), ""], start=1):
+        found = _COMMENT.fullmatch(line)
+        if found is not None and text and not line.lstrip().startswith("-- - "):
+            text = f"{text} {found[1]}"
+            continue
+        for sentence in _SENTENCE_ENDS.split(_NO_PROSE.sub("", text)):
+            if (words := len(sentence.split())) > SENTENCE_WORDS:
+                said = f"a sentence of {words} words, at most {SENTENCE_WORDS}: {sentence[:60]}..."
+                yield file.finding(begins, said)
+        begins, text = (number, found[1]) if found is not None else (0, "")
+
+
 def check_star(file: SqlFile) -> Iterator[Finding]:
     """Columns of a table are named, so that a migration that adds one changes no function's result.
 
@@ -603,6 +627,7 @@ FILE_CHECKS: tuple[Callable[[SqlFile], Iterator[Finding]], ...] = (
     check_own_frame,
     check_one_thing,
     check_header,
+    check_sentences,
     check_star,
 )
 

@@ -1,6 +1,6 @@
--- broker_private.visible_contracts: the contracts that the reader of a view may know of: the
--- system's, its own, those that it has REFERENCES on, and those that a service accepts which it may
--- know of.
+-- broker_private.visible_contracts: the contracts that the reader of a view may know of. They are
+-- the system's, its own, those that it has REFERENCES on, and those of services that it may know
+-- of.
 create or replace view broker_private.visible_contracts with (security_barrier) as
 select c.contract_id
 from broker_private.contracts c

@@ -16,15 +16,15 @@
 --
 -- The counterpart runs with the owner's rights. It returns an array, not a set: called in a
 -- statement it could not be sure of its caller (see is_seen). NULL means that there is nothing,
--- '{}' that the public function has to vouch. It returns at most 1000 rows or 64 MB a call and
--- marks the last row if there is more, so that no group is too large for an array.
+-- '{}' that the public function has to vouch. It returns at most 1000 rows or 64 MB a call, so that
+-- no group is too large for an array. It marks the last row if there is more.
 --
 -- A message within this database gets its number here: the endpoint's counter and its place. One
 -- that came from another broker brought it along. What lies on an endpoint that has ended is
 -- removed: its sender saw it open, and committed after the end. A transaction that received leaves
 -- a mark, so that its rollback can be counted (see note_receive, and note_conversations for a queue
--- that quarantines; what quarantined conversations are, set_aside says). One message has statements
--- of its own, each on one table and with few operators: setting up a join, or an operator, costs
+-- that quarantines). What quarantined conversations are, set_aside says. One message has statements
+-- of its own, each on one table and with few operators. Setting up a join, or an operator, costs
 -- more than reading a row. More messages are receive_many's.
 -- Locks: the group's row.
 -- Plan: pick_group's; then messages_group, one row; then endpoint, message type and counter by key.

@@ -128,7 +128,8 @@ begin
         )
         returning n.next_number - cardinality(locations) - 1 into number_before;
       end if;
-      -- It comes in the order of the list: with the settings of this function nothing but a nested loop from there to the places is possible. To sort it is a sixteenth of all.
+      -- It comes in the order of the list. With the settings of this function nothing but a nested loop
+      -- from there to the places is possible. To sort it is a sixteenth of all.
       with taken as (
         delete from broker_private.messages m
         using unnest(locations) with ordinality as l (location, place)

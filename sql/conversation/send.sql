@@ -20,9 +20,9 @@
 -- with its local_end. One for the lifetime comes after send_expires_at. Whatever else puts an Error
 -- on such a dialog marks the plans (alter_broker, drop_contract). The marks are in a CASE with a
 -- column, as a condition without one is a plan node of its own.
--- Locks: the group's row, until the transaction ends; so senders on one dialog take turns, and
--- messages are queued in the order in which they commit. The queue's advisory lock, shared, by
--- trying, until then too.
+-- Locks: the group's row, until the transaction ends. So senders on one dialog wait for each other,
+-- and messages are queued in commit order. The queue's advisory lock, shared, by trying, until then
+-- too.
 -- Plan: group by handle, far endpoint or far events: one probe each; the marks from their first
 -- page.
 -- Errors: 8426, 8427, 8428, 8429, 8430, 8431, 8432, 8433, 8434, 8459, 229.

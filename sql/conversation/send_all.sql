@@ -2,9 +2,9 @@
 -- one message on many dialogs, on all or on none.
 --
 -- A body of 128 bytes or more is stored once, in shared_bodies, and the messages name it. Dialogs
--- that have sent before and need nothing special are served by one statement for all; each other
+-- that have sent before and need nothing special are served by one statement for all. Each other
 -- goes through send_slowly, which also words the refusals.
--- Locks: the groups of all the dialogs in the order of their numbers, so two calls with the same
+-- Locks: the groups of all the dialogs in the order of their numbers. So two calls with the same
 -- dialogs in another order don't block each other. The queues' advisory locks, as broker.send.
 -- Errors: 8441 no handle, 8435 unknown handle, 8451 a handle twice, each with its place in the
 -- list; those of broker.send, likewise.

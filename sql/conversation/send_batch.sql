@@ -1,8 +1,8 @@
 -- hot path
 -- broker.send_batch(conversation_handle, message_type, bodies): many messages on one dialog, in the
--- order of the array, all or none. Ours: Service Broker has one SEND for each. As broker.send: what
--- the send plan on the group's row allows is done here, in a few statements whatever the number of
--- bodies; all else by send_slowly.
+-- order of the array, all or none. Ours: Service Broker has one SEND for each. As in broker.send,
+-- what the send plan on the group's row allows is done here, and all else by send_slowly. It takes
+-- a few statements, whatever the number of bodies.
 -- Locks and errors: as broker.send; an error in one body refuses all.
 -- Plan: as broker.send's; what is inserted is read from the array alone, in its order.
 create or replace function broker.send_batch(conversation_handle uuid, message_type text, bodies bytea[])

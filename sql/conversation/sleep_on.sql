@@ -8,14 +8,13 @@
 -- A sleeper must hear of a message however its look and the sender's commit interleave, and a SEND
 -- must cost nothing while nobody sleeps. So:
 -- - A sender takes the queue's advisory lock, shared, by trying, and keeps it until its transaction
---   ends. If it can't, somebody sleeps,
---   and it notifies, which PostgreSQL delivers after the commit.
+--   ends. If it can't, somebody sleeps, and it notifies. PostgreSQL delivers that after the commit.
 -- - A sleeper listens first. Then it takes the lock, exclusively, by trying, for its session, and
 --   looks once more. When it has the lock, each sender that had taken its own before has ended, so
---   what it sent is seen by that look; and each one that comes later notifies. It never waits for
---   the lock, as one long transaction that sends would make it deaf. A session that ends, however
---   it ends, gives its lock back. Any role can take an advisory lock: on this one that makes
---   senders notify, or sleepers look by themselves, and nothing else.
+--   that look sees what it sent. Each one that comes later notifies. It never waits for the lock,
+--   as one long transaction that sends would make it deaf. A session that ends, however it ends,
+--   gives its lock back. Any role can take an advisory lock: on this one that makes senders notify,
+--   or sleepers look by themselves, and nothing else.
 --
 -- Locks: the queue's advisory lock, exclusively, for the session, if it is free.
 -- Errors: 208 queue, 9617 queue disabled, 229.

@@ -4,7 +4,7 @@
 -- should read them (emit_queue_activations); BROKER_QUEUE_DISABLED, when poison messages turned the
 -- queue off. The service need not exist yet. It must accept the contract
 -- http://schemas.microsoft.com/SQL/Notifications/PostEventNotification, and the caller must be
--- allowed to send to it; else the first event ends the notification, with a reported error.
+-- allowed to send to it. Otherwise the first event ends the notification, with a reported error.
 -- Locks: the queue's row, so that activation is not turned on meanwhile.
 -- Errors: 208 queue, 229 not the queue's owner, or no SEND on the service, 2714 the name exists,
 -- 9718 internal activation is on, 8413 broker instance, 8421 no to_service, 153 event, 103.

@@ -1,7 +1,7 @@
 -- hot path
 -- broker_private.acknowledge(far broker, endpoints, next numbers, row ids): the far broker has
 -- stored what came before these numbers. Removes those rows and moves the counters, but of dialogs
--- that are with another broker already; the end of a dialog becomes acknowledged, and the far
+-- that are with another broker already. The end of a dialog becomes acknowledged, and the far
 -- broker becomes known.
 --
 -- A number belongs to a row by its place, so a counter moves only by the rows that go with it, in
@@ -9,8 +9,8 @@
 -- count is not right, and the dialog is left alone. What is still there is sent again, and the far
 -- broker drops what it knows. Only an Error needs no right count: the far broker takes it whatever
 -- its number, as nothing comes after it. The rows are found, and counted, by the session that holds
--- the counter. Of a counter that another session has moved meanwhile the number is the new one, so
--- what is left of the rows does not go with it, unless it is all that remains.
+-- the counter. Another session may have moved a counter meanwhile. Then its number is the new one,
+-- and what is left of the rows does not go with it, unless it is all that remains.
 -- Plan: the far brokers by an array of keys; counter and rows of each dialog by key.
 -- Locks: the rows, skipping those that somebody is dropping; the counters. Never the endpoint's row
 -- or its group: a session that sends may hold them for long.

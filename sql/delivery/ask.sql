@@ -1,7 +1,7 @@
 -- broker_private.ask(endpoints): a question on each of these dialogs, in take's columns: one of
 -- kind P, which carries nothing and takes no number. With it goes how much of the dialog was
--- acknowledged, by which deliver finds out whether its database has gone back to an earlier state;
--- the answer tells the same of this one.
+-- acknowledged. By that deliver finds out whether its database has gone back to an earlier state.
+-- The answer tells the same of this one.
 create or replace function broker_private.ask(
   endpoints bigint[],
   out endpoint_nos bigint[], out conversation_ids uuid[], out from_initiator boolean[], out from_services text[],

@@ -3,12 +3,12 @@
 -- came from another broker. Returns, for each dialog of the batch, the number that it expects next,
 -- and the fault, if a message could not be taken.
 --
--- A batch of messages on dialogs that are known here, that come from where their dialog's messages
--- come from and with its security, is stored by deliver_plain, unless there is something odd in it.
--- All else is deliver_fully's, which says what the arguments are, and what is refused.
+-- deliver_plain stores a batch of messages on dialogs that are known here, unless there is
+-- something odd in it. They have to come from their dialog's broker and with its security. All else
+-- is deliver_fully's, which says what the arguments are, and what is refused.
 -- Locks: the counter of each dialog, in the order of their endpoints; of none, where one would be
 -- refused.
--- Plan: endpoints by conversation and side, the rest by an array of endpoints; only the counters
+-- Plan: endpoints by conversation and side, the rest by an array of endpoints. Only the counters
 -- are a join, as each is found from its newest epoch.
 -- Why: a statement costs 20,000 instructions or more to set up; a join 35,000, and 4,000 for each
 -- dialog. A look by an array of keys costs hardly more for many dialogs than for one.

@@ -256,7 +256,8 @@ begin
     select
       y.*, y.fault is null and y.kind <> 'X' and bool_or(y.is_waiting or y.needs_check) over listed as is_incomplete,
       count(y.fault) over listed as faults_so_far,
-      -- The place at which all before it on its dialog are there too: also what came in disorder is stored in the order of its numbers.
+      -- The place at which all before it on its dialog are there too. So what came in disorder is stored
+      -- in the order of its numbers.
       max(y.place) over listed as turn
     from (
       select

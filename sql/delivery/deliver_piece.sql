@@ -1,7 +1,7 @@
 -- broker_private.deliver_piece(from broker, dialog, message, piece at, total bytes, security):
 -- stores a piece of a message that came from another broker, in deliver's arguments, each of one
 -- element. When the last piece is there, deliver gets the whole message. Answers as deliver, and
--- how many bytes of the message are here: the sender goes on from there, so only a piece that was
+-- how many bytes of the message are here. The sender goes on from there, so only a piece that was
 -- lost is sent again. Idempotent. What there is no room for (early_room) waits: it is sent again.
 -- What deliver would refuse without having seen the body is refused with the first piece.
 -- Locks: the dialog's counter, as deliver.

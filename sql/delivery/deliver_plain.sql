@@ -1,17 +1,17 @@
 -- hot path
 -- broker_private.deliver_plain(dialogs..., messages...): stores a batch in which nothing is out of
--- the ordinary, and returns the number that each dialog expects next, in the order of the batch.
--- Else it stores nothing and returns null, and deliver goes its long way. That is so if the batch
--- has anything but what its dialogs expect next, in order and without a gap. It is so for dialogs
--- of two contracts or of both sides, and where a side has ended, its queue is off, or something of
--- it waits for a worker. And it is so if the contract doesn't know a type, doesn't allow it from
+-- the ordinary. Returns the number that each dialog expects next, in the order of the batch. Else
+-- it stores nothing and returns null, and deliver goes its long way. That is so if the batch has
+-- anything but what its dialogs expect next, in order and without a gap. It is so for dialogs of
+-- two contracts or of both sides. It is so where a side has ended, its queue is off, or something
+-- of it waits for a worker. And it is so if the contract doesn't know a type, doesn't allow it from
 -- there, or demands a look at the body.
 --
 -- dialogs: endpoints, in their order and each once, the place of each in the batch, its counter and
--- that counter's number. A message passes through no join and no window here: what it needs of its
+-- that counter's number. A message passes through no join and no window here. What it needs of its
 -- dialog and of its type is an element of an array.
--- Locks: called by who holds the dialogs' counters since an earlier statement, so what was
--- committed before those were free is visible here, and the counters are where he saw them.
+-- Locks: none. The caller holds the dialogs' counters since an earlier statement, so they are where
+-- it saw them. What was committed before they were free is visible here.
 -- Plan: each table by an array of keys.
 create or replace function broker_private.deliver_plain(
   endpoint_nos bigint[], places integer[], counters tid[], expected bigint[], type_names text[],

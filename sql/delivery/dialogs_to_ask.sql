@@ -1,7 +1,7 @@
 -- broker_private.dialogs_to_ask(after, most): the next open dialogs with other databases behind
--- this endpoint, by destination, in transmission_work's columns: those of as many endpoints as are
--- looked at in one go. No row: there are none behind it. A broker that is known is named: what is
--- asked goes to nobody else.
+-- this endpoint, by destination, in transmission_work's columns. They are those of as many
+-- endpoints as are looked at in one go. No row: there are none behind it. A broker that is known is
+-- named: what is asked goes to nobody else.
 -- Plan: endpoints by number; far events by endpoint.
 create or replace function broker_private.dialogs_to_ask(after bigint, most integer)
 returns table (

@@ -1,7 +1,7 @@
--- broker_private.early_room(endpoint): how many bytes may still be kept, from the broker at the far
--- side of an endpoint, of what came too early or comes in pieces. 0 or less is no room. is_first:
--- what comes in pieces on this dialog is the oldest such message of that broker, which may go on
--- all the same, or none of them would ever be whole.
+-- broker_private.early_room(endpoint): how many bytes of what came too early, or comes in pieces,
+-- may still be kept from the broker at an endpoint's far side. 0 or less is no room. is_first: what
+-- comes in pieces on this dialog is the oldest such message of that broker. It may go on all the
+-- same, or none of them would ever be whole.
 --
 -- 128 MB of one broker, 512 MB of all. A message counts as 16 kB at least: however small they are,
 -- a look meets 32,000 at most. Batches that are stored at the same time don't see each other, so

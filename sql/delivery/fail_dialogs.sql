@@ -1,6 +1,6 @@
 -- broker_private.fail_dialogs(endpoints, codes, descriptions): the far broker refused these dialogs
--- for good: each gets an Error message, once, also if the far broker's own Error arrives at the
--- same time.
+-- for good. Each gets one Error message, also if the far broker's own Error arrives at the same
+-- time.
 -- Locks: the counters that deliver locks, in its order.
 create or replace function broker_private.fail_dialogs(endpoint_nos bigint[], codes integer[], descriptions text[])
 returns void

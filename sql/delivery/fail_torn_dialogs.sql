@@ -1,6 +1,6 @@
 -- broker_private.fail_torn_dialogs(endpoints, next numbers): the far broker expects these numbers
 -- next, which lie behind the batch that it answers. Dialogs on which it has taken more than this
--- database has ever sent end in an Error on both sides: this database has gone back to an earlier
+-- database has ever sent end in an Error on both sides. This database has gone back to an earlier
 -- state.
 --
 -- What was sent in an earlier attempt and waits still is no such thing: it counts as sent.

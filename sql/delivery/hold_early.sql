@@ -1,8 +1,9 @@
 -- broker_private.hold_early(endpoints, has_gap, dialog_index, type names, numbers, kinds, bodies,
 -- sent_at): keeps what a batch brought with a number beyond the one that its dialog expects.
 -- deliver meets it again when what comes before it is there. Only of the dialogs that has_gap
--- names. What is too far ahead is not kept, so that a peer can't fill the table, nor what there is
--- no room for (early_room), nor what the dialog's contract doesn't know: it is sent again.
+-- names. What is too far ahead is not kept, so that a peer can't fill the table. Nor is what there
+-- is no room for (early_room), or what the dialog's contract doesn't know. All of that is sent
+-- again.
 -- Locks: called by deliver, which holds the dialogs' counters.
 create or replace function broker_private.hold_early(
   endpoint_nos bigint[], has_gap boolean[], dialog_index integer[], type_names text[], type_index integer[], sequence_numbers bigint[],

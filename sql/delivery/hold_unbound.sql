@@ -1,6 +1,6 @@
 -- broker_private.hold_unbound(endpoints): says why dialogs with ENCRYPTION ON wait whose far
--- service has no remote service binding; where there is a dynamic routing service, it is asked for
--- one.
+-- service has no remote service binding. A dynamic routing service, if there is one, is asked for
+-- it.
 -- Locks: the request's row; of a conversation that is over, the group.
 create or replace function broker_private.hold_unbound(endpoint_nos bigint[])
 returns void

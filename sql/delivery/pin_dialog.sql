@@ -1,9 +1,9 @@
 -- broker_private.pin_dialog(endpoint, kind, far user, session key): decides how a dialog is secured
--- of which the first message comes over the network that has only been between databases of one
--- worker: one of them has moved. Returns null, or 9736 if it may not come like this. A target takes
--- it only from who may open a dialog to its service. An initiator takes only what needs no
--- security: what else it demands is decided when it sends. Nothing clear comes on a dialog with
--- ENCRYPTION ON.
+-- that has only been between databases of one worker, when its first message comes over the
+-- network. One of the databases has moved. Returns null, or 9736 if it may not come like this. A
+-- target takes it only from who may open a dialog to its service. An initiator takes only what
+-- needs no security: what else it demands is decided when it sends. Nothing clear comes on a dialog
+-- with ENCRYPTION ON.
 create or replace function broker_private.pin_dialog(endpoint bigint, new_kind text, new_far_user text, new_session_key bytea)
 returns integer
 language plpgsql

@@ -4,8 +4,8 @@
 -- given; stays: those that went somewhere already and were never answered, which no other broker
 -- may get. A dialog that a broker has acknowledged goes to that one. What somebody else holds is
 -- left for the next time, so this waits for nobody.
--- Locks: as SEND and take do: the group, then the endpoint's own row and the counter that take
--- holds while it notes where a dialog goes.
+-- Locks: as SEND and take do. First the group, then the endpoint's own row and the counter that
+-- take holds while it notes where a dialog goes.
 create or replace function broker_private.spread_dialogs(
   destination integer, broker_instances uuid[], out moved integer, out stays integer
 )

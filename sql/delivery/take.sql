@@ -3,9 +3,9 @@
 -- by age, in flight, rows, numbers): the next batch for a destination, as arrays in one row.
 --
 -- A batch in which nothing is out of the ordinary is put together here. Then nothing is paused or
--- in flight, no body is large, all fits and leaves in the order in which it came, and the far side
--- has ended nothing. All else is take_fully's, which says what each argument and column is, and why
--- a batch may be taken again.
+-- in flight, and no body is large. All fits and leaves in the order in which it came, and the far
+-- side has ended nothing. All else is take_fully's, which says what each argument and column is,
+-- and why a batch may be taken again.
 --
 -- A dialog of which nothing has gone yet may be moving within this database; deliver_dialog holds
 -- its counter then. So its counter is locked, and all is looked at again by statements that see

@@ -8,10 +8,10 @@
 -- leave first, whatever their level. level: that of the first message, or of all that leave by age
 -- the highest; null while the broker doesn't honour priorities. For the security of each dialog it
 -- returns who owns its service here and who the far side is. Then the kind that its binding asks
--- for now (F, A, null without one), the kind that it was given when it first went over the network,
--- and the key that was kept then. By acknowledged, the next number that the far broker has to
--- acknowledge, and sent_at of each message deliver finds out whether one of the two databases has
--- gone back to an earlier state.
+-- for now (F, A, null without one). Then the kind that it was given when it first went over the
+-- network, and the key that was kept then. acknowledged is the next number that the far broker has
+-- to acknowledge. By that and by sent_at of each message deliver finds out whether one of the two
+-- databases has gone back to an earlier state.
 --
 -- It reads, and notes once that a dialog's messages go to another broker: from then on they never
 -- go anywhere else. A message's number is the next one that the far broker has to acknowledge on
@@ -19,8 +19,8 @@
 -- as a batch has to be sent again. The order of rows of one dialog is the order of their commits,
 -- as its senders take turns at the group lock. So a dialog is always in the same lane, and what a
 -- lane has in flight is named. Of each of those endpoints that is the last row, behind which the
--- batch begins, and the number that comes next. An endpoint that was left out of a batch, or of
--- which not all was acknowledged, is in flight until all batches with it are settled, and paused
+-- batch begins, and the number that comes next. An endpoint may be left out of a batch, or not all
+-- of it be acknowledged. Then it is in flight until all batches with it are settled, and paused
 -- until then.
 -- Plan: next_to_leave's; counters, endpoints, services, contracts by key.
 create or replace function broker_private.take_fully(
@@ -59,8 +59,10 @@ begin
     return;
   end if;
   large_endpoint_nos := '{}';
-  -- Mostly once. A dialog of which nothing has gone yet may be moving within this database (deliver_dialog holds its counter then): it is left out. One that can be
-  -- held is looked at again, as this statement would still see what moved just before; nobody moves it after, as it is held until S is committed.
+  -- Mostly once. A dialog of which nothing has gone yet may be moving within this database
+  -- (deliver_dialog holds its counter then): it is left out. One that can be held is looked at
+  -- again, as this statement would still see what moved just before. Nobody moves it after, as it is
+  -- held until S is committed.
   loop
     with rows_in_order as materialized (
       select t.id, t.endpoint_no, t.message_type_id, t.kind, t.body, t.shared_body_no, t.shared_size, t.enqueue_time, t.turn,

@@ -1,8 +1,8 @@
 -- broker_private.transmission_work(): the destinations that messages wait for, and where the routes
 -- say they are. is_reply: who waits longest there is a target's side, whose messages go straight to
 -- a database of the same worker, whatever the routes say. is_stranded: a dialog near the head was
--- given to this broker instance without having named it, nothing of it has gone, and no route names
--- the instance any more: spread_dialogs gives it back.
+-- given to this broker instance without having named it. Nothing of it has gone, and no route names
+-- the instance any more. spread_dialogs gives it back.
 create or replace function broker_private.transmission_work()
 returns table (
   destination_no integer, service_name text, broker_instance uuid, address text, mirror_address text, is_local boolean, broker_instances uuid[],

@@ -5,7 +5,7 @@
 -- An event is due when messages wait, the queue and the broker are on, and none was sent since the
 -- queue was last found empty. While messages remain it is sent again every 5 seconds: who reads
 -- outside is unknown here. The queue was empty since the last event if none of the messages in it
--- is older than that event; that is one probe for each priority.
+-- is older than that event. That is one probe for each priority.
 -- Locks: the notifications, skipping those that another session works on; then the groups of their
 -- conversations.
 create or replace function broker_private.emit_queue_activations()

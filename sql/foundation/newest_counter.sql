@@ -5,7 +5,7 @@
 -- Locks: none, and a function in FROM can't be locked: who needs the lock locks the row at its
 -- location.
 -- Plan: inlined; sequence_counters_newest, one row. The caller names it in FROM, and has no row
--- security or definer's rights between: so no view calls it, whose reader would need rights on the
+-- security or definer's rights between. So no view calls it: its reader would need rights on the
 -- table.
 -- Why: an old snapshot keeps dead versions in the index. In descending order of epochs, a row is
 -- met after at most 128 of them. All of the core reads a counter by this function, take, deliver

@@ -4,11 +4,11 @@
 --
 -- Only what was received last counts: a program that goes on to receive has got past what it
 -- received before. So a conversation that this transaction received earlier keeps the count that it
--- had. A queue has four marks for its conversations. A mark is: low half of the transaction's id *
--- 2^31 + low 28 bits of the endpoint's number * 8 + the rollbacks in a row counted before. The four
--- marks behind hold the id of the session. Only the holder of its group receives of a conversation,
--- so nobody competes for its mark, only for a place. A conversation without a mark takes that of
--- one that has not failed, or has failed least.
+-- had. A queue has four marks for its conversations. A mark is: transaction * 2^31 + endpoint * 8 +
+-- rollbacks in a row before. Of the transaction's id it has the low half, of the endpoint's number
+-- the low 28 bits. The four marks behind hold the id of the session. Only the holder of its group
+-- receives of a conversation, so nobody competes for its mark, only for a place. A conversation
+-- without a mark takes that of one that has not failed, or has failed least.
 -- Locks: the rows of noted failures; the caller holds the group.
 create or replace function broker_private.note_conversations(queue integer, received broker.message[])
 returns void

@@ -1,18 +1,18 @@
 -- broker_private.note_receive(queue name, its two marks): marks the queue as received from by this
 -- transaction, and refuses with 9617 if five before it have rolled back. RECEIVE has the case of a
--- single reader itself; of many readers nearly each comes here, so it calls no other function while
+-- single reader itself. Of many readers nearly each comes here, so it calls no other function while
 -- nothing has failed.
 --
 -- What a transaction wrote is gone when it has rolled back, except the value of a sequence. So each
--- RECEIVE that returns messages writes its transaction's id into a sequence of the queue, the next
--- one asks the server how that transaction ended, and nothing else need be running for it. A
--- savepoint has no part in this, and a killed session has rolled back. A mark is: transaction id *
--- 16 + 8 if the second mark is in use + the rollbacks in a row counted before it. Count and id in
--- one value can't contradict each other, and two sessions that read the same mark count it once.
--- Two marks remember two transactions in progress; of more readers at once some go uncounted, never
--- one too many. A third one leaves both as they are, so that nearly each of many readers is done in
--- one look. Marks older than 31 transactions are replaced all the same: two readers that stay must
--- not hide for ever how others end.
+-- RECEIVE that returns messages writes its transaction's id into a sequence of the queue. The next
+-- one asks the server how that transaction ended. Nothing else need be running for it. A savepoint
+-- has no part in this, and a killed session has rolled back. A mark is: transaction id * 16 + 8 if
+-- the second mark is in use + the rollbacks in a row counted before it. Count and id in one value
+-- can't contradict each other, and two sessions that read the same mark count it once. Two marks
+-- remember two transactions in progress; of more readers at once some go uncounted, never one too
+-- many. A third one leaves both as they are, so that nearly each of many readers is done in one
+-- look. Marks older than 31 transactions are replaced all the same: two readers that stay must not
+-- hide for ever how others end.
 -- Locks: none. Errors: 9617.
 create or replace function broker_private.note_receive(queue_name text, first_mark regclass, second_mark regclass)
 returns void

@@ -1,6 +1,6 @@
 -- broker_private.set_aside(queue, group, wanted): what RECEIVE does first with a group that it has
 -- locked, on a queue that quarantines. Quarantines the group's conversations that have failed five
--- times in a row, moves what arrived for quarantined ones out of the way, and returns how many
+-- times in a row, and moves what arrived for quarantined ones out of the way. Returns how many
 -- messages to receive.
 --
 -- While conversations of the queue have failed less often, a transaction receives once, and only

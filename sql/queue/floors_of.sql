@@ -5,7 +5,7 @@
 -- beginning walks past all that were received since. Without one it walks past the pages of all
 -- that were received since the last vacuum. A floor is right for whoever can see its row. The
 -- newest row counts: rows are added, never updated, so under an old snapshot a look meets the
--- newest first. Right stays right: an arrival gets a new id, above every floor (raise_floors), and
+-- newest first. Right stays right. An arrival gets a new id, above every floor (raise_floors), and
 -- whoever puts in a message with an old one resets the floors (reset_floors). Stable, so that a
 -- statement that calls it sees messages and floors as of the same moment.
 -- Plan: queue_floors_newest, one row.

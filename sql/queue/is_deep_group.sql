@@ -1,5 +1,5 @@
--- broker_private.is_deep_group(group): whether a search for the oldest message of a group, from its
--- beginning, walks past more than 200 deleted ones, or past too many pages of them.
+-- broker_private.is_deep_group(group): whether a search for a group's oldest message, from its
+-- beginning, walks past more than 200 deleted ones or too many pages of them.
 -- Plan: messages_group, one row.
 create or replace function broker_private.is_deep_group(group_number bigint)
 returns boolean

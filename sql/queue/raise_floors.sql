@@ -3,7 +3,7 @@
 -- then on RECEIVE looks at the floors.
 --
 -- A message may be on its way whose id is lower than those of messages that are here: its sender
--- has not committed. Ids come from the sequence queuing_order, without a cache, and nextval keeps a
+-- has not committed. Ids come from the sequence queuing_order, without a cache. nextval keeps a
 -- lock on it until the end of the transaction, so pg_locks shows who is sending. So it reads the
 -- sequence's last value first, not by a function of sequences, which takes that lock. Then it reads
 -- who is sending. Once all of them have ended, every id up to that value is decided. Senders that
@@ -16,11 +16,11 @@
 -- here, and stays above the floor. Those that this transaction has received come back only together
 -- with the floor that was before. The search that met the deleted messages has marked in the index
 -- what nobody can see any more. That costs no search anything any more, but its pages do, until a
--- vacuum takes them out: only pages, and what this one meets again, are worth a floor. In READ
+-- vacuum takes them out. Only pages, and what this search meets again, are worth a floor. In READ
 -- COMMITTED only, as all depends on the order in which statements look.
--- Locks: the row of floors that is replaced, by trying: who has it raises already, and is waited
--- for only by those who walk much farther. The queue's row, by trying, where RECEIVE begins to look
--- at floors.
+-- Locks: the row of floors that is replaced, by trying. Whoever has it raises already, and is
+-- waited for only by those who walk much farther. The queue's row, by trying, where RECEIVE begins
+-- to look at floors.
 -- Plan: messages_head, one search from each floor; messages_group for one group.
 create or replace function broker_private.raise_floors(queue integer, walked bigint, group_number bigint)
 returns void

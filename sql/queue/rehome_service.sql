@@ -1,6 +1,6 @@
 -- broker_private.rehome_service(service, waits): lets the conversations of a service, their
 -- messages and what is retained follow it to the queue that it has now.
--- Locks: the groups of the service that are not there yet, in the order of their numbers; those
+-- Locks: the groups of the service that are not there yet, in the order of their numbers. Those
 -- that others hold are waited for, or left.
 create or replace function broker_private.rehome_service(service integer, waits boolean)
 returns void

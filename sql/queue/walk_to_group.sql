@@ -7,11 +7,11 @@
 -- messages each. Then it tries places eight times farther from the head each time, at random in
 -- between, and then twice nearer to the end each time. A group that waits for its turn is met by
 -- chance if not by place. So 800,000 messages of held groups are passed in some ten looks, all at
--- the head's priority, in one statement that stops at the first group that it can lock. Of groups
--- of one priority the oldest comes first while few are held, else about so. Where that finds
--- nothing, the queue is short, or the caller has found a group near the head that a move touched
--- (is_near), it looks at all: one probe for each group that is held. Where a move touched the group
--- it asks where the message belongs (pick_moved), one probe for each conversation.
+-- the head's priority. They are one statement, which stops at the first group that it can lock. Of
+-- groups of one priority the oldest comes first while few are held, else about so. Where that finds
+-- nothing, the queue is short, or the caller has found a moved group near the head (is_near), it
+-- looks at all. That is one probe for each group that is held. Where a move touched the group it
+-- asks where the message belongs (pick_moved), one probe for each conversation.
 -- Locks: the group's row, skipping groups that are locked.
 -- Plan: messages_head, 48 rows, then two for each look; then from the queue's first message for
 -- each probe.

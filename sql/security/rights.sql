@@ -1,8 +1,8 @@
 -- Who may call what, at every migration: everybody uses schema broker; nobody reaches a table;
 -- worker roles run the worker's functions.
 --
--- The functions that stand behind those of schema broker take the caller as their first argument
--- and check it themselves (broker_private.is_seen), so everybody may execute them.
+-- The functions behind those of schema broker take the caller as their first argument and check it
+-- themselves (broker_private.is_seen). So everybody may execute them.
 do $$
 declare
   this record;

@@ -2,7 +2,7 @@
 -- the far queue, in order, up to the first message that still can't go. What a worker must look at,
 -- and what comes after it, becomes incomplete there. Returns how many messages moved. A dialog
 -- whose messages were once taken to another broker stays with it, whatever the routes say now.
--- Locks: the dialog's counter, so that one at a time moves a dialog, and the rows; what somebody
+-- Locks: the dialog's counter, so that one at a time moves a dialog, and the rows. What somebody
 -- else holds is left for the next time, so this waits for nobody.
 create or replace function broker_private.deliver_dialog(endpoint bigint)
 returns integer

@@ -1,10 +1,10 @@
 -- broker_private.find_path(endpoint): decides how the messages of an endpoint travel, and returns
--- the endpoint with the decision. At the first message: to a service of this database straight into
--- its queue (the target's endpoint is made here), to any other by the transmission queue. If
--- several brokers have the service, one of them is chosen for the dialog. A local dialog whose
--- messages had to wait goes straight again once nothing of it waits, and behind what is incomplete
--- on the far side until a worker has looked at that. A straight dialog waits too once its broker is
--- off.
+-- the endpoint with the decision. At the first message the path is chosen: straight into the queue
+-- of a service of this database, or by the transmission queue. The target's endpoint is made here.
+-- If several brokers have the service, one of them is chosen for the dialog. A local dialog whose
+-- messages had to wait goes straight again once nothing of it waits. It goes behind what is
+-- incomplete on the far side until a worker has looked at that. A straight dialog waits too once
+-- its broker is off.
 -- Locks: none but the endpoint's own row; the caller holds its group.
 create or replace function broker_private.find_path(e broker_private.endpoints)
 returns broker_private.endpoints

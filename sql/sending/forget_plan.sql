@@ -1,5 +1,5 @@
 -- broker_private.forget_plan(): trigger of endpoints. A dialog side that changes in what its send
--- plan says has no plan until its next SEND; so whoever changes one need not think of it.
+-- plan says has no plan until its next SEND. So whoever changes one need not think of it.
 -- Locks: the row of the group that has its plan, which the caller holds.
 create or replace function broker_private.forget_plan()
 returns trigger

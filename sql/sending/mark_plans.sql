@@ -1,9 +1,9 @@
 -- broker_private.mark_plans(): trigger of what send plans rest on. Makes all of them worthless that
 -- were made before this transaction is over; each dialog gets another by its next SEND.
 --
--- It inserts a row, so it waits for no sender. Older marks say nothing that this one does not: they
+-- It inserts a row, so it waits for no sender. Older marks say nothing that this one does not. They
 -- go, but for those that another session is removing, so that the look of a SEND stays short. In a
--- copy of a database that was restored elsewhere, plans name transactions of another server: there
+-- copy of a database that was restored elsewhere, plans name transactions of another server. There
 -- a mark holds for every plan, until the broker is enabled.
 -- Why: sending/refresh_plan.sql.
 create or replace function broker_private.mark_plans()

@@ -1,7 +1,7 @@
 -- broker_private.open_local_dialog(endpoint, service): makes the target's side of a dialog within
--- this database and returns its number. It returns null, and the initiator gets an Error, if the
--- service does not accept the contract (8408) or the owner of the initiating service has no SEND
--- permission on it (8494). An event notification is sent as who created it.
+-- this database and returns its number. If the service does not accept the contract (8408), it
+-- returns null, and the initiator gets an Error. So it does if the owner of the initiating service
+-- has no SEND permission on it (8494). An event notification is sent as who created it.
 create or replace function broker_private.open_local_dialog(e broker_private.endpoints, target broker_private.services)
 returns bigint
 language plpgsql

@@ -1,10 +1,10 @@
 -- broker_private.refresh_plan(endpoint, caller): makes the send plan of a dialog side, if it has
 -- none that may be believed and serves this sender. This is the only place where plans are made.
 --
--- A plan is what SEND must know and what stays true while the group is held: where messages go, of
--- which types they may be, who may send them, until when. It stands on the group's row, which SEND
--- locks anyway; if another dialog's is there already, or one that names another sender's role, on
--- the endpoint's.
+-- A plan is what SEND must know and what stays true while the group is held. It says where messages
+-- go, of which types they may be, who may send them, and until when. It stands on the group's row,
+-- which SEND locks anyway. If another dialog's is there already, or one for another sender's role,
+-- it stands on the endpoint's.
 --
 -- Who changes an endpoint holds its group, and a trigger (forget_plan) drops the plan. Who changes
 -- a definition holds nothing of the kind: he inserts a mark (mark_plans). SEND looks for one under
@@ -12,15 +12,15 @@
 -- A plan may be believed if no mark is as young as the oldest transaction that was not over when
 -- the plan was made. So a plan made while a change was not committed is never believed. A number
 -- counted by each change would fail here: it can be read while the change can't be seen. Marks name
--- no object: to look for a plan's own would cost each SEND a column and two operators, and a change
+-- no object. To look for a plan's own would cost each SEND a column and two operators, and a change
 -- of definitions is rare. It costs each dialog one SEND in the general way, and one change of a
 -- row.
 --
--- No plan is made that a mark makes worthless at once: while a long transaction runs beside it, a
--- SEND after a change finds out anew each time, rather than writing the row each time. There is
--- none either for a queue that retains, a far queue or a broker that is off, or a path other than L
--- and R. Then SEND has more to do than to insert a row. Of names of types no more than 1,000 bytes
--- are on a plan; the others are looked up. The caller holds the group. Locks: the group's row, the
+-- No plan is made that a mark makes worthless at once. While a long transaction runs beside it, a
+-- SEND after a change finds out anew each time, and doesn't write the row each time. None is made
+-- either for a queue that retains, a far queue or broker that is off, or a path other than L and R.
+-- Then SEND has more to do than to insert a row. Of names of types no more than 1,000 bytes are on
+-- a plan; the others are looked up. The caller holds the group. Locks: the group's row, the
 -- endpoint's own row.
 create or replace function broker_private.refresh_plan(endpoint bigint, caller name)
 returns void
@@ -57,8 +57,8 @@ begin
     return;
   end if;
 
-  -- Everybody; else a role that the sender belongs to, and rather one that was granted the queue than its
-  -- owner: what a superuser makes serves whom he works for.
+  -- Everybody, or else a role that the sender belongs to, and rather one that was granted the queue
+  -- than its owner. So what a superuser makes serves whom he works for.
   select nullif(r.role::oid, 0)::regrole into receiver
   from (
     select q.owner as role, true as is_owner from broker_private.queues q where q.queue_id = e.queue_id

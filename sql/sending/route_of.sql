@@ -3,10 +3,10 @@
 -- WORKER is for what comes from outside; LOCAL is said there whichever of its databases has the
 -- service.
 -- Returns address, LOCAL or tcp://host:port, and the mirror's; or null and the reason as a
--- transmission status. is_local: a route says LOCAL, or, without one, the dialog names its broker:
--- a database of the same worker that has the service comes before the address. broker_instances:
--- the brokers that a dialog which names none may be given to, one of them for good; the address is
--- that of the first.
+-- transmission status. is_local: a route says LOCAL, or, without one, the dialog names its broker.
+-- Then a database of the same worker that has the service comes before the address.
+-- broker_instances: the brokers that a dialog which names none may be given to, one of them for
+-- good; the address is that of the first.
 --
 -- is_exact: a route names service and broker instance, the first step. is_missing: the dynamic
 -- routing service is to be asked (request_route), or its answer to be noted.
@@ -15,8 +15,9 @@
 -- exact service and instance; then the service without an instance; then the service with any
 -- instance, where the dialog names none. Then a route that the dynamic routing service is asked
 -- for, if this database reaches one and has no such service itself. Last any service. Among matches
--- one with a mirror comes first, then LOCAL if the service is here, then a network address, then
--- TRANSPORT, where the service's name says the address. A route whose lifetime is over is ignored.
+-- one with a mirror comes first, then LOCAL if the service is here, then a network address.
+-- TRANSPORT is last: there the service's name says the address. A route whose lifetime is over is
+-- ignored.
 create or replace function broker_private.route_of(
   far_service text, far_instance uuid, route_scope text default 'DATABASE', out address text, out mirror_address text,
   out is_local boolean, out broker_instances uuid[], out is_missing boolean, out problem text, out is_exact boolean

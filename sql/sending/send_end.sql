@@ -1,8 +1,8 @@
 -- broker_private.send_end(endpoint, error code, description): ends this side and tells the far side
--- by EndDialog or Error. Within this database the far side is told at once and this side is closed;
--- otherwise it is DO until the far broker acknowledges, or EndDialog is no longer behind an
+-- by EndDialog or Error. Within this database the far side is told at once and this side is closed.
+-- Otherwise it is DO until the far broker acknowledges, or EndDialog is no longer behind an
 -- incomplete message. The caller holds the group. On a straight dialog (path L) the far side's SEND
--- sees this end by local_end alone, so the far event and local_end are written in one transaction.
+-- sees this end by local_end alone. So the far event and local_end are written in one transaction.
 create or replace function broker_private.send_end(e broker_private.endpoints, error_code integer, error_description text)
 returns void
 language plpgsql

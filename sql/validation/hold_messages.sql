@@ -1,6 +1,6 @@
 -- broker_private.hold_messages(endpoint, type, kind, contents, is_checked, shared body): puts
 -- messages that were sent within this database to this endpoint behind what is incomplete on its
--- dialog, or, if they must be checked, starts it.
+-- dialog. Those that must be checked are the first such.
 create or replace function broker_private.hold_messages(
   f broker_private.endpoints, type_id integer, kind_code "char", contents bytea[], checked boolean,
   shared_no bigint default null

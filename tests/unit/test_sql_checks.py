@@ -226,6 +226,14 @@ FAULTS = {
         "--\n" + routine("BEGIN RETURN 1; END").removeprefix("-- Probes.\n"),
         "does not start",
     ),
+    "a long sentence": (
+        f"-- {'word ' * 13}\n-- {'word ' * 13}\n" + routine("BEGIN RETURN 1; END"),
+        "a sentence of 27 words, at most 25",
+    ),
+    "a long sentence within a function": (
+        routine(f"BEGIN\n  -- Short. {'Word ' * 26}\n  RETURN 1; END"),
+        "a sentence of 26 words",
+    ),
     "a wide header": (
         f"-- {'wide ' * 20}\n" + routine("BEGIN RETURN 1; END"),
         "header line of 103 columns: at most 100",
