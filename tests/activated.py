@@ -86,15 +86,27 @@ def activating(
         database = Database(url)
         loop.run(database.open())
         activation = Activation(database, clock, logins)
-        running = loop.start(activation.run())
+
+        async def begin() -> asyncio.Task[None]:
+            return asyncio.create_task(activation.run())
+
+        running: asyncio.Task[None] = loop.run(begin())
+
+        async def end() -> bool:
+            """Cancel it, and wait until a statement that is under way has been given up; return whether it had failed."""
+            has_failed = running.done()
+            running.cancel()
+            await asyncio.wait((running,))
+            return has_failed
+
         try:
             yield
         finally:
-            is_cancelled = running.cancel()
+            has_failed = loop.run(end())
             loop.run(activation.finish(grace) if grace else activation.cancel())
             loop.run(database.close())
             # Also where the test has failed: this may be why.
-            if not is_cancelled:
+            if has_failed:
                 running.result()
     finally:
         loop.close()

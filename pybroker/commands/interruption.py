@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import weakref
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_TRY_AGAIN_SECONDS = 0.01
 
 
 class Interruption(KeyboardInterrupt):
@@ -25,7 +27,11 @@ def interruptible() -> Iterator[None]:
     """Raise `Interruption` for the first signal that asks the command to end; ignore those that follow."""
     raised: list[Interruption] = []
 
-    def interrupt(number: int, _frame: FrameType | None) -> None:
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        if _is_forgotten(frame):
+            signal.signal(signal.SIGALRM, lambda _, later: interrupt(number, later))
+            signal.setitimer(signal.ITIMER_REAL, _TRY_AGAIN_SECONDS)
+            return
         ignore_signals()
         raised.append(Interruption(number))
         raise raised[0]
@@ -41,6 +47,15 @@ def interruptible() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _is_forgotten(frame: FrameType | None) -> bool:
+    """Whether what is raised here gets nowhere: Python prints what an object's end raises, and goes on."""
+    while frame is not None:
+        if frame.f_code.co_name == "__del__" or frame.f_code.co_filename == weakref.__file__:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def ignore_signals() -> None:
