@@ -39,7 +39,7 @@ def seen(chromium: Chrome, text: str) -> None:
         return text in str(browser.execute_script("return document.body ? document.body.innerText : ''"))
 
     try:
-        WebDriverWait(chromium, 20).until(shows)
+        WebDriverWait(chromium, 60).until(shows)
     except TimeoutException:
         shown = chromium.find_element(By.TAG_NAME, "body").text
         pytest.fail(f"{chromium.current_url} never showed {text!r}, but {shown!r}")
