@@ -40,10 +40,14 @@ def _in_a_weak_reference_s_callback() -> None:
     del thing
 
 
+def _go_on_after(ends: Callable[[], None]) -> None:
+    ends()
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        time.sleep(0.001)
+
+
 @pytest.mark.parametrize("ends", [_send, _in_a_finalizer, _in_a_weak_reference_s_callback])
 def test_a_signal_ends_the_command_though_an_object_ends_just_then(ends: Callable[[], None]) -> None:
     with pytest.raises(Interruption), interruptible():
-        ends()
-        deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline:
-            time.sleep(0.001)
+        _go_on_after(ends)

@@ -140,7 +140,7 @@ def test_without_its_session_the_parts_look_by_themselves_again(shop: Shop) -> N
 @pytest.mark.parametrize("default", ["read committed", "serializable"])
 def test_a_statement_alone_is_read_committed_whatever_the_default_is(shop: Shop, default: str) -> None:
     shop.psql.connection.execute(
-        f'alter database "{shop.database.name}" set default_transaction_isolation = \'{default}\''.encode()
+        f"alter database \"{shop.database.name}\" set default_transaction_isolation = '{default}'".encode()
     )
 
     async def asked() -> tuple[str, bool]:
