@@ -347,6 +347,8 @@ def test_readers_come_back_when_their_connections_are_cut(shop: Shop) -> None:
     with running(app):
         order(shop.psql, b"1")
         until(lambda: done == [b"1"])
+        # A reader that is cut off before its commit gets the message again.
+        until(lambda: waiting(shop.psql, "warehouse") == 0)
         shop.psql.rows(
             "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
         )
