@@ -111,8 +111,7 @@ class HomeEndpoint:
         """Read the home database, and act on what changed. Without an answer all stays as it is."""
         try:
             async with self._home.statement() as connection:
-                endpoint = await statements.endpoint(connection)
-                certificates = await statements.certificates(connection)
+                endpoint, certificates = await statements.endpoint_and_certificates(connection)
         except (psycopg.Error, OSError) as error:
             logger.warning("home_database_unreadable", database=self._home.name, error=line_of(error))
             self._was_read.set()
