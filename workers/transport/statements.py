@@ -194,8 +194,8 @@ async def take_small(
 ) -> tuple[Taken | None, dict[int, int]]:
     """Return what `take` does without bodies larger than the last limit, and the dialogs that have one.
 
-    Those come with their levels, the oldest message's first, and are for `take_piece`; what precedes a large
-    message on its dialog is in the batch. `by_age`: the oldest messages, whatever their priority.
+    Those come with their priorities, the oldest message's first, and are for `take_piece`; what precedes a
+    large message on its dialog is in the batch. `by_age`: the oldest messages, whatever their priority.
     `in_flight`: endpoints with the last row of each that is on its way, and the number that follows.
     """
     async with await _array_cursor(connection, tuple_row) as cursor:
@@ -216,10 +216,10 @@ async def take_small(
         row = await cursor.fetchone()
     if row is None:
         return None, {}
-    *columns, large, levels = row
+    *columns, large, priorities = row
     taken = None if columns[0] is None else Taken(*columns)
     numbers = arrays.to_integers(large, arrays.BIGINT)
-    return taken, dict(zip(numbers, arrays.to_integers(levels, arrays.INTEGER), strict=True))
+    return taken, dict(zip(numbers, arrays.to_integers(priorities, arrays.INTEGER), strict=True))
 
 
 async def take_piece(
