@@ -4,30 +4,45 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, NamedTuple
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, overload
+from uuid import UUID
 
+import msgspec
 from lxml import etree
-
-if TYPE_CHECKING:
-    from datetime import datetime
-    from uuid import UUID
 
 ERROR_MESSAGE_TYPE = "http://schemas.microsoft.com/SQL/ServiceBroker/Error"
 END_DIALOG_MESSAGE_TYPE = "http://schemas.microsoft.com/SQL/ServiceBroker/EndDialog"
 DIALOG_TIMER_MESSAGE_TYPE = "http://schemas.microsoft.com/SQL/ServiceBroker/DialogTimer"
+_OWN_MESSAGE_TYPES = {ERROR_MESSAGE_TYPE, END_DIALOG_MESSAGE_TYPE, DIALOG_TIMER_MESSAGE_TYPE}
+
+T = TypeVar("T")
+
+
+class Dataclass(Protocol):
+    """An instance of any dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
 
 Json = str | int | float | dict[str, Any] | list[Any] | tuple[Any, ...]
-Body = bytes | bytearray | memoryview | Json | None
-"""What can be sent: bytes; a str, as UTF-8; or what else json can hold. The server refuses None (8433)."""
+Typed = Dataclass | msgspec.Struct | UUID | datetime | date | time | timedelta | Decimal | Enum
+Body = bytes | bytearray | memoryview | Json | Typed
+"""What can be sent: bytes; a str, as UTF-8; or what else JSON can hold, by msgspec. Not None (8433)."""
 
 NO_BODY = b""
 
 
-def encoded(body: Body) -> bytes | None:
+def encoded(body: Body | None) -> bytes | None:
     """Return a body as the bytes that are sent.
 
+    Dataclasses, Structs, UUIDs, dates, Decimals and the like become what `ReceivedMessage.json` reads back.
+    The server refuses None.
+
     Raises:
-        TypeError, ValueError: json can't hold it, NaN and the infinities included, or it is a str with a lone
+        TypeError, ValueError: JSON can't hold it, NaN and the infinities included, or it is a str with a lone
             surrogate.
     """
     if body is None or isinstance(body, bytes):
@@ -35,7 +50,10 @@ def encoded(body: Body) -> bytes | None:
     if isinstance(body, bytearray | memoryview):
         return bytes(body)
     if not isinstance(body, str):
-        body = json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        # msgspec alone would send NaN as null.
+        body = json.dumps(
+            body, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=msgspec.to_builtins
+        )
     return body.encode()
 
 
@@ -112,13 +130,37 @@ class ReceivedMessage:
         """
         return self.body.decode()
 
-    def json(self) -> Any:
+    @overload
+    def json(self) -> Any: ...
+
+    @overload
+    def json(self, body_type: type[T]) -> T: ...
+
+    def json(self, body_type: Any = None) -> Any:
         """Return the value that the body holds as JSON.
 
+        Args:
+            body_type: what it must be: a dataclass, a msgspec Struct, a TypedDict, UUID, datetime, Decimal,
+                ``list[...]`` of them and so on. Without it come dicts, lists, strings and numbers.
+
         Raises:
-            ValueError: it is not JSON in UTF-8; an empty body isn't.
+            ValueError: it is not JSON in UTF-8, as an empty body; or not of that type; or the message is the
+                broker's own, such as EndDialog.
         """
-        return json.loads(self.text)
+        if self.message_type_name in _OWN_MESSAGE_TYPES:
+            raise ValueError(
+                f"This is a message of the broker itself, {self.message_type_name}, and holds no JSON."
+                " Look at message_type_name, is_error and is_end_dialog first."
+            )
+        if body_type is None:
+            return json.loads(self.text)
+        try:
+            return msgspec.json.decode(self.body, type=body_type)
+        except msgspec.DecodeError as failure:
+            raise ValueError(
+                f"The body of the message {self.message_id}, a {self.message_type_name},"
+                f" can't be read as {body_type}: {failure}"
+            ) from failure
 
     def xml(self) -> etree._Element:
         """Return the body's root element, as lxml's. Entities stay as they are; nothing else is read.

@@ -14,7 +14,6 @@ from itertools import groupby
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-import msgspec
 from lxml import etree
 
 from pybroker.message import (
@@ -68,7 +67,7 @@ class _TypeHandler:
                 return (message.text,)
             if self.body_type is etree._Element:  # noqa: SLF001 - lxml's own name for the type of an element
                 return (message.xml(),)
-        return (msgspec.json.decode(message.body, type=self.body_type),)
+        return (message.json(self.body_type),)
 
 
 class ServiceProgram:

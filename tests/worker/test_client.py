@@ -10,10 +10,12 @@ import re
 import threading
 import uuid
 from contextlib import ExitStack
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import psycopg
 import pytest
 from psycopg.rows import dict_row
@@ -37,6 +39,21 @@ ORDER, ACK, INVOICE, NOTHING, LABEL = (
     "//shop/nothing",
     "//shop/label",
 )
+
+
+@dataclasses.dataclass
+class Line:
+    price: Decimal
+    sizes: tuple[int, ...] = ()
+
+
+class Order(msgspec.Struct):
+    """What a program would send: every type that JSON knows nothing of."""
+
+    id: uuid.UUID
+    placed_at: datetime
+    lines: list[Line]
+    due: date | None = None
 
 
 class Blocking:
@@ -233,10 +250,50 @@ def test_a_left_out_body_is_no_body_and_none_is_refused(client: Client) -> None:
     assert message.text == ""
 
 
+@pytest.mark.parametrize(
+    ("body", "body_type"),
+    [
+        (
+            Order(uuid.uuid4(), datetime.now(UTC), [Line(Decimal("1.10"), (1, 2)), Line(Decimal(0))]),
+            Order,
+        ),
+        (Line(Decimal("0.1")), Line),
+        ({"lines": [Line(Decimal(1)), Line(Decimal(2))]}, dict[str, list[Line]]),
+        (uuid.uuid4(), uuid.UUID),
+        (datetime(2026, 2, 28, 12, tzinfo=UTC), datetime),
+        (Decimal("12345678901234567890.10"), Decimal),
+    ],
+)
+def test_a_typed_body_is_read_as_the_type_that_was_sent(client: Client, body: Any, body_type: Any) -> None:
+    broker = client.broker()
+    dialog = begin(broker)
+    dialog.send(ORDER, body)
+    (message,) = broker.receive("fulfilment")
+    read = message.json(body_type)
+    assert read == body
+    assert type(read) is type(body)
+
+
+def test_a_body_of_another_type_is_refused_with_the_place_that_is_wrong(client: Client) -> None:
+    broker = client.broker()
+    dialog = begin(broker)
+    dialog.send_batch(ORDER, [{"price": "dear"}, "no json"])
+    dialog.end()
+    wrong, no_json, end = broker.receive("fulfilment")
+    with pytest.raises(ValueError, match=r"//shop/order.*can't be read as .*Line.*\$\.price"):
+        wrong.json(Line)
+    with pytest.raises(ValueError, match="//shop/order"):
+        no_json.json(Line)
+    with pytest.raises(ValueError, match=r"broker itself.*EndDialog.*is_end_dialog"):
+        end.json()
+
+
 def test_what_json_cannot_hold_is_not_sent(client: Client, shop: Database) -> None:
     dialog = begin(client.broker())
     with pytest.raises(ValueError, match="JSON"):
         dialog.send(ORDER, math.nan)
+    with pytest.raises(ValueError, match="JSON"):
+        dialog.send(ORDER, Line(Decimal(1), (math.nan,)))  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         dialog.send_batch(ORDER, [1, object()])
     assert waiting_messages(shop) == 0
