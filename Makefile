@@ -57,6 +57,8 @@ nightly: .venv/.linters
 	$(MAKE) chaos ROUNDS=20 MESSAGES=100000 RESTORES=2
 	$(MAKE) soak MESSAGES=1000000
 	$(BIN)/python -m tests.specs --nightly
+	$(BIN)/python -m tests.fuzz --inputs 1000000
+	$(BIN)/python -m tests.mutation
 	$(BIN)/python -m tests.bench.diagnosis
 	$(BIN)/pybroker throughput --json
 
