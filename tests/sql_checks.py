@@ -39,6 +39,9 @@ _NO_PROSE = re.compile(
     r"^(?:hot path )?broker(?:_private)?\.\w+(?:\([^)]*\))?:\s|(?:^|\s)Errors: [^.]*\.?|\([\w., /]+\)"
 )
 _SENTENCE_ENDS = re.compile(r"(?<=[.?!])\s+|:\s+(?=[A-Z0-9])")
+# The words for priority that docs/glossary.md rules out; what they name besides, and an argument's name.
+_NOT_FOR_PRIORITY = re.compile(r"(?<!isolation )\blevels?\b(?!:)|\blevel below ten\b")
+_OTHER_LEVELS = {"diagnosis", "monitoring", "events"}
 CLOCKS = {"now", "clock_timestamp", "statement_timestamp", "transaction_timestamp", "timeofday"}
 
 # One message each, by key alone, and each setting costs every call.
@@ -536,6 +539,16 @@ def check_sentences(file: SqlFile) -> Iterator[Finding]:
         begins, text = (number, found[1]) if found is not None else (0, "")
 
 
+def check_words(file: SqlFile) -> Iterator[Finding]:
+    """Comments say priority, as docs/glossary.md does. A finding's level, or a log's, is another thing."""
+    if file.is_migration or file.chapter in _OTHER_LEVELS:
+        return
+    for number, line in enumerate(file.text.splitlines(), start=1):
+        found = _COMMENT.fullmatch(line)
+        if found is not None and (word := _NOT_FOR_PRIORITY.search(_NO_PROSE.sub("", found[1]))):
+            yield file.finding(number, f'"{word[0]}": docs/glossary.md says priority')
+
+
 def check_star(file: SqlFile) -> Iterator[Finding]:
     """Columns of a table are named, so that a migration that adds one changes no function's result.
 
@@ -628,6 +641,7 @@ FILE_CHECKS: tuple[Callable[[SqlFile], Iterator[Finding]], ...] = (
     check_one_thing,
     check_header,
     check_sentences,
+    check_words,
     check_star,
 )
 

@@ -40,7 +40,7 @@ class Presence:
         self.changed = asyncio.Event()
 
     def add(self, tell: Callable[[AsyncConnection[Any], UUID], Awaitable[None]]) -> None:
-        """Have a part of the worker write what it has, in the same transaction, each time."""
+        """Have a part of the worker write what it has, each time, by one statement."""
         self._parts.append(tell)
 
     async def tell(self) -> None:
@@ -51,7 +51,7 @@ class Presence:
         """
         await self._clock.sleep(_GATHER_SECONDS)
         self.changed.clear()
-        async with self._home.connection() as session:
+        async with self._home.statement() as session:
             await session.execute("select broker_private.note_worker(%s)", (self.worker_id,))
             for part in self._parts:
                 await part(session, self.worker_id)

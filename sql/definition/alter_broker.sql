@@ -6,7 +6,7 @@
 -- conversation gets an Error, -9719 here and -9720 on the far side; the guid stays.
 -- Locks: NEW_BROKER the tables of conversations, so it waits for every transaction that uses them;
 -- not in their way, see forget_conversations. honor_broker_priority: whether messages to other
--- brokers leave by the level of their conversations, those that wait already too.
+-- brokers leave by the priority of their conversations, those that wait already too.
 -- Errors: 153 action, 229.
 create or replace function broker.alter_broker(action text default null, honor_broker_priority boolean default null)
 returns void

@@ -35,7 +35,7 @@ declare
   type_name text;
   type_id integer;
   -- By the places of the batch.
-  turns integer[];
+  ranks integer[];
   next_numbers bigint[];
   last_places bigint[];
   dialog integer;
@@ -85,10 +85,10 @@ begin
     type_ids[array_position(type_names, type_name)] := type_id;
   end loop;
 
-  for turn in 1 .. dialogs loop
-    dialog := places[turn];
-    turns[dialog] := turn;
-    next_numbers[dialog] := expected[turn];
+  for rank in 1 .. dialogs loop
+    dialog := places[rank];
+    ranks[dialog] := rank;
+    next_numbers[dialog] := expected[rank];
   end loop;
   for place in 1 .. cardinality(dialog_index) loop
     dialog := dialog_index[place];
@@ -117,11 +117,11 @@ begin
     urgency, body
   )
   select
-    group_nos[turns[dialog_index[m.place]]],
-    deliver_plain.endpoint_nos[turns[dialog_index[m.place]]],
+    group_nos[ranks[dialog_index[m.place]]],
+    deliver_plain.endpoint_nos[ranks[dialog_index[m.place]]],
     deliver_plain.sequence_numbers[m.place], broker_private.clock(),
-    queue_ids[turns[dialog_index[m.place]]], type_ids[type_index[m.place]],
-    precedences[turns[dialog_index[m.place]]], 2, deliver_plain.bodies[m.place]
+    queue_ids[ranks[dialog_index[m.place]]], type_ids[type_index[m.place]],
+    precedences[ranks[dialog_index[m.place]]], 2, deliver_plain.bodies[m.place]
   from generate_series(1, cardinality(dialog_index)) as m (place);
   foreach queue in array queue_ids loop
     if queue is distinct from woken then

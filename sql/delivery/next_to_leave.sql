@@ -1,11 +1,11 @@
 -- broker_private.next_to_leave(destination, lane, lanes, max messages, left out, by age, in flight,
 -- rows): the messages of a destination that leave next. Those of endpoints that are left out are
 -- not among them; of endpoints in flight there are only those behind the row of each. While the
--- broker honours priorities those of higher levels come first, else, and by age, the oldest.
+-- broker honours priorities those of higher priority come first, else, and by age, the oldest.
 --
--- All messages of a dialog have one level, so either order keeps theirs, also when
+-- All messages of a dialog have one priority, so either order keeps theirs, also when
 -- honor_broker_priority changes while they wait.
--- Plan: inlined into take; for each of the ten levels the head of
+-- Plan: inlined into take; for each of the ten priorities the head of
 -- transmission_messages_destination, then a sort of what that gave. The arrays are sub-selects as
 -- those of PL/pgSQL's variables are copied whenever they are looked into, which is for each row
 -- that is in flight.

@@ -137,7 +137,7 @@ begin
     if row_ids is null then
       return;
     end if;
-    -- They came in the order of their levels; while those don't count, a lower one may have older messages.
+    -- They came in the order of their priorities; while those don't count, a lower one may have older messages.
     is_odd := has_ended or has_far_user or precedences[1] <> precedences[cardinality(row_ids)]
       or size > take.max_bytes and cardinality(row_ids) > 1 or largest > take.largest_body;
     exit when is_odd;

@@ -4,14 +4,14 @@
 -- without the endpoints in paused. With a largest body, a message with a larger one is left out
 -- too, with all that follows on its dialog. Those dialogs are named in large_endpoint_nos, the
 -- oldest message's first: take_piece is for them. They may be all that the row has. large_levels:
--- the level of each, also by age; 5 while the broker doesn't honour priorities. By age: the oldest
--- leave first, whatever their level. level: that of the first message, or of all that leave by age
--- the highest; null while the broker doesn't honour priorities. For the security of each dialog it
--- returns who owns its service here and who the far side is. Then the kind that its binding asks
--- for now (F, A, null without one). Then the kind that it was given when it first went over the
--- network, and the key that was kept then. acknowledged is the next number that the far broker has
--- to acknowledge. By that and by sent_at of each message deliver finds out whether one of the two
--- databases has gone back to an earlier state.
+-- the priority of each, also by age; 5 while the broker doesn't honour priorities. By age: the
+-- oldest leave first, whatever their priority. level: that of the first message, or of all that
+-- leave by age the highest; null while the broker doesn't honour priorities. For the security of
+-- each dialog it returns who owns its service here and who the far side is. Then the kind that its
+-- binding asks for now (F, A, null without one). Then the kind that it was given when it first went
+-- over the network, and the key that was kept then. acknowledged is the next number that the far
+-- broker has to acknowledge. By that and by sent_at of each message deliver finds out whether one
+-- of the two databases has gone back to an earlier state.
 --
 -- It reads, and notes once that a dialog's messages go to another broker: from then on they never
 -- go anywhere else. A message's number is the next one that the far broker has to acknowledge on

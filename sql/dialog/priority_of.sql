@@ -1,4 +1,4 @@
--- broker_private.priority_of(contract, local service, remote service): the level that a new
+-- broker_private.priority_of(contract, local service, remote service): the priority that a new
 -- endpoint gets, for good.
 create or replace function broker_private.priority_of(contract integer, local_service integer, remote_service text)
 returns smallint

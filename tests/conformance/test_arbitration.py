@@ -52,7 +52,7 @@ class Worker:
         return line
 
     def usable(self) -> list[Session]:
-        return [line for line in self.lines._lines if line.is_usable and line.fault is None]
+        return [line for line in self.lines._sessions if line.is_usable and line.fault is None]
 
 
 class Wire:
@@ -88,8 +88,8 @@ class End(FarLink):
 
 def post(line: Session) -> asyncio.Task[wire.Ack] | None:
     """Send a batch, unless the connection is left already."""
-    turn = line.turns.ask(5)
-    return None if turn.turns.is_closed else line.post(turn, NO_DIALOGS).answer
+    turn = line.send_slots.ask(5)
+    return None if turn.send_slots.is_closed else line.post(turn, NO_DIALOGS).answer
 
 
 @pytest.mark.parametrize("order", sorted(set(itertools.permutations("1122"))), ids="".join)
@@ -138,11 +138,11 @@ def test_who_answers_a_call_and_is_connected_already_is_not_connected_twice() ->
         accepted = near.begin(Wire(far, near).called, is_accept=True)
         with pytest.raises(AlreadyConnectedError) as met:
             near.lines.refuse_second(far.certificate, far.hello)
-        assert (met.value.number, met.value.line) == (28032, accepted)
+        assert (met.value.number, met.value.session) == (28032, accepted)
         opened = far.begin(Wire(far, near).caller, is_accept=False)
         with pytest.raises(AlreadyConnectedError) as met:
             far.lines.refuse_second(near.certificate, near.hello)
-        assert (met.value.number, met.value.line) == (28098, opened)
+        assert (met.value.number, met.value.session) == (28098, opened)
 
     asyncio.run(play())
 

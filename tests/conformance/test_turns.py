@@ -56,7 +56,7 @@ def test_row_097_what_waits_can_rise_and_who_gives_up_is_passed_over() -> None:
     turns = SendSlots(16)
     first, low, high, gone = (turns.ask(level) for level in (5, 1, 9, 10))
     gone.end()
-    low.level = 10
+    low.priority = 10
     first.written()
     assert given([low, high]) == [True, False]
     low.written()

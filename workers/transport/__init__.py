@@ -66,7 +66,7 @@ class Transport:
         """
         self._clock = clock or Clock()
         self._pace = pace or Pace()
-        self._outbounds: dict[tuple[str, ...], Peer] = {}
+        self._peers: dict[tuple[str, ...], Peer] = {}
         forwarder = Forwarder(self._outbound_to, lambda: self._endpoint.forwarding_bytes, self._clock)
         dialogs = SecureDialogs(databases, key_directory, self._clock)
         receiver = Receiver(
@@ -80,9 +80,9 @@ class Transport:
         connections = ConnectionStats(self._clock, WINDOW, self._presence.changed.set)
         self._presence.add(connections.tell)
         self._presence.add(forwarder.tell)
-        self._lines = Sessions(self._presence.worker_id, receiver.answer, self._clock, self._pace)
+        self._sessions = Sessions(self._presence.worker_id, receiver.answer, self._clock, self._pace)
         self._endpoint = HomeEndpoint(
-            home, databases, key_directory, self._lines, clock=self._clock, connections=connections
+            home, databases, key_directory, self._sessions, clock=self._clock, connections=connections
         )
         siblings = Siblings(databases, receiver, self._clock)
         self._routers = {
@@ -106,8 +106,8 @@ class Transport:
             forwarder,
             siblings=siblings,
             routers=self._routers,
-            outbounds=self._outbounds,
-            lines=self._lines,
+            peers=self._peers,
+            sessions=self._sessions,
             probes=self._probes,
             probe_after=self._pace.probe_after,
         )
@@ -140,14 +140,14 @@ class Transport:
             await asyncio.wait((stopping, *parts))
             # Also what a router has opened while it was stopped.
             await self._endpoint.close_lines()
-            self._outbounds.clear()
+            self._peers.clear()
             await self._presence.leave()
 
     def _outbound_to(self, addresses: tuple[str, ...]) -> Peer:
-        outbound = self._outbounds.get(addresses)
-        if outbound is None:
-            outbound = Peer(
-                addresses, self._endpoint.connect, self._clock, self._pace, self._lines.with_worker
+        peer = self._peers.get(addresses)
+        if peer is None:
+            peer = Peer(
+                addresses, self._endpoint.connect, self._clock, self._pace, self._sessions.with_worker
             )
-            self._outbounds[addresses] = outbound
-        return outbound
+            self._peers[addresses] = peer
+        return peer

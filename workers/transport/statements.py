@@ -44,6 +44,11 @@ _DESTINATION = (
     "destination_no, service_name, broker_instance, address, mirror_address, is_local, broker_instances,"
     " is_reply, is_missing, problem, has_status, is_stranded"
 )
+# A database of an older version doesn't say which are for new dialogs: all are.
+_CERTIFICATE = (
+    "k.name, k.user_name, k.certificate_pem, k.may_connect,"
+    " coalesce((to_jsonb(k) ->> 'is_active_for_begin_dialog')::boolean, true) as is_active_for_begin_dialog"
+)
 _TAKEN = (
     "endpoint_nos, conversation_ids, from_initiator, from_services, to_services, to_brokers, contracts,"
     " expirations, encrypted, type_names, dialog_index, type_index, sequence_numbers, kinds, bodies, row_ids,"
@@ -79,25 +84,31 @@ class _ArrayDumper(Dumper):
         return obj.content
 
 
-async def endpoint(connection: AsyncConnection[Any]) -> Endpoint | None:
-    """Return the endpoint of this home database."""
-    async with connection.cursor(row_factory=class_row(Endpoint)) as cursor:
+async def endpoint_and_certificates(
+    connection: AsyncConnection[Any],
+) -> tuple[Endpoint | None, list[KnownCertificate]]:
+    """Return the endpoint of this home database, and every certificate that it knows.
+
+    Both are looked at every few seconds for ever, so they share a statement.
+    """
+    async with connection.cursor(row_factory=tuple_row) as cursor:
         await cursor.execute(
-            "select name, state, listener_ip, listener_port, certificate_name, certificate_pem, encryption,"
-            " is_message_forwarding_enabled, message_forwarding_size from broker_private.worker_endpoint()"
+            f"select (select jsonb_agg(to_jsonb(c)) from (select {_CERTIFICATE}"  # noqa: S608
+            " from broker_private.worker_certificates() k) c),"
+            " e.name, e.state, e.listener_ip, e.listener_port, e.certificate_name, e.certificate_pem,"
+            " e.encryption, e.is_message_forwarding_enabled, e.message_forwarding_size"
+            " from (select) o left join broker_private.worker_endpoint() e on true"
         )
-        return await cursor.fetchone()
+        known, *columns = await anext(cursor)
+    certificates = [KnownCertificate(**row) for row in known or ()]
+    return (None if columns[0] is None else Endpoint(*columns)), certificates
 
 
 async def certificates(connection: AsyncConnection[Any]) -> list[KnownCertificate]:
     """Return every certificate that this home database knows."""
     async with connection.cursor(row_factory=class_row(KnownCertificate)) as cursor:
         await cursor.execute(
-            # A database of an older version doesn't say which are for new dialogs: all are.
-            "select c.name, c.user_name, c.certificate_pem, c.may_connect,"
-            " coalesce((to_jsonb(c) ->> 'is_active_for_begin_dialog')::boolean, true)"
-            " as is_active_for_begin_dialog"
-            " from broker_private.worker_certificates() c"
+            f"select {_CERTIFICATE} from broker_private.worker_certificates() k"  # noqa: S608
         )
         return await cursor.fetchall()
 
@@ -183,8 +194,8 @@ async def take_small(
 ) -> tuple[Taken | None, dict[int, int]]:
     """Return what `take` does without bodies larger than the last limit, and the dialogs that have one.
 
-    Those come with their levels, the oldest message's first, and are for `take_piece`; what precedes a large
-    message on its dialog is in the batch. `by_age`: the oldest messages, whatever their priority.
+    Those come with their priorities, the oldest message's first, and are for `take_piece`; what precedes a
+    large message on its dialog is in the batch. `by_age`: the oldest messages, whatever their priority.
     `in_flight`: endpoints with the last row of each that is on its way, and the number that follows.
     """
     async with await _array_cursor(connection, tuple_row) as cursor:
@@ -205,10 +216,10 @@ async def take_small(
         row = await cursor.fetchone()
     if row is None:
         return None, {}
-    *columns, large, levels = row
+    *columns, large, priorities = row
     taken = None if columns[0] is None else Taken(*columns)
     numbers = arrays.to_integers(large, arrays.BIGINT)
-    return taken, dict(zip(numbers, arrays.to_integers(levels, arrays.INTEGER), strict=True))
+    return taken, dict(zip(numbers, arrays.to_integers(priorities, arrays.INTEGER), strict=True))
 
 
 async def take_piece(

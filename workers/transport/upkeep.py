@@ -41,8 +41,8 @@ class Upkeep:
         *,
         siblings: Siblings,
         routers: Mapping[Database, Router],
-        outbounds: dict[tuple[str, ...], Peer],
-        lines: Sessions,
+        peers: dict[tuple[str, ...], Peer],
+        sessions: Sessions,
         probes: Mapping[Database, Probe],
         probe_after: float,
     ) -> None:
@@ -54,8 +54,8 @@ class Upkeep:
             forwarder: holds what is passed on to other workers.
             siblings: remember which services they have.
             routers: by database, its home first, as the tasks of the whole worker are its home's.
-            outbounds: the ways to other workers, by addresses; what is of no more use is removed.
-            lines: the connections.
+            peers: the ways to other workers, by addresses; what is of no more use is removed.
+            sessions: the connections.
             probes: by database, too.
             probe_after: seconds from one look of a probe to the next.
         """
@@ -64,8 +64,8 @@ class Upkeep:
         self._forwarder = forwarder
         self._siblings = siblings
         self._routers = routers
-        self._outbounds = outbounds
-        self._lines = lines
+        self._peers = peers
+        self._sessions = sessions
         self._probes = probes
         self._probe_after = probe_after
 
@@ -122,7 +122,7 @@ class Upkeep:
 
     async def close_idle(self, _: Database) -> None:
         """Close the connections that were idle for 90 s."""
-        self._lines.leave_idle()
-        for addresses, outbound in tuple(self._outbounds.items()):
-            if outbound.is_forgettable:
-                del self._outbounds[addresses]
+        self._sessions.leave_idle()
+        for addresses, peer in tuple(self._peers.items()):
+            if peer.is_forgettable:
+                del self._peers[addresses]

@@ -118,6 +118,7 @@ class ConnectionStats:
         self._window = window
         self._changed = changed
         self._all: dict[Connection, None] = {}
+        self._were_shown = False
         self._limits = Limits()
 
     def begin(self, address: str, *, is_accept: bool) -> Connection:
@@ -162,4 +163,6 @@ class ConnectionStats:
         """
         now = self._clock.now()
         rows = [connection.described(now, self._window) for connection in self._all]
-        await statements.note_connections(session, worker, Jsonb(rows))
+        if rows or self._were_shown:
+            await statements.note_connections(session, worker, Jsonb(rows))
+        self._were_shown = bool(rows)

@@ -57,7 +57,7 @@ class HomeEndpoint:
         home: Database,
         databases: Sequence[Database],
         key_directory: Path | None,
-        lines: Sessions,
+        sessions: Sessions,
         *,
         clock: Clock,
         connections: ConnectionStats,
@@ -68,14 +68,14 @@ class HomeEndpoint:
             home: the database with endpoint, certificates and CONNECT grants.
             databases: what this worker serves, for its Hello.
             key_directory: where private keys are.
-            lines: takes over what has logged in.
+            sessions: takes over what has logged in.
             clock: paces the look at the home database.
             connections: where those that are opened and accepted here are noted.
         """
         self._home = home
         self._databases = databases
         self._key_directory = key_directory
-        self._lines = lines
+        self._sessions = sessions
         self._clock = clock
         self._seen: object = None
         self._credentials: Credentials | None = None
@@ -111,8 +111,7 @@ class HomeEndpoint:
         """Read the home database, and act on what changed. Without an answer all stays as it is."""
         try:
             async with self._home.statement() as connection:
-                endpoint = await statements.endpoint(connection)
-                certificates = await statements.certificates(connection)
+                endpoint, certificates = await statements.endpoint_and_certificates(connection)
         except (psycopg.Error, OSError) as error:
             logger.warning("home_database_unreadable", database=self._home.name, error=line_of(error))
             self._was_read.set()
@@ -144,12 +143,14 @@ class HomeEndpoint:
         connection = self._connections.begin(address, is_accept=False)
         try:
             opened = await link.connect(
-                address, credentials, self._hello(credentials), self._lines.refuse_second
+                address, credentials, self._hello(credentials), self._sessions.refuse_second
             )
         except AlreadyConnectedError as met:
             self._connections.end(connection)
-            logger.info("connection_shared", address=address, number=met.number, uses=met.line.link.address)
-            return met.line
+            logger.info(
+                "connection_shared", address=address, number=met.number, uses=met.session.link.address
+            )
+            return met.session
         except BaseException:
             self._connections.end(connection)
             raise
@@ -160,11 +161,11 @@ class HomeEndpoint:
             await opened.close(fault)
             raise fault
         logger.info("connection_opened", address=address, user=opened.peer.user_name)
-        line = self._lines.begin(opened, is_accept=False)
-        running = asyncio.create_task(self._run(line), name=f"to {address}")
+        session = self._sessions.begin(opened, is_accept=False)
+        running = asyncio.create_task(self._run(session), name=f"to {address}")
         self._opened.add(running)
         running.add_done_callback(self._opened.discard)
-        return line
+        return session
 
     async def close_lines(self) -> None:
         """End every connection."""
@@ -320,12 +321,12 @@ class HomeEndpoint:
             await caller.close(TransportError(faults.NOT_VERIFIED, "The endpoint changed; connect again."))
             return
         logger.info("connection_accepted", address=address, user=caller.peer.user_name)
-        await self._run(self._lines.begin(caller, is_accept=True))
+        await self._run(self._sessions.begin(caller, is_accept=True))
 
-    async def _run(self, line: Session) -> None:
-        await line.run()
-        if line.breach is not None:
-            self._refusals.note(line.link.address, line.breach)
+    async def _run(self, session: Session) -> None:
+        await session.run()
+        if session.breach is not None:
+            self._refusals.note(session.link.address, session.breach)
 
     def _hello(self, credentials: Credentials) -> wire.Hello:
         return wire.Hello(
@@ -336,7 +337,7 @@ class HomeEndpoint:
             window=WINDOW,
             maximum_frame_bytes=wire.MAXIMUM_FRAME_BYTES,
             software="pybroker",
-            arbitration_id=self._lines.arbitration_id,
+            arbitration_id=self._sessions.arbitration_id,
             maximum_dialogs=wire.MAXIMUM_DIALOGS,
         )
 

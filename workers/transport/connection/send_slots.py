@@ -1,7 +1,7 @@
-"""Who may send the next batch on a connection: the highest level first, and nobody waits for ever.
+"""Who may send the next batch on a connection: the highest priority first, and nobody waits for ever.
 
-The databases of a worker share its connections, so this is where a message of level 10 in one of them
-goes before those of level 9 in all others. Once a batch is being written nothing goes before the rest of it.
+The databases of a worker share its connections, so this is where a message of priority 10 in one of them
+goes before those of priority 9 in all others. Once a batch is being written nothing goes before its rest.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ if TYPE_CHECKING:
     from pybroker.workers.transport.protocol.faults import TransportError
 
 # What a database that doesn't honour priorities counts as, and what is forwarded.
-DEFAULT_LEVEL = 5
-# After so many turns that were given past the one who waits longest he has the next, whatever his level.
-_TURNS_BY_LEVEL = 15
+DEFAULT_PRIORITY = 5
+# After so many slots that were given past the one that waits longest it has the next, whatever its priority.
+_SLOTS_BY_PRIORITY = 15
 
 
 class SendSlot:
     """The right to send one batch, from the wish for it until the batch was answered.
 
     Attributes:
-        level: 1 to 10; may change while the turn has not been given.
-        turns: those of the connection.
+        priority: 1 to 10; may change while the slot has not been given.
+        send_slots: those of the connection.
     """
 
-    def __init__(self, turns: SendSlots, level: int) -> None:
-        """Ask `turns` for one; call `SendSlots.ask` instead."""
-        self.level = level
-        self.turns = turns
+    def __init__(self, send_slots: SendSlots, priority: int) -> None:
+        """Ask `send_slots` for one; call `SendSlots.ask` instead."""
+        self.priority = priority
+        self.send_slots = send_slots
         self._given = asyncio.Event()
         self._is_writing = False
         self._is_over = False
@@ -58,7 +58,7 @@ class SendSlot:
         """Let the next batch be written; this one is not answered yet."""
         if self._is_writing:
             self._is_writing = False
-            self.turns.written()
+            self.send_slots.written()
 
     def end(self) -> None:
         """Note that the batch was answered, or will never be; more than once is no matter."""
@@ -66,14 +66,14 @@ class SendSlot:
             return
         self._is_over = True
         self.written()
-        self.turns.ended(self)
+        self.send_slots.ended(self)
 
 
 class SendSlots:
-    """The turns of one connection: one batch is written at a time, and so many may be unanswered.
+    """The slots of one connection: one batch is written at a time, and so many may be unanswered.
 
     Attributes:
-        is_closed: the connection is; whoever waited has his turn, and finds that.
+        is_closed: the connection is; whoever waited has a slot, and finds that.
         fault: how it ended, if it is not to be opened again at once.
     """
 
@@ -90,25 +90,25 @@ class SendSlots:
 
     @property
     def waiting(self) -> int:
-        """How many have asked for a turn and have none yet."""
+        """How many have asked for a slot and have none yet."""
         return len(self._waiting)
 
-    def ask(self, level: int) -> SendSlot:
-        """Return a turn, which is given at once if nobody is before it."""
-        turn = SendSlot(self, level)
+    def ask(self, priority: int) -> SendSlot:
+        """Return a slot, which is given at once if nobody is before it."""
+        slot = SendSlot(self, priority)
         if self.is_closed:
-            turn.give()
-            return turn
-        self._waiting.append(turn)
+            slot.give()
+            return slot
+        self._waiting.append(slot)
         self._give()
-        return turn
+        return slot
 
     def close(self, fault: TransportError | None) -> None:
         """Note that the connection is closed."""
         self.is_closed = True
         self.fault = fault
-        for turn in self._waiting:
-            turn.give()
+        for slot in self._waiting:
+            slot.give()
         self._waiting.clear()
 
     def written(self) -> None:
@@ -116,26 +116,26 @@ class SendSlots:
         self._is_writing = False
         self._give()
 
-    def ended(self, turn: SendSlot) -> None:
-        """Note that a turn is over, or that nobody wants it any more."""
+    def ended(self, slot: SendSlot) -> None:
+        """Note that a slot is over, or that nobody wants it any more."""
         if self.is_closed:
             return
-        if turn.is_given:
+        if slot.is_given:
             self._unanswered -= 1
         else:
-            self._waiting.remove(turn)
+            self._waiting.remove(slot)
         self._give()
 
     def _give(self) -> None:
         while self._waiting and not self._is_writing and self._unanswered < self._window:
             # The first of several is the one who has waited longest.
-            turn = max(self._waiting, key=lambda waiting: waiting.level)
-            if turn is self._waiting[0] or self._past_the_oldest >= _TURNS_BY_LEVEL:
-                turn = self._waiting[0]
+            slot = max(self._waiting, key=lambda waiting: waiting.priority)
+            if slot is self._waiting[0] or self._past_the_oldest >= _SLOTS_BY_PRIORITY:
+                slot = self._waiting[0]
                 self._past_the_oldest = 0
             else:
                 self._past_the_oldest += 1
-            self._waiting.remove(turn)
+            self._waiting.remove(slot)
             self._is_writing = True
             self._unanswered += 1
-            turn.give()
+            slot.give()

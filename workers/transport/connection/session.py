@@ -81,7 +81,7 @@ class Session:
         link: what carries the frames.
         is_accept: whether the far side opened it.
         worker: who is at the other end; None: only who opened it sends batches.
-        turns: who may send the next batch; closed once this side sends no more.
+        send_slots: who may send the next batch; closed once this side sends no more.
         fault: how it has ended, or None.
         breach: how the far side has broken the protocol, or which limit it has reached; or None.
         leaving: why it is about to end, or has ended, by an agreement; the next one needs no pause.
@@ -107,7 +107,7 @@ class Session:
         self.link = link
         self.is_accept = is_accept
         self.worker = far_worker(link.certificate, link.far, own_id)
-        self.turns = SendSlots(link.far.window)
+        self.send_slots = SendSlots(link.far.window)
         self.fault: TransportError | None = None
         self.breach: TransportError | None = None
         self.leaving: TransportError | None = None
@@ -130,17 +130,17 @@ class Session:
         self._is_to_end = asyncio.Event()
         self._closing_because: TransportError | None = None
         if is_accept and self.worker is None:
-            self.turns.close(None)
+            self.send_slots.close(None)
 
     @property
     def is_usable(self) -> bool:
         """Whether batches may be sent on it, now and by who comes."""
-        return not self.turns.is_closed and not self.link.is_outdated
+        return not self.send_slots.is_closed and not self.link.is_outdated
 
     async def run(self) -> None:
         """Read until the connection ends, by whatever; that becomes `fault`."""
         fault = TransportError(faults.RECEIVE_FAILED, f"The connection was closed by {self.link.address}.")
-        reading = asyncio.create_task(self._read(), name=f"line {self.link.address}")
+        reading = asyncio.create_task(self._read(), name=f"session {self.link.address}")
         told = asyncio.create_task(self._is_to_end.wait())
         try:
             await asyncio.wait((reading, told), return_when=asyncio.FIRST_COMPLETED)
@@ -165,8 +165,8 @@ class Session:
                 reading.exception()
             await self.link.close(self._closing_because)
 
-    def post(self, turn: SendSlot, batch: Callable[[int], wire.Batch]) -> Posted:
-        """Begin to send a batch that has its turn, made for the number that it gets.
+    def post(self, slot: SendSlot, batch: Callable[[int], wire.Batch]) -> Posted:
+        """Begin to send a batch that has its slot, made for the number that it gets.
 
         The task raises TransportError if the batch was refused, or nobody knows.
         """
@@ -175,13 +175,13 @@ class Session:
         try:
             frame = batch(number)
         except BaseException:
-            turn.end()
+            slot.end()
             raise
         answer: asyncio.Future[wire.Ack] = asyncio.get_running_loop().create_future()
         self._in_flight[number] = answer
-        carrying = asyncio.create_task(_carry(self.link, frame, turn, answer), name=f"batch {number}")
+        carrying = asyncio.create_task(_carry(self.link, frame, slot, answer), name=f"batch {number}")
         # Not at its end: one that is cancelled before it has begun never gets there.
-        carrying.add_done_callback(lambda _: self._over(number, turn))
+        carrying.add_done_callback(lambda _: self._over(number, slot))
         return Posted(number, carrying)
 
     def leave(self, because: TransportError) -> None:
@@ -189,7 +189,7 @@ class Session:
         if self.leaving is not None or self.fault is not None:
             return
         self.leaving = because
-        self.turns.close(None)
+        self.send_slots.close(None)
         self._departing = asyncio.create_task(self._depart(because))
 
     def leave_if_idle(self) -> None:
@@ -203,7 +203,7 @@ class Session:
         """End it now, and tell the far side why; what is on its way has to be sent again."""
         self.leaving = self.leaving or because
         self._closing_because = because
-        self.turns.close(None)
+        self.send_slots.close(None)
         self._is_to_end.set()
 
     async def drained(self) -> None:
@@ -216,7 +216,7 @@ class Session:
         self.was_closed_here = self.link.was_closed_here
         self.ended_at = self._clock.monotonic()
         self.fault = self.leaving or fault
-        self.turns.close(None if self.leaving else fault)
+        self.send_slots.close(None if self.leaving else fault)
         for answer in self._in_flight.values():
             if not answer.done():
                 answer.set_exception(self.fault.again())
@@ -224,13 +224,13 @@ class Session:
             "connection_closed", address=self.link.address, number=self.fault.number, reason=self.fault.text
         )
 
-    def _over(self, number: int, turn: SendSlot) -> None:
+    def _over(self, number: int, slot: SendSlot) -> None:
         answer = self._in_flight.pop(number)
         self._answered.set()
         # An exception that nobody waits for any more would be reported as forgotten.
         if not answer.cancel() and not answer.cancelled():
             answer.exception()
-        turn.end()
+        slot.end()
 
     async def _depart(self, because: TransportError) -> None:
         await self.drained()
@@ -354,10 +354,10 @@ class Session:
             logger.info("ping_not_sent", address=self.link.address, number=fault.number, reason=fault.text)
 
 
-async def _carry(link: Link, batch: wire.Batch, turn: SendSlot, answer: asyncio.Future[wire.Ack]) -> wire.Ack:
+async def _carry(link: Link, batch: wire.Batch, slot: SendSlot, answer: asyncio.Future[wire.Ack]) -> wire.Ack:
     # Sending takes what the line takes; one that moves nothing is ended by its unanswered pings.
     await link.send(batch)
-    turn.written()
+    slot.written()
     try:
         async with asyncio.timeout(_ACK_SECONDS):
             return await answer

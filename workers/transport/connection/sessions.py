@@ -28,12 +28,12 @@ class AlreadyConnectedError(TransportError):
     """Who answers a call is connected with this worker already.
 
     Attributes:
-        line: that connection.
+        session: that connection.
     """
 
-    def __init__(self, number: int, text: str, line: Session) -> None:
+    def __init__(self, number: int, text: str, session: Session) -> None:
         super().__init__(number, text)
-        self.line = line
+        self.session = session
 
 
 class Sessions:
@@ -52,19 +52,19 @@ class Sessions:
         self._answer = answer
         self._clock = clock
         self._pace = pace
-        self._lines: dict[Session, None] = {}
+        self._sessions: dict[Session, None] = {}
 
     def begin(self, link: Link, *, is_accept: bool) -> Session:
         """Make a connection that has logged in one that batches go over; the caller has `run` it."""
-        line = Session(
+        session = Session(
             link, self._answer, self._clock, self._pace, is_accept=is_accept, own_id=self.arbitration_id
         )
         self._forget_ended()
-        if line.worker is not None:
-            for other in self._with(line.worker):
-                self._arbitrate(other, line)
-        self._lines[line] = None
-        return line
+        if session.worker is not None:
+            for other in self._with(session.worker):
+                self._arbitrate(other, session)
+        self._sessions[session] = None
+        return session
 
     def with_worker(self, worker: FarWorker) -> Session | None:
         """Return the connection to use with a worker, if there is one."""
@@ -78,25 +78,25 @@ class Sessions:
             AlreadyConnectedError: 28032 or 28098, there is one.
         """
         worker = far_worker(certificate, far, self.arbitration_id)
-        line = None if worker is None else self.with_worker(worker)
-        if line is None:
+        session = None if worker is None else self.with_worker(worker)
+        if session is None:
             return
-        if line.is_accept:
-            raise AlreadyConnectedError(faults.LOST_TO_EXISTING, _LOST_TO_EXISTING, line)
-        raise AlreadyConnectedError(faults.SAME_PEER_ELSEWHERE, _SAME_PEER_ELSEWHERE, line)
+        if session.is_accept:
+            raise AlreadyConnectedError(faults.LOST_TO_EXISTING, _LOST_TO_EXISTING, session)
+        raise AlreadyConnectedError(faults.SAME_PEER_ELSEWHERE, _SAME_PEER_ELSEWHERE, session)
 
     def leave_idle(self) -> None:
         """Leave those that were opened here and have carried nothing for long."""
         self._forget_ended()
-        for line in self._lines:
-            line.leave_if_idle()
+        for session in self._sessions:
+            session.leave_if_idle()
 
     def _with(self, worker: FarWorker) -> list[Session]:
-        return [line for line in self._lines if line.worker == worker and line.is_usable]
+        return [session for session in self._sessions if session.worker == worker and session.is_usable]
 
     def _forget_ended(self) -> None:
-        for line in [line for line in self._lines if line.fault is not None]:
-            del self._lines[line]
+        for session in [session for session in self._sessions if session.fault is not None]:
+            del self._sessions[session]
 
     def _arbitrate(self, older: Session, newer: Session) -> None:
         if older.is_accept == newer.is_accept:

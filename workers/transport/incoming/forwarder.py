@@ -2,7 +2,7 @@
 
 The far side's answer to a batch is the answer to it here, so nothing is acknowledged that is not stored, and
 a forwarder that dies has forgotten what its senders send again. All wait in one line: forwarding knows no
-levels.
+priorities.
 """
 
 from __future__ import annotations

@@ -39,21 +39,21 @@ class Carrier(Protocol):
             TransportError: It can't be now.
         """
 
-    async def ask(self, level: int | None) -> SendSlot:
-        """Ask for a turn to send a batch whose first message has this level; None counts as 5.
+    async def ask(self, priority: int | None) -> SendSlot:
+        """Ask for a slot to send a batch whose first message has this priority; None counts as 5.
 
         Raises:
             TransportError: It can't be now.
         """
 
-    async def post(self, turn: SendSlot, batch: Callable[[int], wire.Batch]) -> Posted:
-        """Begin to send a batch that has its turn; return its number, and what waits for the answer.
+    async def post(self, slot: SendSlot, batch: Callable[[int], wire.Batch]) -> Posted:
+        """Begin to send a batch that has its slot; return its number, and what waits for the answer.
 
         Raises:
             TransportError: It was not sent. The task raises what `exchange` does.
         """
 
-    async def exchange(self, batch: Callable[[int], wire.Batch], level: int | None = None) -> wire.Ack:
+    async def exchange(self, batch: Callable[[int], wire.Batch], priority: int | None = None) -> wire.Ack:
         """Send a batch, and wait for what became of it.
 
         Raises:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from pybroker.workers.transport.connection.send_slots import DEFAULT_LEVEL
+from pybroker.workers.transport.connection.send_slots import DEFAULT_PRIORITY
 from pybroker.workers.transport.protocol import faults, wire
 from pybroker.workers.transport.protocol.faults import OwnSideError, TransportError
 
@@ -69,7 +69,7 @@ class Peer:
         self._due = 0.0
         self._opening = asyncio.Lock()
         self._fault: TransportError | None = None
-        self._line: Session | None = None
+        self._session: Session | None = None
         self._met: FarWorker | None = None
         self._met_until = 0.0
         self._last_asked = clock.monotonic()
@@ -80,7 +80,7 @@ class Peer:
     def is_due(self) -> bool:
         """Whether there is a connection, or an attempt to open one is due."""
         self._note_end()
-        return self._line is not None or self._clock.monotonic() >= self._due or self._shared() is not None
+        return self._session is not None or self._clock.monotonic() >= self._due or self._shared() is not None
 
     @property
     def fault(self) -> TransportError | None:
@@ -91,18 +91,18 @@ class Peer:
     @property
     def maximum_dialogs(self) -> int:
         """How many dialogs a batch may have: what the Hello of the far side says."""
-        return wire.MAXIMUM_DIALOGS if self._line is None else self._line.link.far.maximum_dialogs
+        return wire.MAXIMUM_DIALOGS if self._session is None else self._session.link.far.maximum_dialogs
 
     @property
     def waiting(self) -> int:
-        """How many batches wait for their turn."""
-        return 0 if self._line is None else self._line.turns.waiting
+        """How many batches wait for a slot."""
+        return 0 if self._session is None else self._session.send_slots.waiting
 
     @property
     def is_forgettable(self) -> bool:
         """Whether there is no connection, nothing to remember of one, and nobody who needs it."""
         unused = self._clock.monotonic() - self._last_asked
-        return self.is_due and self._line is None and unused >= _FORGET_SECONDS
+        return self.is_due and self._session is None and unused >= _FORGET_SECONDS
 
     async def open(self) -> Session:
         """Return the connection.
@@ -113,65 +113,65 @@ class Peer:
         self._last_asked = self._clock.monotonic()
         async with self._opening:
             self._note_end()
-            if self._line is not None and not self._line.is_usable:
+            if self._session is not None and not self._session.is_usable:
                 await self._part()
-            if self._line is not None and self._is_doubtful and self._clock.monotonic() >= self._probe_due:
+            if self._session is not None and self._is_doubtful and self._clock.monotonic() >= self._probe_due:
                 await self._look_for_principal()
-            if self._line is None:
-                self._line = self._shared()
-            if self._line is not None:
-                return self._line
+            if self._session is None:
+                self._session = self._shared()
+            if self._session is not None:
+                return self._session
             if self._fault is not None and not self.is_due:
                 raise self._fault.again()
             return await self._open()
 
-    async def exchange(self, batch: Callable[[int], wire.Batch], level: int | None = None) -> wire.Ack:
+    async def exchange(self, batch: Callable[[int], wire.Batch], priority: int | None = None) -> wire.Ack:
         """Send a batch, made for the number that it gets, and wait for what became of it.
 
         Raises:
             TransportError: It was refused, or the connection was lost, so that nobody knows; send it again.
         """
-        turn = await self.ask(level)
+        slot = await self.ask(priority)
         try:
-            await turn.given()
+            await slot.given()
         except BaseException:
-            turn.end()
+            slot.end()
             raise
-        return await (await self.post(turn, batch)).answer
+        return await (await self.post(slot, batch)).answer
 
-    async def ask(self, level: int | None) -> SendSlot:
-        """Ask for a turn to send a batch of this level; whoever gets it posts a batch, or ends it.
+    async def ask(self, priority: int | None) -> SendSlot:
+        """Ask for a slot to send a batch of this priority; whoever gets it posts a batch, or ends it.
 
         Raises:
             TransportError: There is no connection.
         """
         while True:
-            line = await self.open()
+            session = await self.open()
             # Nobody may have come in between but the end of the connection.
-            if line.is_usable:
-                return line.turns.ask(DEFAULT_LEVEL if level is None else level)
+            if session.is_usable:
+                return session.send_slots.ask(DEFAULT_PRIORITY if priority is None else priority)
 
-    async def post(self, turn: SendSlot, batch: Callable[[int], wire.Batch]) -> Posted:
-        """Begin to send a batch that has its turn; return its number, and what waits for the answer.
+    async def post(self, slot: SendSlot, batch: Callable[[int], wire.Batch]) -> Posted:
+        """Begin to send a batch that has its slot; return its number, and what waits for the answer.
 
         Turns are given one after the other, and so the batches arrive. The task raises what `exchange` does.
 
         Raises:
             TransportError: It was not sent.
         """
-        line = self._line
-        while line is None or turn.turns is not line.turns or turn.turns.is_closed:
-            if turn.turns.fault is not None:
-                raise turn.turns.fault.again()
-            turn.end()
-            turn = await self.ask(turn.level)
+        session = self._session
+        while session is None or slot.send_slots is not session.send_slots or slot.send_slots.is_closed:
+            if slot.send_slots.fault is not None:
+                raise slot.send_slots.fault.again()
+            slot.end()
+            slot = await self.ask(slot.priority)
             try:
-                await turn.given()
+                await slot.given()
             except BaseException:
-                turn.end()
+                slot.end()
                 raise
-            line = self._line
-        posted = line.post(turn, batch)
+            session = self._session
+        posted = session.post(slot, batch)
         posted.answer.add_done_callback(self._judge)
         return posted
 
@@ -192,43 +192,43 @@ class Peer:
         return self._connected(self._met)
 
     def _note_end(self) -> None:
-        line = self._line
-        if line is None or line.fault is None:
+        session = self._session
+        if session is None or session.fault is None:
             return
-        self._line = None
-        self._fault = line.fault
+        self._session = None
+        self._fault = session.fault
         # After a connection that both sides were done with there is nothing to wait for.
-        if line.leaving is None and not line.link.is_outdated:
+        if session.leaving is None and not session.link.is_outdated:
             pause = self._pace.reconnect_after
-            if line.was_closed_here:
+            if session.was_closed_here:
                 pause = min(_OWN_FAULT_SECONDS, pause)
-            self._due = line.ended_at + pause
+            self._due = session.ended_at + pause
 
     async def _part(self) -> None:
         """Go on without a connection that is left, after what is on it: nothing may overtake that."""
-        line = self._line
-        if line is None:
+        session = self._session
+        if session is None:
             return
-        if line.link.is_outdated and not line.is_accept:
-            line.leave(TransportError(faults.RECEIVE_FAILED, "The endpoint has another certificate now."))
-        await line.drained()
+        if session.link.is_outdated and not session.is_accept:
+            session.leave(TransportError(faults.RECEIVE_FAILED, "The endpoint has another certificate now."))
+        await session.drained()
         self._note_end()
-        self._line = None
-        if line.was_left_by_far:
+        self._session = None
+        if session.was_left_by_far:
             # A peer that takes leave as soon as it was called must not be called without a pause.
-            self._fault = line.leaving
-            self._due = max(self._due, line.began_at + _OWN_FAULT_SECONDS)
+            self._fault = session.leaving
+            self._due = max(self._due, session.began_at + _OWN_FAULT_SECONDS)
 
     async def _open(self) -> Session:
         fault: TransportError | None = None
         for address in tuple(self._addresses):
             try:
-                line = await self._connect(address)
+                session = await self._connect(address)
             except TransportError as error:
                 fault = fault or error
                 continue
-            self._use(line, address)
-            return line
+            self._use(session, address)
+            return session
         self._fault = fault or TransportError(faults.CONNECT_FAILED, "There is no address.")
         pause = self._pace.retry_connect_after
         if isinstance(self._fault, OwnSideError):
@@ -243,24 +243,24 @@ class Peer:
         )
         raise self._fault.again()
 
-    def _use(self, line: Session, address: str) -> None:
+    def _use(self, session: Session, address: str) -> None:
         self._addresses.remove(address)
         self._addresses.insert(0, address)
-        self._line = line
+        self._session = session
         self._fault = None
         self._is_doubtful = False
-        self._met = line.worker
+        self._met = session.worker
         self._met_until = self._clock.monotonic() + _KNOWN_SECONDS
 
     async def _look_for_principal(self) -> None:
         """Go over to the other address if a worker answers there: one beside a standby would not listen."""
         self._probe_due = self._clock.monotonic() + self._pace.retry_connect_after
-        address, before = self._addresses[-1], self._line
+        address, before = self._addresses[-1], self._session
         try:
-            line = await self._connect(address)
+            session = await self._connect(address)
         except TransportError:
             return
         logger.info("mirror_taken", address=address, instead_of=self._addresses[0])
-        self._use(line, address)
-        if before is not None and before is not line and not before.is_accept:
+        self._use(session, address)
+        if before is not None and before is not session and not before.is_accept:
             before.end(TransportError(faults.UNREACHABLE, "The mirror has the principal now."))

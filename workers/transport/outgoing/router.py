@@ -120,8 +120,9 @@ class Router:
 
     def reclassify(self) -> None:
         """Let every dialog be given to a broker at the next look, whatever came of the last try."""
-        self._spread_after.clear()
-        self.arrived.set()
+        if self._spread_after:
+            self._spread_after.clear()
+            self.arrived.set()
 
     async def carrier_for(self, destination: Destination) -> Carrier | None:
         """Return the way to a destination whose dialogs were given to a broker already; None without one."""

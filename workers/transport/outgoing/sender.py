@@ -52,7 +52,7 @@ _MOST_BY_PRIORITY = 15
 PIECE_BYTES = 2**19
 # While pieces cross, how long nothing else to send is waited for.
 _GLANCE_SECONDS = 0.02
-# While a batch waits for its turn, how often it is looked whether something of a higher level has come.
+# While a batch waits for a slot, how often it is looked whether something of a higher priority has come.
 _LOOK_AGAIN_SECONDS = 0.05
 # Batches that are looked at in one go for one without a dialog that can't be secured.
 _MOST_LOOKS = 20
@@ -128,7 +128,7 @@ class Sender:
         self._due = 0.0
         self._way: tuple[Destination, Carrier] | None = None
         self._until = 0.0
-        self._has_levels = False
+        self._has_priorities = False
         self._status: str | None = None
         self._has_status = False
         # By endpoint; a dialog that is not due is left out.
@@ -190,7 +190,7 @@ class Sender:
 
         Not where the broker honours priorities: there the oldest message is due with the next turn.
         """
-        if self._way == (destination, carrier) and not self._has_levels:
+        if self._way == (destination, carrier) and not self._has_priorities:
             self._until = self._clock.monotonic() + TURN_SECONDS
 
     async def wait_because(self, problem: TransportError | str) -> None:
@@ -240,11 +240,11 @@ class Sender:
                     if not self._resends.waiting():
                         return False
                 elif is_full and not goes_on:
-                    # Here, where all of them are in one lane, the level of each counts against all others.
+                    # Here, where all of them are in one lane, the priority of each counts against all others.
                     self._transfers.start(lane, send_large)
                     await self._send_in_lanes(destination, carrier)
                 elif batch is not None and not (is_full or self._transfers.is_busy):
-                    # What comes meanwhile waits in its table, and goes by its level as ever.
+                    # What comes meanwhile waits in its table, and goes by its priority as ever.
                     pause = self._linger.pause(batch.messages)
                     if pause:
                         await self._clock.sleep(pause)
@@ -293,20 +293,20 @@ class Sender:
         self._linger.taken(messages, self._clock.monotonic() - began)
         if found is None:
             return None
-        self._has_levels = found.batch.level is not None
-        turn = await carrier.ask(found.batch.level)
+        self._has_priorities = found.batch.priority is not None
+        slot = await carrier.ask(found.batch.priority)
         try:
             # What honours no priorities has nothing that could go before this.
-            while not await turn.given(None if found.batch.level is None else _LOOK_AGAIN_SECONDS):
+            while not await slot.given(None if found.batch.priority is None else _LOOK_AGAIN_SECONDS):
                 found = await self._take(carrier, lane, by_age=by_age)
                 if found is None:
-                    turn.end()
+                    slot.end()
                     return None
-                turn.level = found.batch.level or turn.level
+                slot.priority = found.batch.priority or slot.priority
             ready = found
             sealed = self._dialogs.seal(self._database, ready.batch, ready.plans, ready.from_broker)
         except BaseException:
-            turn.end()
+            slot.end()
             raise
         taken = ready.batch
         ends = batches.ends_of(taken)
@@ -317,8 +317,8 @@ class Sender:
                 number, destination, ready.batch, ready.from_broker, sealed=sealed, after=lane.last_batch
             )
 
-        posted = await carrier.post(turn, batch)
-        # Now, not before: what never got to the line has its turn as soon as there is one again. What
+        posted = await carrier.post(slot, batch)
+        # Now, not before: what never got to the connection has its slot as soon as there is one again. What
         # follows on a dialog in flight changes nothing of its schedule.
         self._resends.sent(fresh)
         lane.last_batch = posted.number
@@ -426,13 +426,13 @@ class Sender:
             )
             return wire.Fragment(**batch, piece_at=piece.piece_at, total_bytes=piece.total_bytes)
 
-        turn = await carrier.ask(piece.taken.level)
+        slot = await carrier.ask(piece.taken.priority)
         try:
-            await turn.given()
+            await slot.given()
         except BaseException:
-            turn.end()
+            slot.end()
             raise
-        posted = await carrier.post(turn, fragment)
+        posted = await carrier.post(slot, fragment)
         self._resends.sent([endpoint])
         ack = await batches.proven(posted.answer, sealed)
         self._stored.pop(endpoint, None)

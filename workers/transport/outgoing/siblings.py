@@ -13,7 +13,7 @@ import psycopg
 import structlog
 
 from pybroker.workers.transport import statements
-from pybroker.workers.transport.connection.send_slots import DEFAULT_LEVEL, SendSlots
+from pybroker.workers.transport.connection.send_slots import DEFAULT_PRIORITY, SendSlots
 from pybroker.workers.transport.connection.session import Posted
 from pybroker.workers.transport.protocol import faults, wire
 from pybroker.workers.transport.protocol.faults import TransportError, line_of
@@ -79,15 +79,15 @@ class Sibling:
         if fault is not None:
             raise fault
 
-    async def ask(self, level: int | None) -> SendSlot:
-        """Return a turn: there is no line that could be narrow."""
-        return SendSlots(1).ask(DEFAULT_LEVEL if level is None else level)
+    async def ask(self, priority: int | None) -> SendSlot:
+        """Return a slot: there is no connection that could be narrow."""
+        return SendSlots(1).ask(DEFAULT_PRIORITY if priority is None else priority)
 
     async def post(self, _: SendSlot, batch: Callable[[int], wire.Batch]) -> Posted:
         """Begin to deliver a batch; the task raises what `exchange` does."""
         return Posted(_NUMBER, asyncio.create_task(self.exchange(batch), name="to a sibling"))
 
-    async def exchange(self, batch: Callable[[int], wire.Batch], level: int | None = None) -> wire.Ack:  # noqa: ARG002 - nothing waits here
+    async def exchange(self, batch: Callable[[int], wire.Batch], priority: int | None = None) -> wire.Ack:  # noqa: ARG002 - nothing waits here
         """Deliver a batch, and return what became of it.
 
         Raises:

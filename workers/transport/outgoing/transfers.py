@@ -1,4 +1,4 @@
-"""Which large messages of a destination cross: few at once, one of a dialog, the highest levels first."""
+"""Which large messages of a destination cross: few at once, one of a dialog, the highest priorities first."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Transfers:
     """The dialogs that have a large message to send, and those that are sending it now."""
 
     def __init__(self) -> None:
-        # With their levels, the oldest first.
+        # With their priorities, the oldest first.
         self._waiting: dict[int, int] = {}
-        # Whether those that the highest levels hide are among them too.
+        # Whether those that the highest priorities hide are among them too.
         self._knows_oldest = False
         # Since the last one by age.
         self._by_priority = 0
@@ -43,10 +43,10 @@ class Transfers:
         return list(self._crossing)
 
     def note(self, large: Mapping[int, int], *, by_age: bool) -> None:
-        """Note which dialogs have a large message, with their levels, the oldest first.
+        """Note which dialogs have a large message, with their priorities, the oldest first.
 
         Args:
-            large: by endpoint the level.
+            large: by endpoint the priority.
             by_age: whether none is older than these.
         """
         if by_age:

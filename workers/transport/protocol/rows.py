@@ -45,10 +45,10 @@ class DialogsToAsk:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The row of `take()`; all but `kinds` and `level` are binary arrays.
+    """The row of `take()`; all but `kinds` and `priority`, a column `level`, are binary arrays.
 
-    Those from `owners` to `session_keys` say of each dialog what its security is decided by. `level` is None
-    where the broker doesn't honour priorities.
+    Those from `owners` to `session_keys` say of each dialog what its security is decided by. `priority` is
+    None where the broker doesn't honour priorities.
     """
 
     endpoint_nos: bytes
@@ -74,7 +74,7 @@ class Taken:
     session_keys: bytes
     acknowledged: bytes
     sent_at: bytes
-    level: int | None = None
+    priority: int | None = None
 
     def conversations(self, endpoint_nos: Collection[int]) -> list[str]:
         """Return the ids of the first conversations among these, for the log."""
