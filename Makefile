@@ -51,14 +51,16 @@ check: lint
 test: .venv .venv/.spark
 	$(BIN)/python -m pytest $(PYTEST_OPTIONS) $(if $(CI),,-m "not containers")
 
-# For hours: faults at random, load, whole models. Each of them can be typed by itself.
+# For hours: faults at random, load, whole models. Each of them can be typed by itself. Some mistakes still survive.
 nightly: .venv/.linters
 	CI=true $(MAKE) test
 	$(MAKE) chaos ROUNDS=20 MESSAGES=100000 RESTORES=2
 	$(MAKE) soak MESSAGES=1000000
 	$(BIN)/python -m tests.specs --nightly
+	$(BIN)/python -m tests.fuzz --inputs 1000000
 	$(BIN)/python -m tests.bench.diagnosis
 	$(BIN)/pybroker throughput --json
+	-$(BIN)/python -m tests.mutation
 
 # Branches of Python, and SQL functions, that no test has run. The floors are a little below what was measured.
 coverage: .venv/.linters

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
 
 from tests.hop import Batch, Hop
-from tests.shop import ERROR
+from tests.shop import ERROR, Session, until
 from tests.specs import tlc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tests.conftest import Database
-    from tests.shop import Session
 
 needs_tlc = pytest.mark.skipif(
     tlc.missing() is not None and "CI" not in os.environ, reason=str(tlc.missing())
@@ -271,3 +271,47 @@ def test_what_another_session_moves_within_the_database_is_not_sent_as_well(hop:
             hop.deliver(batch)
         moving.commit()
     assert hop.near.bodies() + hop.far.bodies() == [b"once"]
+
+
+def test_an_acknowledgement_takes_away_no_more_than_its_numbers_say(hop: Hop) -> None:
+    """An END WITH ERROR, or a worker that was late, has removed rows: the number does not fit what is left."""
+    for body in (b"1", b"2", b"3"):
+        hop.near.send(hop.dialog, "order", body)
+    batch = hop.take()
+    assert batch is not None
+    assert hop.deliver(batch) == (3, None)
+    acknowledge = (
+        "select broker_private.acknowledge(%s, array[%s::bigint], array[%s::bigint], array[%s::bigint])"
+    )
+    assert hop.near.value(acknowledge, hop.far_broker, batch.endpoint, 1, batch.rows[-1]) == 0
+    # Nothing was forgotten: all of it is there to be sent again, with the same numbers.
+    again = hop.take()
+    assert again is not None
+    assert (again.numbers, again.rows) == (batch.numbers, batch.rows)
+
+
+def test_two_deliveries_of_the_same_batch_store_it_once(hop: Hop) -> None:
+    hop.near.send(hop.dialog, "order", b"first")
+    opening = hop.take()
+    assert opening is not None
+    hop.deliver(opening)
+    hop.acknowledge(opening, 1)
+    hop.near.send(hop.dialog, "order", b"once")
+    batch = hop.take()
+    assert batch is not None
+    other = Hop.__new__(Hop)
+    other.__dict__.update(hop.__dict__)
+    other.far = Session(psycopg.connect(hop.far.connection.info.dsn, autocommit=True))
+    with ThreadPoolExecutor(1) as threads, hop.far.connection.transaction():
+        hop.deliver(batch)
+        second = threads.submit(other.deliver, batch)
+        pid = other.far.connection.info.backend_pid
+        until(lambda: is_blocked(hop, pid) or second.done())
+    with_both = second.result()
+    other.far.connection.close()
+    assert with_both == (2, None)
+    assert hop.far.bodies() == [b"first", b"once"]
+
+
+def is_blocked(hop: Hop, pid: int) -> bool:
+    return bool(hop.far.value("select cardinality(pg_blocking_pids(%s)) > 0", pid))
