@@ -19,6 +19,10 @@ declare
   strays integer;
   settled integer := 0;
 begin
+  if not exists (select from broker_private.moved_services)
+    and not exists (select from broker_private.moved_conversations v where v.is_watched) then
+    return 0;
+  end if;
   for moved in
     select v.service_id, v.old_queue_id, s.queue_id, v.moved_at < horizon and v.moved_by < oldest as is_over
     from broker_private.moved_services v
