@@ -20,7 +20,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-ch
 	@echo "Installing pybroker into .venv"
 	@$(PYTHON) -m venv .venv
 	@$(INSTALL) --upgrade "pip>=25.1" setuptools
-	@$(INSTALL) --config-settings editable_mode=compat --editable ".[console,embedded,migrate,telemetry,worker]" --group test
+	@$(INSTALL) --config-settings editable_mode=compat --editable ".[console,embedded,migrate,telemetry,tsql,worker]" --group test
 	@touch $@
 
 # Apart from the rest, as it is ten times as large, and the demo needs none of it.

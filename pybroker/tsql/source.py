@@ -1,0 +1,131 @@
+"""A script's text: its encoding, and its batches with the lines on which they begin."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_ENCODINGS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+# GO counts only outside of what may hold a line of any text. What is open at the end is left to the grammar.
+_PIECES = re.compile(
+    r"""'[^']*(?:'|\Z) | "[^"]*(?:"|\Z) | \[(?:[^\]]|\]\])*(?:\]|\Z) | --[^\n]* | /\*
+      | (?P<go>^[ \t]*GO[ \t]*(?P<count>\d*)[ \t]*;?[ \t]*(?:--[^\n]*)?$)""",
+    re.IGNORECASE | re.MULTILINE | re.VERBOSE | re.ASCII,
+)
+_COMMENT_EDGES = re.compile(r"/\*|\*/")
+_NO_NEWLINE = re.compile(r"[^\n]")
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place in a script; lines and columns begin at 1."""
+
+    line: int
+    column: int
+
+
+class ScriptError(Exception):
+    """What can't be read or translated, where it stands, and what to write instead."""
+
+    def __init__(self, position: Position, message: str) -> None:
+        super().__init__(message)
+        self.position = position
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The text up to a GO.
+
+    `line` is the line of the script on which the text begins.
+    """
+
+    text: str
+    line: int = field(default=1)
+
+
+def decode(content: bytes) -> str:
+    """Return a script's text with newlines alone; UTF-8, or what its byte order mark says.
+
+    Raises:
+        ScriptError: where the first byte stands that is not of the encoding, and for a zero character.
+    """
+    mark, encoding = next(
+        ((mark, name) for mark, name in _ENCODINGS if content.startswith(mark)), (b"", "utf-8")
+    )
+    content = content[len(mark) :]
+    try:
+        text = content.decode(encoding)
+    except UnicodeDecodeError as error:
+        before = content[: error.start].decode(encoding, errors="replace")
+        raise ScriptError(
+            end_of(_newlines(before)), f"the script is not {encoding.upper()}: save it as UTF-8"
+        ) from None
+    text = _newlines(text)
+    if "\0" in text:
+        raise ScriptError(
+            end_of(text.partition("\0")[0]),
+            "a zero character: save UTF-16 with a byte order mark, or as UTF-8",
+        )
+    return text
+
+
+def batches(text: str) -> Iterator[Batch]:
+    """Split a script at its lines of GO; one that holds blanks alone is left out.
+
+    Raises:
+        ScriptError: at GO with a count, which is not translated.
+    """
+    text = _without_block_comments(text)
+    begin, line = 0, 1
+    for found in _PIECES.finditer(text):
+        if found["go"] is None:
+            continue
+        line_of_go = line + text.count("\n", begin, found.start())
+        if found["count"]:
+            raise ScriptError(Position(line_of_go, 1), "GO with a count is not translated: repeat the batch")
+        batch = text[begin : found.start()]
+        if batch.strip():
+            yield Batch(batch, line)
+        begin, line = found.end(), line_of_go
+    if text[begin:].strip():
+        yield Batch(text[begin:], line)
+
+
+def end_of(text: str) -> Position:
+    """Return the position behind a text."""
+    return Position(text.count("\n") + 1, len(text) - text.rfind("\n"))
+
+
+def _without_block_comments(text: str) -> str:
+    """Return a text with blanks for its comments; what is left stays on its line and column."""
+    parts, begin, at = [], 0, 0
+    while found := _PIECES.search(text, at):
+        at = found.end()
+        if found.group() == "/*":
+            at = _end_of_comment(text, found.start())
+            parts += [text[begin : found.start()], _NO_NEWLINE.sub(" ", text[found.start() : at])]
+            begin = at
+    return "".join([*parts, text[begin:]])
+
+
+def _end_of_comment(text: str, begin: int) -> int:
+    """Return where a comment ends; comments nest, as in SQL Server."""
+    depth = 0
+    for edge in _COMMENT_EDGES.finditer(text, begin):
+        depth += 1 if edge.group() == "/*" else -1
+        if not depth:
+            return edge.end()
+    raise ScriptError(end_of(text[:begin]), "a comment that is not closed: write */ behind it")
+
+
+def _newlines(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\r", "\n")

@@ -1,0 +1,1 @@
+"""Scripts of SQL Server, translated and run."""

@@ -1,0 +1,133 @@
+"""A script's definitions are in the database as SQL Server would have them, all of them or none."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from typer.testing import CliRunner
+
+from pybroker.commands import application
+
+if TYPE_CHECKING:
+    import pytest
+    from click.testing import Result
+
+    from tests.conftest import Database
+
+SCRIPT = """
+CREATE MESSAGE TYPE TradeEntry VALIDATION = WELL_FORMED_XML;
+CREATE MESSAGE TYPE [//it's/Ack] AUTHORIZATION postgres VALIDATION = NONE
+CREATE CONTRACT TradeContract (TradeEntry SENT BY INITIATOR, [//it's/Ack] SENT BY TARGET)
+GO
+CREATE QUEUE dbo.TradeQueue WITH STATUS = OFF, RETENTION = ON, POISON_MESSAGE_HANDLING (STATUS = OFF) ON [PRIMARY]
+CREATE SERVICE Trader ON QUEUE tradequeue
+CREATE SERVICE Broker ON QUEUE [dbo].[TRADEQUEUE] (TradeContract)
+alter queue TradeQueue with status = on
+CREATE ROUTE Far WITH SERVICE_NAME = N'Far', ADDRESS = 'TCP://far.example:4022', LIFETIME = 600
+CREATE BROKER PRIORITY High FOR CONVERSATION SET (CONTRACT_NAME = TradeContract, LOCAL_SERVICE_NAME = ANY, PRIORITY_LEVEL = 9)
+ALTER BROKER PRIORITY High FOR CONVERSATION SET (CONTRACT_NAME = ANY)
+ALTER SERVICE Broker (DROP CONTRACT TradeContract, ADD CONTRACT [DEFAULT])
+CREATE REMOTE SERVICE BINDING Bound TO SERVICE 'Far' WITH USER = FarUser, ANONYMOUS = ON
+"""
+DROPS = """
+DROP REMOTE SERVICE BINDING Bound DROP BROKER PRIORITY High DROP ROUTE Far
+DROP SERVICE Trader DROP SERVICE Broker DROP QUEUE dbo.TradeQueue
+"""
+
+
+def tsql(*arguments: str) -> Result:
+    return CliRunner().invoke(application, ["tsql", *arguments])
+
+
+def test_the_definitions_of_a_script_are_made_and_dropped(database: Database, tmp_path: Path) -> None:
+    script = tmp_path / "trade.sql"
+    script.write_text(SCRIPT, "utf-16")
+    done = tsql("run", str(script), "--database-url", database.url)
+    assert done.exit_code == 0, done.output
+    assert ":6:1: ON [PRIMARY] has no meaning here" in done.output
+    with database.connect() as session:
+        assert session.execute("select * from dbo.TradeQueue").fetchall() == []
+        queue = "select is_receive_enabled, is_retention_enabled, is_poison_message_handling_enabled"
+        found = session.execute(f"{queue} from broker.service_queues where name = 'tradequeue'".encode())
+        assert found.fetchone() == (True, True, False)
+        found = session.execute(
+            "select validation from broker.service_message_types where name in ('TradeEntry', '//it''s/Ack')"
+            " order by name desc"
+        )
+        assert [validation.strip() for (validation,) in found] == ["X", "N"]
+        found = session.execute(
+            "select s.name, c.name from broker.services s"
+            " join broker.service_contract_usages u on u.service_id = s.service_id"
+            " join broker.service_contracts c on c.service_contract_id = u.service_contract_id"
+            " where s.name in ('Trader', 'Broker')"
+        )
+        assert found.fetchall() == [("Broker", "DEFAULT")]
+        found = session.execute(
+            "select priority, service_contract_id from broker.conversation_priorities where name = 'High'"
+        )
+        assert found.fetchone() == (9, None)
+        found = session.execute("select address, lifetime > now() from broker.routes where name = 'Far'")
+        assert found.fetchone() is not None
+        found = session.execute("select name from broker.remote_service_bindings")
+        assert found.fetchall() == [("Bound",)]
+    script.write_text(DROPS)
+    done = tsql("run", str(script), "--database-url", database.url)
+    assert done.exit_code == 0, done.output
+    with database.connect() as session:
+        found = session.execute("select count(*) from broker.services where name in ('Trader', 'Broker')")
+        assert found.fetchone() == (0,)
+
+
+def test_a_statement_that_fails_leaves_nothing_and_is_named(database: Database, tmp_path: Path) -> None:
+    script = tmp_path / "trade.sql"
+    script.write_text("create queue a\nGO\ncreate service s on queue missing")
+    done = tsql("run", str(script), "--database-url", database.url)
+    assert done.exit_code == 1
+    assert f"{script}:3:1: S0208: " in done.output
+    assert "select broker.create_service('s', queue => 'missing');" in done.output
+    with database.connect() as session:
+        found = session.execute("select count(*) from broker.service_queues where name = 'a'")
+        assert found.fetchone() == (0,)
+
+
+def test_nothing_runs_of_a_script_that_is_refused(database: Database, tmp_path: Path) -> None:
+    script = tmp_path / "trade.sql"
+    script.write_text("create queue a\nGO\nselect 1")
+    done = tsql("run", str(script), "--database-url", database.url)
+    assert done.exit_code == 1
+    assert f'{script}:3:1: "select" is not understood here' in done.output
+    with database.connect() as session:
+        found = session.execute("select count(*) from broker.service_queues where name = 'a'")
+        assert found.fetchone() == (0,)
+
+
+def test_check_reports_each_statement_and_goes_on_behind_a_refused_batch(tmp_path: Path) -> None:
+    (tmp_path / "a.sql").write_text("select 1\nGO\ncreate queue q on [x]\nGO\ndrop queue q")
+    done = tsql("check", str(tmp_path), "--json")
+    assert done.exit_code == 1
+    found = [(one["line"], one["column"], one["answer"]) for one in json.loads(done.output)]
+    assert found == [(1, 1, "refused"), (3, 1, "runs with a note"), (5, 1, "runs")]
+    done = tsql("check", str(tmp_path))
+    assert f"{tmp_path}/a.sql:5:1: runs: DROP QUEUE [q];" in done.output
+
+
+def test_translate_prints_the_form_below_the_place(tmp_path: Path) -> None:
+    script = tmp_path / "a.sql"
+    script.write_text("\n drop queue Q")
+    done = tsql("translate", str(script))
+    assert done.output == f"-- {script}:2:2\nselect broker.drop_queue('q');\n"
+
+
+def test_the_page_shows_what_translate_prints_and_its_script_runs(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = Path("docs/tsql.md").read_text("utf-8")
+    shown = dict(re.findall(r"<!-- (\w+) -->\n```sql\n(.*?)```", page, re.DOTALL))
+    monkeypatch.chdir(tmp_path)
+    Path("trader.sql").write_text(shown["tsql"])
+    done = tsql("translate", "trader.sql")
+    assert done.stdout == shown["translated"]
+    assert tsql("run", "trader.sql", "--database-url", database.url).exit_code == 0
