@@ -120,9 +120,9 @@ class ConversationGroupMismatch(BrokerError):  # noqa: N818
 
 
 class ConversationStateError(BrokerError):
-    """The conversation's state lets it not be ended or redriven (8427), sent on (8429) or moved (8438)."""
+    """The state forbids to end or redrive (8427), to send (8429), to move (8438), to begin a timer (8458)."""
 
-    numbers = frozenset({8427, 8429, 8438})
+    numbers = frozenset({8427, 8429, 8438, 8458})
 
 
 class MessageValidationError(BrokerError):

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pybroker.client.session_async import AsyncSession
+    from pybroker.client.statements import Duration
     from pybroker.message import Body
 
 
@@ -80,6 +81,22 @@ class AsyncConversation:
         await self._session.run(
             statements.end_conversation(self.handle, error_code, error_description, cleanup)
         )
+
+    async def begin_timer(self, timeout: Duration) -> None:
+        """Have a DialogTimer message in this side's own queue when the time is over; a worker puts it there.
+
+        The far side knows nothing of it. A timer that this side has begun before is replaced.
+
+        Args:
+            timeout: above 0, in seconds or as a timedelta; within the dialog's lifetime.
+
+        Raises:
+            ConversationStateError: this side has ended the conversation (8458).
+            ArgumentError: the timeout is not above 0 (153).
+            BrokerError: it goes beyond the lifetime (8410).
+            PermissionDenied: no SEND on this side's service (229).
+        """
+        await self._session.run(statements.begin_timer(self.handle, timeout))
 
     async def move(self, conversation_group_id: UUID) -> None:
         """Join another conversation group of the same service; messages that wait here go along.

@@ -274,6 +274,13 @@ def discard(handle: UUID) -> Steps[int]:
     return ready
 
 
+def begin_timer(handle: UUID, timeout: Duration) -> Steps[None]:
+    """Let a DialogTimer message come when the time is over."""
+    yield Query(
+        "select broker.begin_conversation_timer(%b::uuid, %b::interval)", (handle, _interval(timeout))
+    )
+
+
 def move_conversation(handle: UUID, conversation_group_id: UUID) -> Steps[None]:
     """Let a conversation join another group."""
     yield Query("select broker.move_conversation(%b::uuid, %b::uuid)", (handle, conversation_group_id))

@@ -106,6 +106,11 @@ class App:
         self._programs[queue] = program
         return program
 
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """The queues that it has programs for."""
+        return tuple(self._programs)
+
     def run(self) -> None:
         """Run all programs until :meth:`stop`, SIGTERM or SIGINT; what readers are doing then is finished.
 
@@ -179,7 +184,12 @@ class App:
                     else:
                         reader = Reader(program, self._url, self._stop)
                         readers.append(loop.run_in_executor(executor, reader.run))
-            logger.info("Reading %s", ", ".join(self._programs))
+            logger.info(
+                "Reading %s",
+                ", ".join(
+                    f"{program.queue} (max_queue_readers {program.max_queue_readers})" for program in programs
+                ),
+            )
             running = [asyncio.ensure_future(reader) for reader in readers]
             try:
                 # One that can't go on ends all: a program that does half of its work should not look alive.

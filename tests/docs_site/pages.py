@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 START = Path(sql_reference.__file__).with_name("start.sql")
 PARTS: Mapping[str, tuple[str, ...]] = {
-    "Start": ("stock-trading", "two-databases", "service-programs"),
+    "Start": ("stock-trading", "two-databases", "service-programs", "program-tests"),
     "How to": (
         "definitions", "tsql", "deployment", "migrations", "activation", "external-activation", "routing", "endpoints", "dialog-security",
         "permissions", "validation", "poison-messages", "diagnose", "console", "metrics", "spark",

@@ -134,6 +134,16 @@ def test_the_program_of_the_page_on_service_programs(database: Database, tmp_pat
         assert session.receive("orders") == [("//shop/ack", 0, b'{"id":3}')]
 
 
+def test_the_page_on_tests_runs_from_an_empty_directory(tmp_path: Path) -> None:
+    for name, mark in (("warehouse", "program"), ("conftest", "conftest"), ("test_warehouse", "tests")):
+        (text,) = blocks("docs/program-tests.md", mark)
+        (tmp_path / f"{name}.py").write_text(text)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", tmp_path]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout
+    assert "3 passed" in ended.stdout
+
+
 def test_the_page_on_queues_and_groups(database: Database) -> None:
     page = "docs/queues-and-groups.md"
     with database.connect() as connection:

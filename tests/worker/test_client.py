@@ -10,7 +10,7 @@ import re
 import threading
 import uuid
 from contextlib import ExitStack
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool
 import pybroker
 from pybroker.embedded import EmbeddedServerError
 from pybroker.errors import broker_errors
-from pybroker.message import END_DIALOG_MESSAGE_TYPE, ERROR_MESSAGE_TYPE
+from pybroker.message import DIALOG_TIMER_MESSAGE_TYPE, END_DIALOG_MESSAGE_TYPE, ERROR_MESSAGE_TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -588,6 +588,22 @@ def test_a_stored_handle_leads_back_to_the_conversation(client: Client) -> None:
     again.end(cleanup=True)
     with pytest.raises(pybroker.ConversationNotFound):
         dialog.send(ORDER, b"2")
+
+
+def test_a_timer_reminds_this_side_alone(client: Client, shop: Database) -> None:
+    broker = client.broker()
+    dialog = begin(broker)
+    dialog.begin_timer(3600)
+    dialog.begin_timer(timedelta(milliseconds=1))
+    with pytest.raises(pybroker.BrokerError, match="above 0") as caught:
+        dialog.begin_timer(0)
+    assert caught.value.number == 153
+    with shop.connect() as session:
+        session.execute("select pg_sleep(0.002), broker_private.fire_timers()")
+    (timer,) = broker.receive("orders")
+    assert (timer.message_type_name, timer.body) == (DIALOG_TIMER_MESSAGE_TYPE, b"")
+    assert timer.conversation == dialog
+    assert bodies(broker.receive("fulfilment")) == []
 
 
 def test_an_error_says_its_code_and_text(client: Client) -> None:
