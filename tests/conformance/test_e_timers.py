@@ -34,6 +34,19 @@ def test_rows_083_084_086_a_timer_fires_once_on_this_side_before_all_else(
     assert psql.receive("shop") == []
 
 
+def test_a_timer_of_a_queue_that_is_off_waits_until_it_is_on(
+    shop: Shop, clock: Callable[[str], None]
+) -> None:
+    psql = shop.psql
+    psql.rows("select broker.begin_conversation_timer(%s, '10 s')", psql.dialog())
+    psql.rows("select broker.alter_queue('shop', status => false)")
+    clock("20 s")
+    assert psql.value(FIRE) == 0
+    psql.rows("select broker.alter_queue('shop', status => true)")
+    assert psql.value(FIRE) == 1
+    assert [kind for kind, _, _ in psql.receive("shop")] == [DIALOG_TIMER]
+
+
 def test_row_085_a_timer_ends_before_the_dialog_does(shop: Shop) -> None:
     psql = shop.psql
     dialog = psql.dialog(lifetime="1 h")

@@ -181,18 +181,22 @@ class FarBroker:
         )
         return int(answer[0])
 
-    def bring_piece(self, number: int, at: int, piece: bytes, total: int) -> tuple[int, int]:
+    def bring_piece(
+        self, number: int, at: int, piece: bytes, total: int, *, sent_at: str | None = None
+    ) -> tuple[int, int]:
         """Bring a piece of a message; return the number that the target expects next, and how many bytes it has."""
         ((answer, stored),) = self.psql.rows(
             "select next_numbers, stored_bytes from broker_private.deliver_piece(%s, array[%s], array[true], array['//far'],"
             " array['//warehouse'], array[null::uuid], array['ordering'], array[now() + interval '1 day'], array[true],"
-            " array['order'], '{1}', '{1}', array[%s]::bigint[], 'M', array[%s]::bytea[], %s, %s, '{L}', '{null}', '{null}')",
+            " array['order'], '{1}', '{1}', array[%s]::bigint[], 'M', array[%s]::bytea[], %s, %s, '{L}', '{null}', '{null}',"
+            " sent_at => array[%s]::timestamptz[])",
             uuid.UUID(int=1),
             self.conversation,
             number,
             piece,
             at,
             total,
+            sent_at,
         )
         return int(answer[0]), stored
 
@@ -226,6 +230,18 @@ def test_row_134_row_052_edge_025_what_comes_before_message_0_waits_as_incomplet
     assert far.state() == "CO"
     assert shop.psql.rows(depths) == [(3, 0)]
     assert shop.psql.receive("warehouse") == [("order", number, str(number).encode()) for number in range(3)]
+
+
+def test_a_body_is_put_together_of_its_own_pieces_without_a_hole(shop: Shop) -> None:
+    """Pieces can be lost, and a sender that went back to an earlier state has another message of that number."""
+    far = FarBroker(shop)
+    before, after = "2026-01-01 00:00:00Z", "2026-01-02 00:00:00Z"
+    assert far.bring_piece(0, 0, b"ab", 6, sent_at=before) == (0, 2)
+    assert far.bring_piece(0, 4, b"ef", 6, sent_at=before) == (0, 2)
+    assert far.bring_piece(0, 2, b"CD", 6, sent_at=after) == (0, 0)
+    for at, piece in ((0, b"AB"), (2, b"CD"), (4, b"EF")):
+        far.bring_piece(0, at, piece, 6, sent_at=after)
+    assert shop.psql.receive("warehouse") == [("order", 0, b"ABCDEF")]
 
 
 def test_row_134_a_gap_in_the_middle_is_filled_in_order_and_an_end_waits_too(shop: Shop) -> None:

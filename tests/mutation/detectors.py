@@ -12,7 +12,10 @@ DETECTORS = {
     ],
     "sql/delivery/deliver": ["sql/test_hop.py", "conformance/test_strange_arrivals.py"],
     "sql/delivery/deliver_plain": ["conformance/test_wakeups.py", "conformance/test_between_databases.py"],
-    "sql/delivery/deliver_piece": ["conformance/test_identity_gone_back.py"],
+    "sql/delivery/deliver_piece": [
+        "conformance/test_i_protocol.py",
+        "conformance/test_identity_gone_back.py",
+    ],
     "sql/delivery/hold_early": ["conformance/test_strange_arrivals.py", "sql/test_hop.py"],
     "sql/delivery/torn_dialogs": ["conformance/test_identity_gone_back.py"],
     "sql/dialog": [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -271,6 +272,73 @@ def test_what_another_session_moves_within_the_database_is_not_sent_as_well(hop:
             hop.deliver(batch)
         moving.commit()
     assert hop.near.bodies() + hop.far.bodies() == [b"once"]
+
+
+def turn_queue(site: Session, *, on: bool) -> None:
+    site.rows("select broker.alter_queue('warehouse', status => %s)", on)
+
+
+def test_a_queue_that_is_off_takes_nothing_and_loses_nothing(hop: Hop) -> None:
+    """Neither a first message, which leaves no conversation behind, nor a later one."""
+    for bodies in ([b"first"], [b"first", b"second"]):
+        hop.near.send(hop.dialog, "order", bodies[-1])
+        batch = hop.take()
+        assert batch is not None
+        turn_queue(hop.far, on=False)
+        _, fault = hop.deliver(batch)
+        assert fault is not None
+        assert hop.far.rows("select message_body from broker.queue_messages") == []
+        conversations = hop.far.value("select count(*) from broker.conversation_endpoints")
+        assert conversations == len(bodies) - 1
+        turn_queue(hop.far, on=True)
+        next_number, fault = hop.deliver(batch)
+        assert fault is None
+        hop.acknowledge(batch, next_number)
+        assert hop.far.bodies() == bodies[-1:]
+
+
+def test_a_first_message_that_is_refused_leaves_no_conversation(hop: Hop) -> None:
+    hop.near.send(hop.dialog, "order", b"first")
+    batch = hop.take()
+    assert batch is not None
+    _, fault = hop.deliver(dataclasses.replace(batch, columns={**batch.columns, "type_names": ["no type"]}))
+    assert fault is not None
+    assert hop.far.rows("select conversation_handle from broker.conversation_endpoints") == []
+    assert hop.deliver(batch) == (1, None)
+    assert hop.far.bodies() == [b"first"]
+
+
+def test_after_an_end_with_error_what_has_not_left_does_not_leave(hop: Hop) -> None:
+    for body in (b"1", b"2", b"3"):
+        hop.near.send(hop.dialog, "order", body)
+    hop.near.rows("select broker.end_conversation(%s, 5, 'changed our mind')", hop.dialog)
+    batch = hop.take()
+    assert batch is not None
+    assert batch.columns["kinds"] == "X"
+
+
+def test_a_dialog_that_fails_twice_says_so_once(hop: Hop) -> None:
+    """Its lifetime is over, say, while a worker is told that the far side refuses it."""
+    endpoint = hop.near.value("select endpoint_no from broker_private.endpoints")
+    for number in (8489, 9719):
+        hop.near.rows(
+            "select broker_private.fail_dialogs(array[%s::bigint], array[%s], array['gone'])",
+            endpoint,
+            number,
+        )
+    ((kind, _, body),) = hop.near.receive("shop")
+    assert kind == ERROR
+    assert b"<Code>-8489</Code>" in body
+
+
+def test_what_comes_far_too_early_is_not_kept(hop: Hop) -> None:
+    """A sender that is wrong, or wicked, would fill the table with what never gets its turn."""
+    hop.near.send(hop.dialog, "order", b"first")
+    batch = hop.take()
+    assert batch is not None
+    for number, kept in ((1000, 0), (999, 1)):
+        hop.deliver(dataclasses.replace(batch, columns={**batch.columns, "sequence_numbers": [number]}))
+        assert hop.far.value("select count(*) from broker_private.early_messages") == kept
 
 
 def test_an_acknowledgement_takes_away_no_more_than_its_numbers_say(hop: Hop) -> None:

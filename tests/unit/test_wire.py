@@ -45,6 +45,28 @@ def batch(**changes: Any) -> wire.Batch:
     return wire.Batch(**{**fields, **changes})
 
 
+def fragment(piece: bytes, piece_at: int, total_bytes: int) -> wire.Fragment:
+    """Return a piece of the one message of one dialog."""
+    whole = msgspec.structs.asdict(
+        batch(
+            conversation_ids=arrays.from_elements([GUID], arrays.UUID),
+            from_initiator=arrays.from_elements([b"\1"], arrays.BOOLEAN),
+            to_brokers=arrays.from_elements([None], arrays.UUID),
+            expirations=arrays.from_elements([bytes(8)], arrays.TIMESTAMPTZ),
+            encrypted=arrays.from_elements([b"\0"], arrays.BOOLEAN),
+            dialog_index=arrays.from_integers([1], arrays.INTEGER),
+            type_index=arrays.from_integers([1], arrays.INTEGER),
+            sequence_numbers=arrays.from_integers([0], arrays.BIGINT),
+            kinds="M",
+            bodies=arrays.from_elements([piece], arrays.BYTEA),
+            acknowledged=arrays.from_integers([0], arrays.BIGINT),
+            sent_at=arrays.from_elements([bytes(8)], arrays.TIMESTAMPTZ),
+            **dict.fromkeys(("from_services", "to_services", "contracts"), arrays.from_texts(["//shop"])),
+        )
+    )
+    return wire.Fragment(**whole, piece_at=piece_at, total_bytes=total_bytes)
+
+
 def ack(**changes: Any) -> wire.Ack:
     fields: dict[str, Any] = {
         "number": 7,
@@ -63,6 +85,7 @@ FRAMES: list[wire.Frame] = [
     batch(),
     batch(to_broker=GUID),
     ack(),
+    fragment(b"last", 6, 10),
     wire.Refusal(None, 28034, "no CONNECT"),
     wire.Refusal(3, 9736, "disk full"),
     wire.Ping(is_answer=True),
@@ -143,6 +166,8 @@ def test_fields_of_later_versions_are_ignored() -> None:
         batch(type_index=arrays.from_integers([1, 1, None], arrays.INTEGER)),
         batch(bodies=arrays.from_elements([b"one"], arrays.BYTEA)),
         batch(bodies=b""),
+        fragment(b"last", 7, 10),
+        fragment(b"", 11, 10),
         ack(fault_codes=arrays.from_integers([], arrays.INTEGER)),
         ack(broker_instance=None),
         wire.Refusal(1, 2**40, ""),
