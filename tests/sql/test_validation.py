@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 
 from pybroker.workers.validation.examination import Examination, ExaminerLostError, Limits
+from pybroker.workers.validation.questions import Body, frame
 from pybroker.xml import NOT_VALID, NOT_WELL_FORMED, Fault, SchemaCollection, SchemaCollectionError, fault_of
 from tests.shop import ERROR, until
 from tests.validating import TRADE_ENTRY, Worker, trade_entry
@@ -173,3 +178,19 @@ def test_a_worker_goes_on_after_a_message_that_ended_its_process(shop: Shop) -> 
             worker.look()
         worker.work()
         assert psql.bodies() == [trade_entry("5").encode()]
+
+
+def test_the_reader_of_bodies_has_no_last_words_when_its_worker_is_killed() -> None:
+    """Its traceback would push what the worker said out of sight."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with subprocess.Popen(
+        [sys.executable, "-m", "pybroker.workers.validation.examiner", "10", str(2**30)],
+        stdin=subprocess.PIPE,
+        stdout=writing,
+        stderr=subprocess.PIPE,
+    ) as examiner:
+        os.close(writing)
+        _, errors = examiner.communicate(frame(Body(b"<order/>", None)))
+    assert errors == b""
+    assert examiner.returncode == -signal.SIGPIPE

@@ -19,6 +19,8 @@ def main() -> None:
     seconds, memory = float(sys.argv[1]), int(sys.argv[2])
     # Ctrl-C goes to the whole group of processes; this one ends when its worker has ended.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # A worker that was killed leaves nobody to answer: a traceback would be the last words in its log.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     known: dict[int, SchemaCollection] = {}
