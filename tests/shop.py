@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from tests.patience import until  # noqa: F401 - with the application that most tests use
+from tests.patience import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -72,6 +72,17 @@ class Session:
             f"select message_type_name, message_sequence_number, message_body from broker.receive(%s{extra})"
         )
         return self.rows(query, queue, *options.values())
+
+    def received(self, count: int, queue: str = "warehouse") -> list[tuple[str, int, bytes | None]]:
+        """Receive until so many messages came: one RECEIVE passes a group by while a worker delivers to it again."""
+        messages: list[tuple[str, int, bytes | None]] = []
+
+        def are_all_there() -> bool:
+            messages.extend(self.receive(queue))
+            return len(messages) >= count
+
+        until(are_all_there)
+        return messages
 
     def bodies(self, queue: str = "warehouse", **options: object) -> list[bytes | None]:
         return [body for _, _, body in self.receive(queue, **options)]

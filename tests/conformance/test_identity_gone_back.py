@@ -133,7 +133,10 @@ def test_edge_089_what_a_restored_target_has_forgotten_ends_its_dialogs_on_both_
     assert ended_by(shop, "shop", answered) == REMOTE
     assert ended_by(warehouse, "warehouse", there[b"answered"]) == LOCAL
     drained(shop, warehouse)
-    assert warehouse.psql.bodies(conversation_handle=there[b"quiet"]) == [b"quiet", b"goes on"]
+    assert warehouse.psql.bodies(conversation_handle=there[b"quiet"], timeout="30 s") == [
+        b"quiet",
+        b"goes on",
+    ]
     goes_on(shop, warehouse)
 
 
@@ -167,7 +170,10 @@ def test_edge_089_what_a_restored_initiator_has_forgotten_ends_its_dialogs_on_bo
     assert ended_by(warehouse, "warehouse", there[b"unknown"]) == UNKNOWN
     until(lambda: shop.psql.state(ended) is None)
     drained(shop, warehouse)
-    assert warehouse.psql.bodies(conversation_handle=there[b"quiet"]) == [b"quiet", b"goes on"]
+    assert warehouse.psql.bodies(conversation_handle=there[b"quiet"], timeout="30 s") == [
+        b"quiet",
+        b"goes on",
+    ]
     del unknown
     goes_on(shop, warehouse)
 
