@@ -25,7 +25,7 @@ begin
       and (
         q.is_activation_enabled
         or exists (
-          select from broker_private.event_notifications n where n.queue_id = q.queue_id and n.event = 'QUEUE_ACTIVATION'
+          select from broker_private.watched_queues w where w.queue_id = q.queue_id and w.event = 'QUEUE_ACTIVATION'
         )
       )
   loop
