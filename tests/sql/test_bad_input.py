@@ -450,6 +450,14 @@ LINES: dict[str, Line] = {
         nullable={"conversation_handle", "service"},
     ),
     "stop_trace()": Line({}),
+    "note_console_action(text,text,text)": Line(
+        {"action": "'redrive'", "object": "'warehouse'", "result": "'done'"},
+        {
+            "action": NEW,
+            "object": ["''", "repeat('n', 1001)"],
+            "result": ["''", "repeat('n', 1001)"],
+        },
+    ),
     # What it can't find is a finding.
     "diagnose(uuid)": Line(DIALOG, nullable={"conversation_handle"}, anything={"conversation_handle"}),
     "discard(uuid)": Line(DIALOG, {"conversation_handle": NO_HANDLE}, tried_in="test_j_poison.py"),
