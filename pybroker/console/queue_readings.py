@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 SHOWN, LOG_SHOWN, BODY_BYTES = 50, 20, 65_536
 # broker.queue_messages numbers what waits, and for that reads the whole queue.
-PEEKED_MESSAGES = 1_000
+NUMBERED_MESSAGES = 1_000
+# One message is looked for among so many.
+LOOKED_INTO = 1_000
 
 _QUEUE = """
 select q.object_id as queue_id, q.name, q.is_receive_enabled and q.is_enqueue_enabled as is_enabled,
@@ -24,22 +26,41 @@ from broker.service_queues q
 left join broker.dm_broker_queue_monitors m on m.queue_id = q.object_id
 where q.name = %s
 """
-_MESSAGES = """
-select m.queuing_order, m.status, m.message_type_name, m.service_name, m.conversation_handle,
-  m.conversation_group_id, m.message_sequence_number, m.message_enqueue_time,
-  octet_length(m.message_body) as size, null::bytea as start
+_COLUMNS = """m.queuing_order, m.status, m.message_type_name, m.service_name, m.conversation_handle,
+  m.conversation_group_id, m.message_enqueue_time, octet_length(m.message_body) as size"""
+_NUMBERED = f"""
+select {_COLUMNS}, m.message_sequence_number, null::bytea as start
 from broker.queue_messages m
 where m.queue_id = %s
 order by m.queuing_order
 limit %s
-"""
-_MESSAGE = """
-select m.queuing_order, m.status, m.message_type_name, m.service_name, m.conversation_handle,
-  m.conversation_group_id, m.message_sequence_number, m.message_enqueue_time,
-  octet_length(m.message_body) as size, substr(m.message_body, 1, %s) as start
+"""  # noqa: S608 - the columns are ours
+# Without the number nothing else is read, and the index has them in the order in which they are received.
+_FIRST = f"""
+select {_COLUMNS}, null::bigint as message_sequence_number, null::bytea as start
 from broker.queue_messages m
-where m.queue_id = %s and m.queuing_order = %s
+where m.queue_id = %s
+limit %s
+"""  # noqa: S608 - the columns are ours
+_MESSAGE = f"""
+select {_COLUMNS}, null::bigint as message_sequence_number, substr(m.message_body, 1, %s) as start
+from (
+  select m.queuing_order, m.status, m.message_type_name, m.service_name, m.conversation_handle,
+    m.conversation_group_id, m.message_enqueue_time, m.message_body
+  from broker.queue_messages m
+  where m.queue_id = %s
+  limit %s
+) m
+where m.queuing_order = %s
 limit 1
+"""  # noqa: S608 - the columns are ours
+# So that no plan reads the whole queue before it has the first messages.
+_BY_INDEX = """
+select set_config(name, 'off', true)
+from unnest(array['enable_seqscan', 'enable_bitmapscan', 'enable_hashjoin', 'enable_mergejoin']) as s (name)
+"""
+_DEPTH = """
+select ready, retained, incomplete, is_estimate from broker.queue_depths where queue_name = %s
 """
 _LOG = """
 select l."time", l.severity, l.number, l.text
@@ -65,8 +86,28 @@ class Queue:
 
 
 @dataclass(frozen=True)
+class Depth:
+    """How many messages a queue has."""
+
+    ready: int
+    retained: int
+    incomplete: int
+    is_estimate: bool
+
+    @property
+    def messages(self) -> int:
+        """All of them."""
+        return self.ready + self.retained + self.incomplete
+
+
+@dataclass(frozen=True)
 class Message:
-    """A message without its body, or with its first bytes; `size` is the whole body's, None for no body."""
+    """A message without its body, or with its first bytes.
+
+    Attributes:
+        size: of the whole body, in bytes; None for no body.
+        message_sequence_number: None where nothing was numbered.
+    """
 
     queuing_order: int
     status: int
@@ -74,9 +115,9 @@ class Message:
     service_name: str
     conversation_handle: UUID
     conversation_group_id: UUID
-    message_sequence_number: int
     message_enqueue_time: datetime
     size: int | None
+    message_sequence_number: int | None
     start: bytes | None
 
 
@@ -95,16 +136,28 @@ def queue_of(connection: psycopg.Connection[Any], name: str) -> Queue | None:
     return connection.cursor(row_factory=class_row(Queue)).execute(_QUEUE, (name,)).fetchone()
 
 
-def messages_of(connection: psycopg.Connection[Any], queue: Queue) -> list[Message]:
-    """Return the first messages, without their bodies."""
+def depth_of(connection: psycopg.Connection[Any], queue: Queue) -> Depth:
+    """Return how many messages there are: never by a scan."""
+    found = connection.cursor(row_factory=class_row(Depth)).execute(_DEPTH, (queue.name,)).fetchone()
+    return found or Depth(0, 0, 0, is_estimate=False)
+
+
+def messages_of(connection: psycopg.Connection[Any], queue: Queue, depth: Depth) -> list[Message]:
+    """Return the first messages, without their bodies; numbered if the queue is short."""
     cursor = connection.cursor(row_factory=class_row(Message))
-    return cursor.execute(_MESSAGES, (queue.queue_id, SHOWN)).fetchall()
+    if depth.messages <= NUMBERED_MESSAGES:
+        return cursor.execute(_NUMBERED, (queue.queue_id, SHOWN)).fetchall()
+    with connection.transaction():
+        connection.execute(_BY_INDEX)
+        return cursor.execute(_FIRST, (queue.queue_id, SHOWN)).fetchall()
 
 
 def message_of(connection: psycopg.Connection[Any], queue: Queue, order: int) -> Message | None:
-    """Return one message with the start of its body."""
+    """Return one of the first messages, with the start of its body."""
     cursor = connection.cursor(row_factory=class_row(Message))
-    return cursor.execute(_MESSAGE, (BODY_BYTES, queue.queue_id, order)).fetchone()
+    with connection.transaction():
+        connection.execute(_BY_INDEX)
+        return cursor.execute(_MESSAGE, (BODY_BYTES, queue.queue_id, LOOKED_INTO, order)).fetchone()
 
 
 def log_of(connection: psycopg.Connection[Any], queue: Queue) -> list[LogLine]:
