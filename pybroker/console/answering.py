@@ -96,6 +96,7 @@ class Page:
             shown.template,
             shown.status,
             session=self.session,
+            path=self.request.url.path,
             wait=readings.wait(),
             may_write=self.request.app.state.may_write,
             **shown.values,
