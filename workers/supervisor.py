@@ -144,9 +144,11 @@ class _Parts:
                 ("schemas", validation.arrived),
             ):
                 wake_ups.add_reason(event, arrivals)
-            reasons = {name: Arrivals() for name in ("timers", "poison", "greeting")}
+            reasons = {name: Arrivals() for name in ("timers", "poison", "greeting", "moved", "trace")}
             for name, reason in reasons.items():
                 wake_ups.add_reason(name, reason)
+            if database is self._databases[0]:
+                wake_ups.add_reason("endpoint", self._transport.endpoint_changed)
             periodic_tasks = periodic.PERIODIC_TASKS + self._transport.periodic_tasks(database)
             repeating = partial(periodic.run, database, self._clock, periodic_tasks, reasons)
             tasks.append(self._start(f"periodic {database.name}", repeating))

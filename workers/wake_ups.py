@@ -61,6 +61,9 @@ class _Due(NamedTuple):
     has_schemas: bool
     service_broker_guid: UUID
     broker_problem: str | None
+    has_moved: bool
+    is_trace_due: bool
+    endpoint_hash: int | None
 
 
 class WakeUps:
@@ -71,6 +74,7 @@ class WakeUps:
         self._clock = clock
         self._waiters: list[tuple[Arrivals, Callable[[int], bool]]] = []
         self._reasons: dict[str, Arrivals] = {}
+        self._endpoint_hash: int | None = None
         self._look_at = self._tell_at = float("-inf")
 
     def add(self, arrivals: Arrivals, concerns: Callable[[int], bool] = is_plain_queue) -> None:
@@ -78,7 +82,7 @@ class WakeUps:
         self._waiters.append((arrivals, concerns))
 
     def add_reason(self, reason: str, arrivals: Arrivals) -> None:
-        """Have this set for another reason: timers, poison, readers, events, schemas or greeting."""
+        """Have this set for another reason than messages: one of those that `_tell` names."""
         self._reasons[reason] = arrivals
 
     async def run(self) -> None:
@@ -114,8 +118,7 @@ class WakeUps:
             # What was committed since the last sleep has notified nobody.
             self._wake(awake_on)
             if due is not None:
-                for arrivals in self._all():
-                    arrivals.are_watched = True
+                self._keep_watch(due)
                 self._tell(due)
             until_look = max(0.0, self._look_at - self._clock.monotonic())
             notified = await _notified(session, min(LOOK_SECONDS, until_look) if awake_on else until_look)
@@ -135,11 +138,23 @@ class WakeUps:
             return await _value(session, "select broker_private.sleep_on_queues()"), None
         cursor = await session.execute(
             "select broker_private.sleep_on_queues(), d.timers_in, d.is_poisoned, d.has_readers,"
-            " d.has_events, d.has_schemas, d.service_broker_guid, d.broker_problem"
+            " d.has_events, d.has_schemas, d.service_broker_guid, d.broker_problem,"
+            " d.has_moved, d.is_trace_due, d.endpoint_hash"
             " from broker_private.due() d"
         )
         awake_on, *due = await anext(cursor)
         return awake_on, _Due(*due)
+
+    def _keep_watch(self, due: _Due) -> None:
+        """Let the parts sleep long, but for those whose work moves with time."""
+        were_watched = {reason: arrivals.are_watched for reason, arrivals in self._reasons.items()}
+        for arrivals in self._all():
+            arrivals.are_watched = True
+        for reason, is_busy in (("readers", due.has_readers), ("moved", due.has_moved)):
+            if is_busy and reason in self._reasons:
+                self._reasons[reason].are_watched = False
+                if were_watched[reason]:
+                    self._set(reason)
 
     def _tell(self, due: _Due) -> None:
         now = self._clock.monotonic()
@@ -150,10 +165,6 @@ class WakeUps:
             if due.timers_in <= 0:
                 self._set("timers")
         self._look_at = now + longest
-        readers = self._reasons.get("readers")
-        if due.has_readers and readers is not None:
-            # Their queues' monitors move with time: activation looks by itself, as often as without us.
-            readers.are_watched = False
         if now < self._tell_at:
             return
         self._tell_at = now + LONGEST_SLEEP - REST_SECONDS
@@ -165,9 +176,12 @@ class WakeUps:
             ("events", due.has_events),
             ("schemas", due.has_schemas),
             ("greeting", seen != (due.service_broker_guid, due.broker_problem)),
+            ("trace", due.is_trace_due),
+            ("endpoint", self._endpoint_hash != due.endpoint_hash),
         ):
             if is_due:
                 self._set(reason)
+        self._endpoint_hash = due.endpoint_hash
 
     def _set(self, reason: str) -> None:
         if reason in self._reasons:

@@ -10,7 +10,6 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   is_attached constant boolean := broker_private.is_traced();
-  is_wanted boolean;
 begin
   if not is_attached and not exists (select from broker_private.traces)
     and not exists (select from broker_private.trace_events) then
@@ -30,14 +29,12 @@ begin
     limit 10000
     for update skip locked
   ));
-  is_wanted := exists (
-    select from broker_private.traces t
-    where t.ends_at > broker_private.clock() and pg_has_role(t.role, 'pg_database_owner', 'USAGE')
-  );
-  if is_wanted and not is_attached then
-    perform broker_private.attach_trace();
-  elsif is_attached and not is_wanted then
-    perform broker_private.detach_trace();
+  if is_attached <> broker_private.is_trace_wanted() then
+    if is_attached then
+      perform broker_private.detach_trace();
+    else
+      perform broker_private.attach_trace();
+    end if;
   end if;
   return true;
 exception

@@ -32,6 +32,8 @@ def test_row_002_names_are_compared_byte_for_byte(shop: Shop) -> None:
     assert psql.refused("select broker.begin_dialog('//shop', '//warehouse', 'ordering ')") == "S8425"
     dialog = psql.dialog()
     assert psql.refused("select broker.send(%s, 'Order')", dialog) == "S8431"
+    # One letter by two encodings of Unicode: nobody normalizes what travels as bytes.
+    psql.rows("select broker.create_message_type('caf\u00e9'), broker.create_message_type('cafe\u0301')")
 
 
 def test_row_003_edge_084_none_takes_anything_and_empty_takes_no_body(shop: Shop) -> None:
@@ -114,6 +116,8 @@ def test_rows_009_014_039_the_defaults_are_default_and_default(shop: Shop) -> No
     psql.rows("select broker.send(%s)", dialog)
     psql.rows("select broker.send(%s, 'DEFAULT', 'text')", dialog)
     assert psql.receive() == [("DEFAULT", 0, None), ("DEFAULT", 1, b"text")]
+    psql.rows("select broker.send(%s)", psql.handle_of(dialog))
+    assert psql.receive("shop") == [("DEFAULT", 0, None)], "both sides send it"
 
 
 def test_row_010_the_14_system_message_types_are_there(shop: Shop) -> None:
@@ -185,7 +189,9 @@ def test_row_019_edge_044_dropping_a_contract_ends_its_conversations_with_an_err
     assert psql.refused("select broker.drop_contract('ordering')") == "S3716"
     assert psql.refused("select broker.drop_contract('DEFAULT')") == "S9663"
     psql.rows("select broker.alter_service('//warehouse', drop_contracts => '{ordering}')")
-    psql.rows("select broker.drop_contract('ordering')")
+    psql.rows("select broker.create_broker_priority('p', contract_name => 'ordering')")
+    assert psql.refused("select broker.drop_contract('ordering')") == "S3716", "a priority names it"
+    psql.rows("select broker.drop_broker_priority('p'), broker.drop_contract('ordering')")
     assert psql.refused("select broker.begin_dialog('//shop', '//warehouse', 'ordering')") == "S8425"
     for handle, queue in ((dialog, "shop"), (target, "warehouse")):
         (kind, _, body), *rest = psql.receive(queue)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import psycopg
+import pytest
+
 from tests.shop import END_DIALOG, ERROR
 
 if TYPE_CHECKING:
@@ -80,6 +83,9 @@ def test_row_048_send_is_refused_on_an_unknown_handle_and_in_a_wrong_state(shop:
     psql.end(target)
     assert psql.refused("select broker.send(%s, 'order')", dialog) == "S8429"
     assert psql.refused("select broker.send(%s, 'ack')", target) == "S8429"
+    for handle, kind, state in ((dialog, "order", "DI"), (target, "ack", "CD")):
+        with pytest.raises(psycopg.Error, match=f"in state {state} "):
+            psql.send(handle, kind)
     psql.end(dialog)
     assert psql.refused("select broker.send(%s, 'order')", dialog) == "S8426"
 

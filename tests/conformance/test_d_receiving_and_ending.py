@@ -194,6 +194,35 @@ def test_row_075_cleanup_takes_everything_here_and_tells_nobody(shop: Shop) -> N
     assert psql.refused("select broker.end_conversation(%s)", target) == "S8426"
 
 
+@pytest.mark.parametrize("state", ["SO", "CO", "DI", "DO", "ER", "CD"])
+def test_row_075_cleanup_removes_a_side_in_every_state_with_all_of_its_messages(
+    shop: Shop, state: str
+) -> None:
+    psql = shop.psql
+    psql.rows("select broker.alter_queue('shop', retention => true)")
+    side = other = psql.dialog()
+    if state != "SO":
+        psql.send(side, "order", b"retained")
+        other = psql.handle_of(side)
+        psql.send(other, "ack", b"unread")
+        psql.rows("select broker.alter_queue('warehouse', status => false)")
+        psql.send(side, "order", b"unsent")
+    if state in ("DI", "ER"):
+        psql.end(other, *((7, "failed") if state == "ER" else ()))
+    elif state == "DO":
+        psql.end(side)
+    elif state == "CD":
+        psql.rows("select broker.alter_queue('warehouse', status => true)")
+        psql.end(side)
+        side = other
+        psql.end(side)
+    assert psql.state(side) == state
+    psql.rows("select broker.end_conversation(%s, cleanup => true)", side)
+    assert psql.state(side) is None
+    for view in ("shop", "broker.transmission_queue"):
+        assert psql.rows(f"select from {view}") == []
+
+
 def test_row_076_what_is_sent_while_the_far_side_ends_is_dropped(shop: Shop) -> None:
     psql = shop.psql
     dialog = psql.dialog()

@@ -65,7 +65,14 @@ def test_rows_041_088_089_090_edge_040_when_the_lifetime_is_over_both_sides_get_
     shop: Shop, clock: Callable[[str], None]
 ) -> None:
     psql = shop.psql
-    assert psql.refused("select broker.begin_dialog('//shop', '//warehouse', lifetime => '0')") == "S8411"
+    for lifetime in ("0", "-1 s", "2147483648 s", "infinity"):
+        begin = f"select broker.begin_dialog('//shop', '//warehouse', lifetime => '{lifetime}')"
+        if lifetime != "infinity" or shop.database.server.version >= 17:
+            assert psql.refused(begin) == "S8411", lifetime
+    longest = psql.value("select broker.begin_dialog('//shop', '//warehouse')")
+    ends = "select lifetime - now() > interval '2147480000 s' from broker.conversation_endpoints where conversation_handle = %s"
+    assert psql.value(ends, longest) is True
+    psql.end(longest)
     dialog = psql.dialog(lifetime="1 min")
     psql.send(dialog, "order", b"in time")
     target = psql.handle_of(dialog)

@@ -338,7 +338,7 @@ def test_row_060_061_a_waiter_that_came_too_late_gives_its_lock_back_and_keeps_w
     ],
     ids=["end", "alter service", "drop service"],
 )
-def test_edge_016_who_waits_by_handle_or_group_learns_that_it_is_gone(
+def test_rows_034_063_edge_016_who_waits_by_handle_or_group_learns_that_it_is_gone(
     shop: Shop, by: str, change: str, state: set[str]
 ) -> None:
     psql = shop.psql

@@ -98,5 +98,8 @@ def test_rows_058_095_096_the_most_urgent_waiting_message_decides_which_group_is
     psql.send(calm, "order", b"older, level 5")
     psql.send(urgent, "order", b"newer, level 8")
     look = "select priority, message_body from broker.receive('warehouse')"
+    group = "select conversation_group_id from broker.conversation_endpoints where conversation_handle = %s"
+    urgent_group = psql.value(group, psql.handle_of(urgent))
+    assert psql.value("select broker.get_conversation_group('warehouse')") == urgent_group
     assert psql.rows(look) == [(8, b"newer, level 8")]
     assert psql.rows(look) == [(5, b"older, level 5")]

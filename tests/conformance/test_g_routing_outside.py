@@ -68,7 +68,9 @@ def test_row_111_the_name_of_a_service_may_say_where_it_is(sites: tuple[Site, Si
     assert warehouse.psql.bodies("stock", timeout="30 s") == [b"hello"]
 
 
-def test_row_117_acknowledgements_need_no_route_back(sites: tuple[Site, Site]) -> None:
+def test_rows_082_117_acknowledgements_need_no_route_back_and_have_no_status(
+    sites: tuple[Site, Site],
+) -> None:
     shop, warehouse = sites
     warehouse.psql.rows("select broker.drop_route('//shop')")
     dialog = shop.psql.value(
@@ -79,6 +81,8 @@ def test_row_117_acknowledgements_need_no_route_back(sites: tuple[Site, Site]) -
         "select conversation_handle from broker.receive('warehouse', timeout => '30 s')"
     )
     until(lambda: shop.psql.rows("select * from broker.transmission_queue") == [])
+    status = "select broker.get_transmission_status(%s)"
+    assert warehouse.psql.value(status, handle) == "", "an acknowledgement waits for nothing"
     warehouse.psql.send(handle, "ack", b"answer")
     until(lambda: "9793" in warehouse.psql.value("select broker.get_transmission_status(%s)", handle))
     warehouse.route("//shop", shop)

@@ -302,7 +302,13 @@ def test_row_134_an_end_alone_opens_no_dialog(shop: Shop) -> None:
 
 def test_row_135_edge_026_a_message_of_which_a_part_has_come_is_seen_and_not_received(shop: Shop) -> None:
     far = FarBroker(shop)
+    shop.psql.rows("create procedure public.read() language plpgsql as 'begin end'")
+    shop.psql.rows(
+        "select broker.alter_queue('warehouse', activation_procedure => 'public.read', max_queue_readers => 1)"
+    )
+    activations = "select count(*) from broker_private.activate_queues()"
     assert far.bring_piece(0, 0, b"abc", 8) == (0, 3)
+    assert shop.psql.value(activations) == 0
     assert far.state() == "SI"
     assert far.rows() == [(2, 0, None)]
     assert shop.psql.receive("warehouse") == []
@@ -313,6 +319,7 @@ def test_row_135_edge_026_a_message_of_which_a_part_has_come_is_seen_and_not_rec
     assert far.bring_piece(0, 3, b"def", 8) == (0, 6)
     assert far.bring_piece(0, 6, b"gh", 8)[0] == 2
     assert far.state() == "CO"
+    assert shop.psql.value(activations) == 1
     assert shop.psql.receive("warehouse") == [("order", 0, b"abcdefgh"), ("order", 1, b"1")]
     assert far.bring_piece(0, 0, b"abc", 8)[0] == 2
 

@@ -580,7 +580,9 @@ def test_row_166_the_counters_of_broker_activation(application: Application) -> 
         eventually(lambda: len(application.seen("orders")) == 2)
 
 
-def test_bad_procedures_end_in_their_numbers_and_other_queues_go_on(application: Application) -> None:
+def test_rows_149_150_bad_procedures_end_in_their_numbers_and_other_queues_go_on(
+    application: Application,
+) -> None:
     changes = {
         "gone": (9614, ""),
         "function": (9620, "create function public.run_function() returns int language sql return 1"),

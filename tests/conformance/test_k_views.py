@@ -38,7 +38,24 @@ COLUMNS = {
     " is_admin_endpoint is_message_forwarding_enabled message_forwarding_size connection_auth connection_auth_desc"
     " certificate_id encryption_algorithm encryption_algorithm_desc",
     "certificates": "name certificate_id principal_id thumbprint",
+    "message_type_xml_schema_collection_usages": "message_type_id xml_collection_id",
+    "databases": "service_broker_guid is_broker_enabled is_broker_priority_honored",
 }
+MANAGEMENT = {
+    "dm_broker_queue_monitors": "database_id queue_id state last_empty_rowset_time last_activated_time tasks_waiting",
+    "dm_broker_activated_tasks": "spid database_id queue_id procedure_name execute_as",
+}
+
+
+@pytest.mark.parametrize("view", MANAGEMENT)
+def test_row_165_a_management_view_has_the_columns_of_sql_server_in_their_order(
+    shop: Shop, view: str
+) -> None:
+    shown = shop.psql.value(
+        "select string_agg(attname, ' ' order by attnum) from pg_attribute where attrelid = %s::regclass and attnum > 0",
+        f"broker.{view}",
+    )
+    assert shown.startswith(MANAGEMENT[view])
 
 
 @pytest.mark.parametrize("view", COLUMNS)

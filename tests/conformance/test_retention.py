@@ -92,6 +92,14 @@ def test_edge_079_what_is_retained_is_never_received_again_and_is_no_reason_to_l
     assert psql.bodies("shop", conversation_handle=dialog) == []
     assert psql.value("select broker.get_conversation_group('warehouse')") is None
     assert psql.value("select broker.get_conversation_group('shop')") is None
+    psql.rows("create procedure public.read() language plpgsql as 'begin end'")
+    for queue in ("shop", "warehouse"):
+        psql.rows(
+            "select broker.alter_queue(%s, activation_procedure => 'public.read', max_queue_readers => 1)",
+            queue,
+        )
+        assert len(kept(psql, queue)) > 0
+    assert psql.rows("select from broker_private.activate_queues()") == [], "nobody is started for it"
 
 
 @pytest.mark.parametrize(

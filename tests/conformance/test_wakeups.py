@@ -126,7 +126,7 @@ def test_a_client_that_waits_gets_what_another_reader_rolled_back(shop: Shop) ->
         assert [message.body for message in received.result()] == [b"1"]
 
 
-def test_a_send_notifies_only_while_somebody_sleeps(shop: Shop) -> None:
+def test_row_061_a_send_notifies_only_while_somebody_sleeps(shop: Shop) -> None:
     sleeper = shop.session()
     dialog = shop.psql.dialog()
     assert not sleeper.value("select broker.sleep_on('warehouse')")
@@ -223,7 +223,7 @@ def test_nobody_sleeps_on_a_queue_that_he_may_not_receive_from(shop: Shop) -> No
     assert stranger.refused("select broker.sleep_on('nowhere')") == "S0208"
 
 
-def test_no_wake_up_is_lost_however_sleeper_and_senders_interleave(shop: Shop) -> None:
+def test_row_061_no_wake_up_is_lost_however_sleeper_and_senders_interleave(shop: Shop) -> None:
     """Each round: three senders, with pauses at random, and a sleeper that nothing but a notification wakes."""
     sleeps, senders = 40, 3
     chance = random.Random(1)

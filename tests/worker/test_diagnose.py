@@ -124,7 +124,7 @@ def test_row_168_a_queue_that_rollbacks_turned_off(shop: Diagnosed) -> None:
     assert len(shop.psql.receive()) == 1
 
 
-def test_a_queue_that_somebody_turned_off_is_information(shop: Diagnosed) -> None:
+def test_row_168_a_queue_that_somebody_turned_off_is_information(shop: Diagnosed) -> None:
     shop.psql.rows("select broker.alter_queue('warehouse', status => false)")
     assert [one["level"] for one in shop.findings()] == ["information"]
     shop.mend(202)
@@ -523,7 +523,7 @@ def test_a_backlog_under_load_is_no_finding(shop: Diagnosed) -> None:
 # --- the command line
 
 
-def test_the_command_prints_json_and_says_by_its_exit_code(newest: Diagnosed) -> None:
+def test_row_168_the_command_prints_json_and_says_by_its_exit_code(newest: Diagnosed) -> None:
     assert newest.command("--json") == (0, '{"findings":[]}\n')
     newest.psql.rows("select broker.alter_broker('DISABLE_BROKER')")
     code, output = newest.command("--json")
@@ -640,7 +640,7 @@ def test_wrong_usage_is_told(newest: Diagnosed) -> None:
     assert newest.command("--fix", "--json")[0] == 2
 
 
-def test_runtime_ends_when_the_message_has_arrived(newest: Diagnosed) -> None:
+def test_row_168_runtime_ends_when_the_message_has_arrived(newest: Diagnosed) -> None:
     dialog = newest.psql.dialog()
     watching = in_background(
         lambda: newest.command("runtime", "--conversation", str(dialog), "--json", "--timeout", "60")
@@ -674,7 +674,7 @@ def found_by(shop: Diagnosed, *arguments: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_configuration_within_one_database(newest: Diagnosed) -> None:
+def test_row_168_a_configuration_within_one_database(newest: Diagnosed) -> None:
     assert found_by(newest, "--contract", "ordering") == []
     newest.psql.rows("select broker.alter_service('//warehouse', drop_contracts => '{ordering}')")
     (found,) = found_by(newest, "--contract", "ordering")
@@ -684,7 +684,7 @@ def test_a_configuration_within_one_database(newest: Diagnosed) -> None:
     assert [one["number"] for one in found_by(newest, "--contract", "nothing")] == [502]
 
 
-def test_a_configuration_of_two_databases(newest: Diagnosed, server: EmbeddedServer) -> None:
+def test_row_168_a_configuration_of_two_databases(newest: Diagnosed, server: EmbeddedServer) -> None:
     far = migrated_database(server, f"far_{uuid.uuid4().hex[:8]}")
     arguments = ("--contract", "ordering", "--far-database-url", far.url, "--encryption", "off")
     with far.connect() as session:

@@ -112,6 +112,11 @@ class Transport:
             probe_after=self._pace.probe_after,
         )
 
+    @property
+    def endpoint_changed(self) -> Arrivals:
+        """What somebody may set when endpoint or certificates changed: they are read then."""
+        return self._endpoint.changed
+
     def arrived(self, database: Database) -> Arrivals:
         """Return what somebody may set when this database has a message to carry: it is looked at then."""
         return self._routers[database].arrived

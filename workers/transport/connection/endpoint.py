@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import structlog
 
+from pybroker.workers.arrivals import Arrivals
 from pybroker.workers.transport import statements
 from pybroker.workers.transport.connection import link
 from pybroker.workers.transport.connection.refusals import Refusals
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from pybroker.workers.transport.connection.sessions import Sessions
     from pybroker.workers.transport.protocol.rows import Endpoint, KnownCertificate
 
-# How soon a new certificate, grant or port is seen.
+# How soon a new key is seen, and a certificate, a grant or a port where nobody tells of it.
 REFRESH_SECONDS = 2.0
 _EXPIRES_SOON = timedelta(days=30)
 # Who has not yet proved who he is costs memory and a handshake. When one more comes, the one who takes
@@ -78,6 +79,9 @@ class HomeEndpoint:
         self._sessions = sessions
         self._clock = clock
         self._seen: object = None
+        self._known: tuple[Endpoint | None, list[KnownCertificate]] | None = None
+        self._read_at = float("-inf")
+        self.changed = Arrivals()
         self._credentials: Credentials | None = None
         self._fault: TransportError = OwnSideError(faults.NO_ENDPOINT, "The home database can't be read.")
         self._was_read = asyncio.Event()
@@ -102,20 +106,18 @@ class HomeEndpoint:
         """Follow the home database until cancelled; then close the listener and every link."""
         try:
             while True:
-                await self.refresh()
-                await self._clock.sleep(REFRESH_SECONDS)
+                await self._refresh()
+                await self._clock.wait(self.changed, REFRESH_SECONDS)
         finally:
             await self._close()
 
-    async def refresh(self) -> None:
-        """Read the home database, and act on what changed. Without an answer all stays as it is."""
-        try:
-            async with self._home.statement() as connection:
-                endpoint, certificates = await statements.endpoint_and_certificates(connection)
-        except (psycopg.Error, OSError) as error:
-            logger.warning("home_database_unreadable", database=self._home.name, error=line_of(error))
-            self._was_read.set()
+    async def _refresh(self) -> None:
+        """Act on what changed in the home database, and of the key. Without an answer all stays as it is."""
+        if self.changed.is_set() or self._clock.monotonic() >= self._read_at:
+            await self._read()
+        if self._known is None:
             return
+        endpoint, certificates = self._known
         seen = (endpoint, sorted(certificates, key=lambda c: c.name), self._key_state(endpoint))
         if seen != self._seen:
             await self._renew(endpoint, certificates)
@@ -174,6 +176,17 @@ class HomeEndpoint:
             task.cancel()
         if running:
             await asyncio.wait(running)
+
+    async def _read(self) -> None:
+        self.changed.clear()
+        try:
+            async with self._home.statement() as connection:
+                self._known = await statements.endpoint_and_certificates(connection)
+        except (psycopg.Error, OSError) as error:
+            logger.warning("home_database_unreadable", database=self._home.name, error=line_of(error))
+            self._was_read.set()
+        else:
+            self._read_at = self._clock.monotonic() + self.changed.pause(REFRESH_SECONDS)
 
     async def _renew(self, endpoint: Endpoint | None, certificates: Sequence[KnownCertificate]) -> None:
         before = self._credentials
@@ -346,4 +359,5 @@ class HomeEndpoint:
             self._server.close()
         # Run again, this listens again.
         self._server = self._listening = self._seen = None
+        self._read_at = float("-inf")
         await self.close_lines()

@@ -2,12 +2,15 @@
 -- look is enough for all. It says in how many seconds the next timer or lifetime is over, null
 -- without one. Then whether poison, the readers of queues, event notifications and unread schema
 -- collections want to be looked at. Then who the broker is, and why it is off, as in the greeting.
--- What waits in queues, sleep_on_queues says.
+-- Then whether a move is watched, and whether the triggers of traces are to come or go. At last a
+-- hash of all that worker_endpoint and worker_certificates say, null without an endpoint. What
+-- waits in queues, sleep_on_queues says.
 -- Plan: conversation_timers_due, and endpoints_lifetime as in fire_timers.
 -- Why volatile: the clock, and each statement sees what was committed until it begins.
 create or replace function broker_private.due(
   out timers_in double precision, out is_poisoned boolean, out has_readers boolean, out has_events boolean,
-  out has_schemas boolean, out service_broker_guid uuid, out broker_problem text
+  out has_schemas boolean, out service_broker_guid uuid, out broker_problem text,
+  out has_moved boolean, out is_trace_due boolean, out endpoint_hash bigint
 )
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -57,5 +60,17 @@ begin
     select b.service_broker_guid from broker_private.broker_instance b where b.is_the_only_row
   );
   broker_problem := broker_private.broker_problem();
+  has_moved := exists (select from broker_private.moved_services)
+    or exists (select from broker_private.moved_conversations v where v.is_watched);
+  is_trace_due := broker_private.is_traced() <> broker_private.is_trace_wanted();
+  if exists (select from broker_private.tcp_endpoint) then
+    endpoint_hash := hashtextextended(
+      jsonb_build_array(
+        (select to_jsonb(e) from broker_private.worker_endpoint() e),
+        (select jsonb_agg(to_jsonb(c) order by c.name) from broker_private.worker_certificates() c)
+      )::text,
+      0
+    );
+  end if;
 end
 $$;
