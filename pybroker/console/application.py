@@ -74,7 +74,7 @@ def application(targets: tuple[Target, ...], *, is_secure: bool, may_write: bool
             Route("/login", entrance.show_login, methods=["GET"]),
             Route("/login", entrance.login, methods=["POST"]),
             Route("/logout", entrance.logout, methods=["POST"]),
-            Route(f"{_DATABASE}/message/{{order:int}}/{{name:path}}", pages.message),
+            Route(f"{_DATABASE}/message/{{priority:int}}/{{order:int}}/{{name:path}}", pages.message),
             Route(f"{_DATABASE}/queue/{{name:path}}", pages.queue),
             Route("/topology", topology.topology),
             Route(f"{_DATABASE}/conversation/{{handle:uuid}}", conversations.conversation),

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
 _LARGEST_NUMBER = 2**63 - 1
+_PRIORITIES = range(1, 11)
 # Findings that are about a queue.
 _OF_QUEUES = range(201, 300)
 
@@ -32,18 +33,22 @@ def queue(request: Request) -> Response:
     """Show a queue: its state, its first messages, what its activation logged."""
     page = Page(request)
     name = request.path_params["name"]
+    after = place_of(page.filter("after"))
 
     def ask(connection: psycopg.Connection[Any]) -> Shown:
         found = queue_readings.queue_of(connection, name)
         if found is None:
             return missing("No queue has this name, or this role may not receive from it.")
         depth = queue_readings.depth_of(connection, found)
+        messages = queue_readings.messages_of(connection, found, depth, after)
         return Shown(
             "queue.html",
             {
                 "queue": found,
                 "depth": depth,
-                "messages": queue_readings.messages_of(connection, found, depth),
+                "messages": messages,
+                "after": after,
+                "has_more": len(messages) == queue_readings.SHOWN,
                 "log": queue_readings.log_of(connection, found),
                 "limit": queue_readings.SHOWN,
                 "numbered": queue_readings.NUMBERED_MESSAGES,
@@ -63,17 +68,15 @@ def message(request: Request) -> Response:
     page = Page(request)
 
     def ask(connection: psycopg.Connection[Any]) -> Shown:
-        order = request.path_params["order"]
+        priority, order = request.path_params["priority"], request.path_params["order"]
         found = queue_readings.queue_of(connection, request.path_params["name"])
         one = (
             None
-            if found is None or order > _LARGEST_NUMBER
-            else queue_readings.message_of(connection, found, order)
+            if found is None or not is_place(priority, order)
+            else queue_readings.message_of(connection, found, priority, order)
         )
         if one is None:
-            return missing(
-                f"No such queue, or the message is not among its first {queue_readings.LOOKED_INTO:,}."
-            )
+            return missing("No such queue, or the message was received, or RECEIVE can't take it yet.")
         form, text = bodies.shown(one.start or b"", page.filter("as"))
         return Shown(
             "message.html",
@@ -88,3 +91,17 @@ def message(request: Request) -> Response:
         )
 
     return page.answer(lambda: page.ask(ask))
+
+
+def place_of(given: str | None) -> tuple[int, int] | None:
+    """Read a place in a queue, as priority-order; None for anything else."""
+    priority, _, order = (given or "").partition("-")
+    if not (priority.isdecimal() and order.isdecimal()) or len(given or "") > len(str(_LARGEST_NUMBER)) + 3:
+        return None
+    place = int(priority), int(order)
+    return place if is_place(*place) else None
+
+
+def is_place(priority: int, order: int) -> bool:
+    """Whether PostgreSQL could have a message there."""
+    return priority in _PRIORITIES and 1 <= order <= _LARGEST_NUMBER

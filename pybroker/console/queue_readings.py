@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 SHOWN, LOG_SHOWN, BODY_BYTES = 50, 20, 65_536
 # broker.queue_messages numbers what waits, and for that reads the whole queue.
 NUMBERED_MESSAGES = 1_000
-# One message is looked for among so many.
-LOOKED_INTO = 1_000
 
 _QUEUE = """
 select q.object_id as queue_id, q.name, q.is_receive_enabled and q.is_enqueue_enabled as is_enabled,
@@ -26,38 +24,27 @@ from broker.service_queues q
 left join broker.dm_broker_queue_monitors m on m.queue_id = q.object_id
 where q.name = %s
 """
-_COLUMNS = """m.queuing_order, m.status, m.message_type_name, m.service_name, m.conversation_handle,
-  m.conversation_group_id, m.message_enqueue_time, octet_length(m.message_body) as size"""
+_COLUMNS = """m.queuing_order, m.status, m.priority, m.message_type_name, m.service_name,
+  m.conversation_handle, m.conversation_group_id, m.message_enqueue_time,
+  octet_length(m.message_body) as size, m.message_sequence_number"""
 _NUMBERED = f"""
-select {_COLUMNS}, m.message_sequence_number, null::bytea as start
+select {_COLUMNS}, null::bytea as start
 from broker.queue_messages m
 where m.queue_id = %s
-order by m.queuing_order
+order by m.priority desc, m.queuing_order
 limit %s
 """  # noqa: S608 - the columns are ours
-# Without the number nothing else is read, and the index has them in the order in which they are received.
-_FIRST = f"""
-select {_COLUMNS}, null::bigint as message_sequence_number, null::bytea as start
+_OF_FEW = f"""
+select {_COLUMNS}, substr(m.message_body, 1, %s) as start
 from broker.queue_messages m
-where m.queue_id = %s
-limit %s
-"""  # noqa: S608 - the columns are ours
-_MESSAGE = f"""
-select {_COLUMNS}, null::bigint as message_sequence_number, substr(m.message_body, 1, %s) as start
-from (
-  select m.queuing_order, m.status, m.message_type_name, m.service_name, m.conversation_handle,
-    m.conversation_group_id, m.message_enqueue_time, m.message_body
-  from broker.queue_messages m
-  where m.queue_id = %s
-  limit %s
-) m
-where m.queuing_order = %s
+where m.queue_id = %s and m.queuing_order = %s
 limit 1
 """  # noqa: S608 - the columns are ours
-# So that no plan reads the whole queue before it has the first messages.
-_BY_INDEX = """
-select set_config(name, 'off', true)
-from unnest(array['enable_seqscan', 'enable_bitmapscan', 'enable_hashjoin', 'enable_mergejoin']) as s (name)
+_PEEKED = """
+select m.queuing_order, 1 as status, m.priority, m.message_type_name, m.service_name,
+  m.conversation_handle, m.conversation_group_id, m.message_enqueue_time, m.body_size as size,
+  null::bigint as message_sequence_number, m.body_start as start
+from broker.peek(%(queue)s, %(top)s, %(priority)s, %(order)s, %(bytes)s) m
 """
 _DEPTH = """
 select ready, retained, incomplete, is_estimate from broker.queue_depths where queue_name = %s
@@ -111,6 +98,7 @@ class Message:
 
     queuing_order: int
     status: int
+    priority: int
     message_type_name: str
     service_name: str
     conversation_handle: UUID
@@ -142,22 +130,30 @@ def depth_of(connection: psycopg.Connection[Any], queue: Queue) -> Depth:
     return found or Depth(0, 0, 0, is_estimate=False)
 
 
-def messages_of(connection: psycopg.Connection[Any], queue: Queue, depth: Depth) -> list[Message]:
-    """Return the first messages, without their bodies; numbered if the queue is short."""
+def messages_of(
+    connection: psycopg.Connection[Any], queue: Queue, depth: Depth, after: tuple[int, int] | None
+) -> list[Message]:
+    """Return a page of messages without bodies, behind a priority and queuing order; numbered if few."""
     cursor = connection.cursor(row_factory=class_row(Message))
-    if depth.messages <= NUMBERED_MESSAGES:
+    if after is None and depth.messages <= NUMBERED_MESSAGES:
         return cursor.execute(_NUMBERED, (queue.queue_id, SHOWN)).fetchall()
-    with connection.transaction():
-        connection.execute(_BY_INDEX)
-        return cursor.execute(_FIRST, (queue.queue_id, SHOWN)).fetchall()
+    priority, order = after or (None, None)
+    page = {"queue": queue.name, "top": SHOWN, "priority": priority, "order": order, "bytes": 0}
+    return cursor.execute(_PEEKED, page).fetchall()
 
 
-def message_of(connection: psycopg.Connection[Any], queue: Queue, order: int) -> Message | None:
-    """Return one of the first messages, with the start of its body."""
+def message_of(
+    connection: psycopg.Connection[Any], queue: Queue, priority: int, order: int
+) -> Message | None:
+    """Return a message with the start of its body: one that RECEIVE could take, or one of few."""
     cursor = connection.cursor(row_factory=class_row(Message))
-    with connection.transaction():
-        connection.execute(_BY_INDEX)
-        return cursor.execute(_MESSAGE, (BODY_BYTES, queue.queue_id, LOOKED_INTO, order)).fetchone()
+    before = {"queue": queue.name, "top": 1, "priority": priority, "order": order - 1, "bytes": BODY_BYTES}
+    found = cursor.execute(_PEEKED, before).fetchone()
+    if found is not None and found.queuing_order == order:
+        return found
+    if depth_of(connection, queue).messages > NUMBERED_MESSAGES:
+        return None
+    return cursor.execute(_OF_FEW, (BODY_BYTES, queue.queue_id, order)).fetchone()
 
 
 def log_of(connection: psycopg.Connection[Any], queue: Queue) -> list[LogLine]:

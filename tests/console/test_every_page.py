@@ -36,7 +36,7 @@ def everything_wrong(site: Site, other: Site) -> dict[str, str]:
         "login": "/login",
         "overview": "/",
         "queue": f"{base}/queue/warehouse",
-        "message": f"{base}/message/{order}/warehouse",
+        "message": f"{base}/message/5/{order}/warehouse",
         "conversation": f"{base}/conversation/{dialog}",
         "conversation-in-quarantine": f"{base}/conversation/{bad}",
         "transmission": f"{base}/transmission",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from selenium.webdriver.common.by import By
 
 from tests.console.browsing import enter, reader_of, seen, sent
 from tests.console.conftest import PASSWORD, Site
-from tests.console.visitor import Visitor
+from tests.console.visitor import Answer, Visitor
 from tests.shop import Session, until
 
 if TYPE_CHECKING:
@@ -63,26 +64,36 @@ def test_of_a_large_body_the_start_is_shown(site: Site, visitor: Visitor) -> Non
         session.rows("select broker.send(%s, 'order', repeat('x', %s))", dialog, LARGE)
         order = session.value("select queuing_order from warehouse")
     visitor.login(reader_of(site, "warehouse"), PASSWORD)
-    page = visitor.get(f"/database/1/message/{order}/warehouse")
+    page = visitor.get(f"/database/1/message/5/{order}/warehouse")
     assert f"{LARGE:,} bytes" in page.text
     assert "Only the first 65,536 bytes" in page.text
     assert len(page.text) < 100_000
 
 
-def test_the_first_messages_of_a_full_queue_are_shown(site: Site, visitor: Visitor) -> None:
+def test_a_full_queue_is_read_page_by_page(site: Site, visitor: Visitor) -> None:
     with site.database.connect() as connection:
         session = Session(connection)
         session.rows(
-            "select broker.send_batch(%s, 'order', array_fill(''::bytea, '{3000}'))", session.dialog()
+            "select broker.send_batch(%s, 'order', array_fill('x'::bytea, '{3000}'))", session.dialog()
         )
         first, last = session.rows("select min(queuing_order), max(queuing_order) from warehouse")[0]
     visitor.login(reader_of(site, "warehouse"), PASSWORD)
     page = visitor.get("/database/1/queue/warehouse")
     assert "more than 1,000" in page.text
-    shown = [int(order) for order in re.findall(r"/message/(\d+)/warehouse", page.text)]
-    assert shown == list(range(first, first + 50)), "they are those that RECEIVE returns first"
-    assert visitor.get(f"/database/1/message/{first}/warehouse").status == 200
-    assert visitor.get(f"/database/1/message/{last}/warehouse").status == 404
+    assert shown(page) == list(range(first, first + 50)), "they are those that RECEIVE returns first"
+    following = re.findall(r'href="([^"]+after=[^"]+)"', page.text)[0]
+    assert shown(visitor.get(following)) == list(range(first + 50, first + 100))
+    end = visitor.get(f"/database/1/queue/warehouse?after=5-{last - 1}")
+    assert (shown(end), "The next" in end.text) == ([last], False)
+    assert "1 bytes" in visitor.get(f"/database/1/message/5/{last}/warehouse").text
+    for place in (f"5/{last + 1}", f"4/{first}", f"11/{first}", f"5/{2**63}"):
+        assert visitor.get(f"/database/1/message/{place}/warehouse").status == 404
+    for after in ("x", "5-", "-5", "5-1-1", "11-1", f"5-{2**63}", "9" * 100, "٣-1\0"):
+        assert visitor.get(f"/database/1/queue/warehouse?after={quote(after)}").status == 200, after
+
+
+def shown(page: Answer) -> list[int]:
+    return [int(order) for order in re.findall(r"/message/5/(\d+)/warehouse", page.text)]
 
 
 def test_a_page_lives_on_when_its_database_comes_back(site: Site, console: str, chromium: Chrome) -> None:

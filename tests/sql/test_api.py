@@ -71,6 +71,7 @@ FUNCTIONS = {
     "start_trace": ["conversation_handle=NULL service=NULL duration='00:10:00' max_rows=10000"],
     "stop_trace": [""],
     "note_console_action": ["action object result"],
+    "peek": ["queue top=50 after_priority=NULL after_order=NULL body_bytes=0"],
     **{f"drop_{kind}": ["name"] for kind in DROPPED.split()},
 }
 
