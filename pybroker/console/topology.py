@@ -29,7 +29,11 @@ order by s.name
 limit %s
 """
 # The address is that of the route that names the service; the general route stands for what none names.
+# Materialized, as a join would look into the conversations once for each service.
 _TALK = """
+with looked_into as materialized (
+  select v.service_id, v.far_service, v.is_initiator from broker.conversation_endpoints v limit %s
+)
 select t.service, t.far_service, t.conversations, (
   select r.address from broker.routes r
   where r.scope = 'DATABASE' and (r.remote_service_name = t.far_service or r.remote_service_name is null)
@@ -39,11 +43,9 @@ select t.service, t.far_service, t.conversations, (
 ) as address
 from (
   select s.name as service, e.far_service, count(*) as conversations
-  from (
-    select v.service_id, v.far_service, v.is_initiator, v.state from broker.conversation_endpoints v limit %s
-  ) e
+  from looked_into e
   join broker.services s on s.service_id = e.service_id
-  where e.is_initiator and e.state <> 'CD'
+  where e.is_initiator
   group by s.name, e.far_service
   order by count(*) desc, s.name, e.far_service
   limit %s
