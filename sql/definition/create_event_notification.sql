@@ -1,15 +1,18 @@
--- broker.create_event_notification(name, queue, event, to_service, broker_instance): CREATE EVENT
--- NOTIFICATION ... ON QUEUE. From now on each such event sends a message to the service, on a
--- conversation of the notification's own. Events: QUEUE_ACTIVATION, when messages wait and somebody
--- should read them (emit_queue_activations); BROKER_QUEUE_DISABLED, when poison messages turned the
--- queue off. The service need not exist yet. It must accept the contract
--- http://schemas.microsoft.com/SQL/Notifications/PostEventNotification, and the caller must be
+-- broker.create_event_notification(name, queue, event, to_service, broker_instance, fan_in): CREATE
+-- EVENT NOTIFICATION ... ON QUEUE, or, without a queue, ON DATABASE. From now on each such event
+-- sends a message to the service, on a conversation of the notification's own. WITH FAN_IN one
+-- message is enough for all that are equal (watched_queues says which). Events: QUEUE_ACTIVATION,
+-- when messages wait and somebody should read them (emit_queue_activations); BROKER_QUEUE_DISABLED,
+-- when poison messages turned the queue off. The service need not exist yet. It must accept the
+-- contract http://schemas.microsoft.com/SQL/Notifications/PostEventNotification. The caller must be
 -- allowed to send to it. Otherwise the first event ends the notification, with a reported error.
--- Locks: the queue's row, so that activation is not turned on meanwhile.
--- Errors: 208 queue, 229 not the queue's owner, or no SEND on the service, 2714 the name exists,
--- 9718 internal activation is on, 8413 broker instance, 8421 no to_service, 153 event, 103.
+-- Locks: the queue's row, if there is one, so that activation is not turned on meanwhile.
+-- Errors: 208 queue, 229 not the owner of queue or database, or no SEND on the service, 2714 the
+-- name exists, 9718 internal activation is on, 8413 broker instance, 8421 no to_service, 153 event
+-- or fan_in, 103.
 create or replace function broker.create_event_notification(
-  name text, queue text, event text, to_service text, broker_instance text default null
+  name text, queue text, event text, to_service text, broker_instance text default null,
+  fan_in boolean default false
 )
 returns void
 language plpgsql
@@ -19,7 +22,9 @@ declare
   done boolean;
 begin
   loop
-    done := broker_private.create_event_notification(current_user, name, queue, event, to_service, broker_instance);
+    done := broker_private.create_event_notification(
+      current_user, name, queue, event, to_service, broker_instance, fan_in
+    );
     exit when done is not null;
     done := broker_private.vouch(current_user);
   end loop;
@@ -27,7 +32,8 @@ end
 $$;
 
 create or replace function broker_private.create_event_notification(
-  caller name, notification_name text, queue_name text, event_name text, target_service text, instance text
+  caller name, notification_name text, queue_name text, event_name text, target_service text, instance text,
+  is_merged boolean
 )
 returns boolean
 language plpgsql security definer
@@ -47,8 +53,17 @@ begin
     return null;
   end if;
   perform broker_private.check_name('event notification', notification_name);
-  queue := broker_private.find_queue(queue_name);
-  perform broker_private.require_ownership(caller, queue.owner, 'queue', queue.name);
+  if queue_name is null then
+    perform broker_private.require_ownership(
+      caller, 'pg_database_owner'::regrole, 'database', current_database()
+    );
+  else
+    queue := broker_private.find_queue(queue_name);
+    perform broker_private.require_ownership(caller, queue.owner, 'queue', queue.name);
+  end if;
+  if is_merged is null then
+    perform broker_private.refuse(153, 'fan_in is NULL.', 'Give fan_in: true or false.');
+  end if;
   if event_name is null or event_name not in ('QUEUE_ACTIVATION', 'BROKER_QUEUE_DISABLED') then
     perform broker_private.refuse(
       153, format('"%s" is not an event of a queue.', coalesce(event_name, 'NULL')), 'Use QUEUE_ACTIVATION or BROKER_QUEUE_DISABLED.'
@@ -75,9 +90,12 @@ begin
   end if;
   select s.* into source from broker_private.services s where s.service_id = 2;
   insert into broker_private.event_notifications (
-    name, queue_id, event, service_name, broker_instance, owner, conversation_handle, create_date
+    name, queue_id, event, service_name, broker_instance, has_fan_in, owner, conversation_handle, create_date
   )
-  values (notification_name, queue.queue_id, event_name, target_service, instance_guid, broker_private.find_role(caller), handle, broker_private.clock())
+  values (
+    notification_name, queue.queue_id, event_name, target_service, instance_guid, is_merged,
+    broker_private.find_role(caller), handle, broker_private.clock()
+  )
   on conflict (name) do nothing;
   if not found then
     perform broker_private.refuse_duplicate('event notification', notification_name);
@@ -93,19 +111,24 @@ begin
 end
 $$;
 
-comment on function broker.create_event_notification(text, text, text, text, text) is
-$$CREATE EVENT NOTIFICATION ... ON QUEUE: sends a message to a service at each such event of a
-queue.
+comment on function broker.create_event_notification(text, text, text, text, text, boolean) is
+$$CREATE EVENT NOTIFICATION ... ON QUEUE or ON DATABASE: sends a message to a service at each such
+event of a queue, or of any queue of the database.
 
 name: of the notification.
-queue: the queue that is watched.
+queue: the queue that is watched. NULL is ON DATABASE: every queue, those that are created later
+  too. For QUEUE_ACTIVATION that is without queues that start readers by themselves, and without the
+  one that the events go to.
 event: QUEUE_ACTIVATION: messages wait and somebody should read them; BROKER_QUEUE_DISABLED:
   poison messages turned the queue off.
 to_service: who is told; it need not exist yet. It must accept
   http://schemas.microsoft.com/SQL/Notifications/PostEventNotification.
 broker_instance: guid of the database where that service is, or CURRENT DATABASE; NULL is any.
+fan_in: WITH FAN_IN: of several such notifications that are equal in owner, event, service and
+  broker instance, one is told of each event.
 
-Rights: the owner of the queue, or of the database; SEND on the service.
+Rights: the owner of the queue, or of the database; SEND on the service. Without a queue the owner
+  of the database.
 Locks: the queue's row, until the transaction ends.
 Errors: 103, 153, 208, 229, 2714, 8413, 8421, 9718
 Example: select broker.create_event_notification('warehouse waits', 'warehouse', 'QUEUE_ACTIVATION', '//shop/operators');$$;

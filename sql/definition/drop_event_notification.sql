@@ -36,7 +36,12 @@ begin
     );
   end if;
   perform broker_private.require_ownership(
-    caller, (select q.owner from broker_private.queues q where q.queue_id = this.queue_id), 'event notification', this.name
+    caller,
+    coalesce(
+      (select q.owner from broker_private.queues q where q.queue_id = this.queue_id),
+      'pg_database_owner'::regrole
+    ),
+    'event notification', this.name
   );
   perform broker_private.remove_event_notification(this);
   return true;

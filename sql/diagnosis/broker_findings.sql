@@ -180,21 +180,23 @@ begin
     );
   end loop;
   for this in
-    select n.name, n.event, q.name as queue, n.service_name, n.owner,
+    select n.name, n.event, q.name as queue, n.service_name, n.broker_instance, n.has_fan_in, n.owner,
       broker_private.notification_problem(n) as problem
     from broker_private.event_notifications n
-    join broker_private.queues q on q.queue_id = n.queue_id
+    left join broker_private.queues q on q.queue_id = n.queue_id
   loop
     if this.problem is not null then
       return next broker_private.finding(
         109, 'warning', this.name, format('The event notification "%s" tells nobody any more: %s',
           this.name, this.problem),
-        format('What happens to the queue "%s" starts nothing at the service "%s".', this.queue,
-          this.service_name),
+        format('What happens to %s starts nothing at the service "%s".',
+          coalesce(format('the queue "%s"', this.queue), 'the queues of this database'), this.service_name),
         mend => format(
           'select broker.drop_event_notification(%L); select broker.create_event_notification(%L, '
-            '%L, %L, %L)',
-          this.name, this.name, this.queue, this.event, this.service_name
+            '%L, %L, %L%s%s)',
+          this.name, this.name, this.queue, this.event, this.service_name,
+          ', broker_instance => ' || quote_literal(this.broker_instance),
+          case when this.has_fan_in then ', fan_in => true' end
         ),
         mend_role => pg_get_userbyid(this.owner)
       );

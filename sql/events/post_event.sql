@@ -1,8 +1,8 @@
--- broker_private.post_event(notification): sends the event to the notification's service, by the
--- conversation of the notification. Returns null; or, if that conversation is over, why: then the
--- notification is removed, and the server's log says so.
+-- broker_private.post_event(notification, queue): sends the event of this queue to the
+-- notification's service, by the conversation of the notification. Returns null; or, if that
+-- conversation is over, why: then the notification is removed, and the server's log says so.
 -- Locks: the conversation's group.
-create or replace function broker_private.post_event(this broker_private.event_notifications)
+create or replace function broker_private.post_event(this broker_private.event_notifications, about integer)
 returns text
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -15,7 +15,7 @@ declare
   body text;
 begin
   if problem is null then
-    select q.* into queue from broker_private.queues q where q.queue_id = this.queue_id;
+    select q.* into queue from broker_private.queues q where q.queue_id = about;
     body := '<EVENT_INSTANCE><EventType>' || this.event || '</EventType><PostTime>'
       || to_char(broker_private.clock() at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS') || '</PostTime><SPID>' || pg_backend_pid()
       || '</SPID><ServerName>' || broker_private.xml_text(coalesce(nullif(current_setting('cluster_name'), ''), 'localhost'))

@@ -28,16 +28,18 @@ from (
   union all
   select
     d.oid,
-    n.queue_id,
-    case when max(n.notified_at) is not null and exists (select from broker_private.messages x where x.queue_id = n.queue_id) then 'NOTIFIED' else 'INACTIVE' end,
+    w.queue_id,
+    case when max(l.notified_at) is not null and exists (select from broker_private.messages x where x.queue_id = w.queue_id) then 'NOTIFIED' else 'INACTIVE' end,
     null,
-    max(n.notified_at),
+    max(l.notified_at),
     0
-  from broker_private.event_notifications n
-  join broker_private.visible_queues v on v.queue_id = n.queue_id
+  from broker_private.watched_queues w
+  left join broker_private.notified_queues l
+    on l.event_notification_id = w.event_notification_id and l.queue_id = w.queue_id
+  join broker_private.visible_queues v on v.queue_id = w.queue_id
   join pg_catalog.pg_database d on d.datname = pg_catalog.current_database()
-  where n.event = 'QUEUE_ACTIVATION' and broker_private.broker_problem() is null
-  group by d.oid, n.queue_id
+  where w.event = 'QUEUE_ACTIVATION' and broker_private.broker_problem() is null
+  group by d.oid, w.queue_id
 ) m;
 
 comment on view broker.dm_broker_queue_monitors is

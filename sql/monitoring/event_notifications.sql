@@ -1,19 +1,20 @@
--- broker.event_notifications: the event notifications on queues, as sys.event_notifications, with
--- the event that sys.events would show.
+-- broker.event_notifications: the event notifications of queues and of the database, as
+-- sys.event_notifications, with the event that sys.events would show.
 create or replace view broker.event_notifications with (security_barrier) as
 select
   n.name,
   n.event_notification_id as object_id,
-  1::smallint as parent_class,
-  'OBJECT_OR_COLUMN'::text as parent_class_desc,
-  n.queue_id as parent_id,
+  case when n.queue_id is null then 0 else 1 end::smallint as parent_class,
+  case when n.queue_id is null then 'DATABASE' else 'OBJECT_OR_COLUMN' end::text as parent_class_desc,
+  coalesce(n.queue_id, 0) as parent_id,
   n.create_date,
   n.create_date as modify_date,
   false as is_ms_shipped,
   pg_catalog.pg_get_userbyid(n.owner) as principal_id,
   n.service_name,
   n.broker_instance,
-  n.event as type_desc
+  n.event as type_desc,
+  n.has_fan_in as is_fan_in
 from broker_private.event_notifications n
 where exists (select from broker_private.all_seeing)
   or pg_catalog.pg_has_role(current_user, n.owner, 'USAGE')
@@ -23,12 +24,12 @@ where exists (select from broker_private.all_seeing)
   );
 
 comment on view broker.event_notifications is
-'The event notifications on queues, as sys.event_notifications, with the event that sys.events would show.';
+'The event notifications of queues and of the database, as sys.event_notifications, with the event that sys.events would show.';
 comment on column broker.event_notifications.name is 'as create_event_notification was told';
 comment on column broker.event_notifications.object_id is 'what other views refer to it by';
-comment on column broker.event_notifications.parent_class is 'always 1: an object';
-comment on column broker.event_notifications.parent_class_desc is 'OBJECT_OR_COLUMN';
-comment on column broker.event_notifications.parent_id is 'object_id of the queue';
+comment on column broker.event_notifications.parent_class is '0 for all queues of the database, 1 for one';
+comment on column broker.event_notifications.parent_class_desc is 'DATABASE or OBJECT_OR_COLUMN';
+comment on column broker.event_notifications.parent_id is 'object_id of the queue; 0 for all';
 comment on column broker.event_notifications.create_date is 'when it was created';
 comment on column broker.event_notifications.modify_date is 'when its definition last changed';
 comment on column broker.event_notifications.is_ms_shipped is 'whether the broker itself made it';
@@ -36,3 +37,4 @@ comment on column broker.event_notifications.principal_id is 'the role that owns
 comment on column broker.event_notifications.service_name is 'who is told';
 comment on column broker.event_notifications.broker_instance is 'guid of the database where that service is; NULL where none was named';
 comment on column broker.event_notifications.type_desc is 'QUEUE_ACTIVATION or BROKER_QUEUE_DISABLED';
+comment on column broker.event_notifications.is_fan_in is 'whether equal notifications are told of an event once, together';

@@ -263,6 +263,98 @@ def test_a_notification_needs_the_queue_and_the_right_to_send(notified: Shop) ->
         stranger.rows("select broker_private.emit_queue_activations()")
 
 
+def told_of(found: list[tuple[str, str, str | None]]) -> list[tuple[str, str]]:
+    assert {problem for _, _, problem in found} <= {None}
+    return sorted((queue, name) for queue, name, _ in found)
+
+
+def test_row_169_a_notification_of_the_database_is_told_of_each_queue_by_itself(notified: Shop) -> None:
+    psql = notified.psql
+    create(psql, queue=None)
+    shown = "select parent_class, parent_class_desc, parent_id, is_fan_in from broker.event_notifications"
+    assert psql.rows(shown) == [(0, "DATABASE", 0, False)]
+    dialog = psql.dialog()
+    psql.send(dialog)
+    assert told_of(emit(psql)) == [("warehouse", "n")]
+    psql.send(psql.handle_of(dialog), "ack")
+    assert told_of(emit(psql)) == [("shop", "n")], "the warehouse was told of already"
+    psql.rows(
+        "select broker.create_queue('newer'); select broker.create_service('//newer', 'newer', '{DEFAULT}')"
+    )
+    psql.rows("select broker.send(broker.begin_dialog('//shop', '//newer'))")
+    assert told_of(emit(psql)) == [("newer", "n")], "a queue that was created later"
+    assert psql.value("select count(*) from public.notifications") == 3
+    psql.rows(LATER.format("6 s"))
+    assert told_of(emit(psql)) == [("newer", "n"), ("shop", "n"), ("warehouse", "n")]
+    assert emit(psql) == [], "events are no reason for events"
+    watched = "select state from broker.dm_broker_queue_monitors where queue_id = %s"
+    assert psql.rows(
+        watched, psql.value("select object_id from broker.service_queues where name = 'shop'")
+    ) == [("NOTIFIED",)]
+    psql.rows("create procedure public.read() language plpgsql as 'begin end'")
+    psql.rows(
+        "select broker.alter_queue('shop', activation_procedure => 'public.read', max_queue_readers => 1)"
+    )
+    psql.rows(LATER.format("12 s"))
+    assert told_of(emit(psql)) == [("newer", "n"), ("warehouse", "n")], "the shop starts its own readers"
+    psql.rows("select broker.drop_event_notification('n')")
+    assert emit(psql) == []
+
+
+def test_row_169_equal_notifications_with_fan_in_are_told_of_an_event_once(notified: Shop) -> None:
+    psql = notified.psql
+    for name, queue, is_merged in (
+        ("first", "warehouse", True),
+        ("second", "warehouse", True),
+        ("all", None, True),
+        ("apart", "warehouse", False),
+    ):
+        create(psql, name=name, queue=queue, fan_in=is_merged)
+    create(psql, name="other", to_service="//elsewhere", fan_in=True)
+    dialog = psql.dialog()
+    psql.send(dialog)
+    told = [("warehouse", name) for name in ("apart", "first", "other")]
+    assert told_of(emit(psql)) == told
+    psql.send(psql.handle_of(dialog), "ack")
+    assert told_of(emit(psql)) == [("shop", "all")], "nobody else is told of this queue"
+    psql.rows("select broker.drop_event_notification('first')")
+    psql.rows(LATER.format("6 s"))
+    assert told_of(emit(psql)) == [
+        ("shop", "all"),
+        ("warehouse", "apart"),
+        ("warehouse", "other"),
+        ("warehouse", "second"),
+    ]
+
+
+def test_row_169_a_notification_of_the_database_hears_of_any_queue_that_rollbacks_turn_off(
+    notified: Shop,
+) -> None:
+    psql = notified.psql
+    create(psql, "BROKER_QUEUE_DISABLED", queue=None)
+    psql.send(psql.dialog(), "order", b"poison")
+    reader = notified.session(autocommit=False)
+    for _ in range(5):
+        assert reader.bodies() == [b"poison"]
+        reader.connection.rollback()
+    psql.rows("select broker_private.settle_poison()")
+    ((_, _, body),) = psql.receive("notifications")
+    assert b"<ObjectName>warehouse</ObjectName>" in (body or b"")
+
+
+def test_only_the_owner_of_the_database_hears_of_all_its_queues(notified: Shop) -> None:
+    psql = notified.psql
+    role = notified.database.role()
+    psql.rows("select broker.alter_authorization('QUEUE', 'warehouse', %s::name)", role)
+    psql.rows("select broker.grant('SEND', 'SERVICE', '//activator', %s::name)", role)
+    clerk = notified.session(user=role)
+    statement = "select broker.create_event_notification('n', {}, 'QUEUE_ACTIVATION', '//activator')"
+    assert clerk.refused(statement.format("null")) == "S0229"
+    create(psql, queue=None)
+    assert clerk.rows("select name from broker.event_notifications") == []
+    assert clerk.refused("select broker.drop_event_notification('n')") == "S0229"
+
+
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
@@ -270,7 +362,8 @@ def test_a_notification_needs_the_queue_and_the_right_to_send(notified: Shop) ->
         ("null, 'warehouse', 'QUEUE_ACTIVATION', '//activator'", "S0153"),
         ("repeat('n', 129), 'warehouse', 'QUEUE_ACTIVATION', '//activator'", "S0103"),
         ("'n', 'nowhere', 'QUEUE_ACTIVATION', '//activator'", "S0208"),
-        ("'n', null, 'QUEUE_ACTIVATION', '//activator'", "S0208"),
+        ("'n', '', 'QUEUE_ACTIVATION', '//activator'", "S0208"),
+        ("'n', 'warehouse', 'QUEUE_ACTIVATION', '//activator', fan_in => null", "S0153"),
         ("'n', 'EventNotificationErrorsQueue', 'QUEUE_ACTIVATION', '//activator'", "S0208"),
         ("'n', 'warehouse', 'CREATE_TABLE', '//activator'", "S0153"),
         ("'n', 'warehouse', null, '//activator'", "S0153"),

@@ -47,7 +47,7 @@ FUNCTIONS = {
     ],
     "create_broker_priority": [f"{PRIORITY}=5"],
     "alter_broker_priority": [f"{PRIORITY}=NULL"],
-    "create_event_notification": ["name queue event to_service broker_instance=NULL"],
+    "create_event_notification": ["name queue event to_service broker_instance=NULL fan_in=false"],
     "grant": [PERMISSION],
     "revoke": [PERMISSION],
     "alter_broker": ["action=NULL honor_broker_priority=NULL"],

@@ -364,13 +364,14 @@ LINES: dict[str, Line] = {
         nullable={"certificate"},
         anything={"message_forwarding"},
     ),
-    "create_event_notification(text,text,text,text,text)": Line(
+    "create_event_notification(text,text,text,text,text,boolean)": Line(
         {
             "name": "'new'",
             "queue": "'warehouse'",
             "event": "'QUEUE_ACTIVATION'",
             "to_service": "'//shop'",
             "broker_instance": "null",
+            "fan_in": "false",
         },
         {
             "name": [*NEW, "'notice'"],
@@ -379,7 +380,7 @@ LINES: dict[str, Line] = {
             "to_service": NEW,
             "broker_instance": BAD_ROUTE["broker_instance"],
         },
-        nullable={"broker_instance"},
+        nullable={"broker_instance", "queue"},
     ),
     "create_message_type(text,text,text,text)": Line(
         {"name": "'new'", "validation": "'NONE'", "schema_collection": "null", "owner": "null"},

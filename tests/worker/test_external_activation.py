@@ -166,7 +166,7 @@ def test_row_152_a_message_starts_a_program_outside_of_the_database(site: Site) 
 def notify(site: Site, times: int = 1) -> None:
     """Send events as if messages waited."""
     for _ in range(times):
-        site.psql.rows("update broker_private.event_notifications set notified_at = null")
+        site.psql.rows("delete from broker_private.notified_queues")
         assert site.psql.rows("select problem from broker_private.emit_queue_activations()") == [(None,)]
 
 
