@@ -1,19 +1,19 @@
 """What was done from a console, and how it ended.
 
-Revision ID: pybroker_0009
+Revision ID: pybroker_0011
 """
 
 from pybroker.migrations import run_revision_sql
 
-revision = "pybroker_0009"
-down_revision = "pybroker_0008"
+revision = "pybroker_0011"
+down_revision = "pybroker_0010"
 branch_labels = None
 depends_on = None
 
 
 def upgrade() -> None:
     """Make the table of what was done from a console."""
-    run_revision_sql("0009_console.sql")
+    run_revision_sql("0011_console.sql")
 
 
 def downgrade() -> None:
