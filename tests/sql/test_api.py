@@ -70,6 +70,7 @@ FUNCTIONS = {
     "diagnose": ["conversation_handle=NULL"],
     "start_trace": ["conversation_handle=NULL service=NULL duration='00:10:00' max_rows=10000"],
     "stop_trace": [""],
+    "get_traceparent": ["message"],
     **{f"drop_{kind}": ["name"] for kind in DROPPED.split()},
 }
 
