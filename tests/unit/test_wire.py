@@ -79,6 +79,7 @@ def ack(**changes: Any) -> wire.Ack:
     return wire.Ack(**{**fields, **changes})
 
 
+TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 HELLO = wire.Hello(1, 1, [GUID], "REQUIRED", 16, wire.MAXIMUM_FRAME_BYTES, "pybroker")
 FRAMES: list[wire.Frame] = [
     HELLO,
@@ -91,6 +92,8 @@ FRAMES: list[wire.Frame] = [
     wire.Ping(is_answer=True),
     wire.Farewell(9760, "idle"),
     msgspec.structs.replace(HELLO, arbitration_id=GUID),
+    msgspec.structs.replace(HELLO, takes_traceparents=True),
+    batch(traceparents=[(1, TRACEPARENT)]),
     msgspec.structs.replace(HELLO, maximum_frame_bytes=wire.LEAST_MAXIMUM_FRAME_BYTES),
 ]
 
@@ -166,6 +169,11 @@ def test_fields_of_later_versions_are_ignored() -> None:
         batch(type_index=arrays.from_integers([1, 1, None], arrays.INTEGER)),
         batch(bodies=arrays.from_elements([b"one"], arrays.BYTEA)),
         batch(bodies=b""),
+        batch(traceparents=[(0, TRACEPARENT)]),
+        batch(traceparents=[(4, TRACEPARENT)]),
+        batch(traceparents=[(2, TRACEPARENT), (2, TRACEPARENT)]),
+        batch(traceparents=[(1, TRACEPARENT + "0")]),
+        batch(traceparents=[(1, "")]),
         fragment(b"last", 7, 10),
         fragment(b"", 11, 10),
         ack(fault_codes=arrays.from_integers([], arrays.INTEGER)),
@@ -212,6 +220,7 @@ def test_the_largest_batch_and_piece_fit_what_every_peer_takes() -> None:
         bodies=arrays.from_elements([body] * many, arrays.BYTEA),
         acknowledged=arrays.from_integers([2**62] * many, arrays.BIGINT),
         sent_at=arrays.from_elements([bytes(8)] * many, arrays.TIMESTAMPTZ),
+        traceparents=[(place, TRACEPARENT) for place in range(1, many + 1)],
         envelopes=arrays.from_elements([msgspec.msgpack.encode(envelope)] * many, arrays.BYTEA),
         # More than two RSA blocks of 2,048 bytes and what names their certificates.
         key_exchanges=[bytes(4400)] * sealing.MOST_KEY_EXCHANGES,
