@@ -73,10 +73,14 @@ class Collector:
     def named(self, name: str, service: str | None = None) -> list[Span]:
         return [span for span in self.spans if span.name == name and service in (None, span.service)]
 
-    def one(self, name: str, service: str | None = None) -> Span:
-        """Wait for the span of this name, and return it."""
+    def some(self, name: str, service: str | None = None) -> list[Span]:
+        """Wait for spans of this name, and return them."""
         until(lambda: self.named(name, service))
-        (span,) = self.named(name, service)
+        return self.named(name, service)
+
+    def one(self, name: str) -> Span:
+        """Wait for the span of this name, and return it."""
+        (span,) = self.some(name)
         return span
 
 

@@ -13,7 +13,7 @@ declare
 begin
   loop
     found_one := broker_private.get_traceparent(
-      current_user, message.conversation_handle, message.queuing_order, message.message_sequence_number
+      current_user, message.conversation_handle, message.queuing_order
     );
     exit when found_one is not null;
     done := broker_private.vouch(current_user);
@@ -22,7 +22,7 @@ begin
 end
 $$;
 
-create or replace function broker_private.get_traceparent(caller name, handle uuid, place bigint, sequence_number bigint)
+create or replace function broker_private.get_traceparent(caller name, handle uuid, place bigint)
 returns text
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
@@ -43,13 +43,8 @@ begin
   from broker_private.endpoints e
   where e.conversation_handle = handle and broker_private.may_receive(caller, e.queue_id);
   delete from broker_private.traceparents t
-  where t.endpoint_no = endpoint and t.is_place and t.number = place
+  where t.endpoint_no = endpoint and t.queuing_order = place
   returning t.traceparent into found_one;
-  if found_one is null then
-    delete from broker_private.traceparents t
-    where t.endpoint_no = endpoint and not t.is_place and t.number = sequence_number
-    returning t.traceparent into found_one;
-  end if;
   return coalesce(found_one, '');
 end
 $$;

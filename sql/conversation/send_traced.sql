@@ -39,8 +39,8 @@ begin
         end
       returning id
     )
-    insert into broker_private.traceparents (endpoint_no, is_place, number, noted_at, traceparent)
-    select target, true, p.id, broker_private.clock(), context from put p;
+    insert into broker_private.traceparents (endpoint_no, queuing_order, noted_at, traceparent)
+    select target, p.id, broker_private.clock(), context from put p;
   elsif type_id is not null then
     with put as (
       insert into broker_private.transmission_messages (endpoint_no, destination_no, message_type_id, precedence, kind, body)
@@ -51,8 +51,8 @@ begin
         and not exists (select from broker_private.plan_marks m where m.ctid >= '(0,0)' and m.marked_by >= made)
       returning id
     )
-    insert into broker_private.traceparents (endpoint_no, is_place, number, noted_at, traceparent)
-    select target, true, p.id, broker_private.clock(), context from put p;
+    insert into broker_private.traceparents (endpoint_no, queuing_order, noted_at, traceparent)
+    select target, p.id, broker_private.clock(), context from put p;
   else
     perform broker_private.send_slowly(sender, handle, type_name, array[content]);
     return true;

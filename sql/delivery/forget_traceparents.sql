@@ -13,6 +13,6 @@ as $$
 begin
   delete from broker_private.traceparents t
   using unnest(endpoint_nos, row_ids) as m (endpoint_no, row_id)
-  where t.endpoint_no = m.endpoint_no and t.is_place and t.number = m.row_id;
+  where t.endpoint_no = m.endpoint_no and t.queuing_order = m.row_id;
 end
 $$;

@@ -19,7 +19,7 @@ begin
     select array_agg(m.place), array_agg(t.traceparent) into places, traceparents
     from unnest(endpoint_nos, row_ids) with ordinality as m (endpoint_no, row_id, place)
     join broker_private.traceparents t
-      on t.endpoint_no = m.endpoint_no and t.is_place and t.number = m.row_id;
+      on t.endpoint_no = m.endpoint_no and t.queuing_order = m.row_id;
   end if;
 end
 $$;

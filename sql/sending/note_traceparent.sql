@@ -17,16 +17,16 @@ begin
     return;
   end if;
   if level >= 0 then
-    insert into broker_private.traceparents (endpoint_no, is_place, number, noted_at, traceparent)
-    select endpoint, true, m.id, broker_private.clock(), given
+    insert into broker_private.traceparents (endpoint_no, queuing_order, noted_at, traceparent)
+    select endpoint, m.id, broker_private.clock(), given
     from broker_private.messages m
     where m.group_no = to_group and m.precedence = level and m.endpoint_no = endpoint and m.urgency = 2
     order by m.id desc
     limit messages
     on conflict do nothing;
   else
-    insert into broker_private.traceparents (endpoint_no, is_place, number, noted_at, traceparent)
-    select endpoint, true, t.id, broker_private.clock(), given
+    insert into broker_private.traceparents (endpoint_no, queuing_order, noted_at, traceparent)
+    select endpoint, t.id, broker_private.clock(), given
     from broker_private.transmission_messages t
     where t.endpoint_no = endpoint
     order by t.id desc

@@ -345,17 +345,20 @@ async def forget_traceparents(
     )
 
 
-async def note_arrived_traceparents(connection: AsyncConnection[Any], arrived: Sequence[Arrived]) -> None:
-    """Note the trace contexts of messages that were stored in the same transaction."""
+async def note_arrived_traceparents(
+    connection: AsyncConnection[Any], arrived: Sequence[Arrived], messages: int
+) -> None:
+    """Note the trace contexts of some of the messages that were stored in the same transaction."""
     await connection.execute(
         "select broker_private.note_arrived_traceparents("
-        "%s::uuid[], %s::boolean[], %s::bigint[], %s::text[])",
+        "%s::uuid[], %s::boolean[], %s::bigint[], %s::text[], %s::integer)",
         (
             [UUID(bytes=one.conversation_id) for one in arrived],
             [one.from_initiator for one in arrived],
             [one.sequence_number for one in arrived],
             # The database takes no text with a NUL in it.
             [one.traceparent.replace("\0", "") for one in arrived],
+            messages,
         ),
     )
 

@@ -155,7 +155,7 @@ class Receiver:
                 # Now, as the messages may be received a moment later. Those of a batch that is larger than
                 # this worker asks for are left out.
                 if batch.traceparents and (arrived := traces.stored(batch, first[0], delivered[0])):
-                    await statements.note_arrived_traceparents(connection, arrived)
+                    await statements.note_arrived_traceparents(connection, arrived, len(batch.kinds))
             broker = await statements.broker_instance(connection)
         for part in parts:
             async with self._dispatcher.delivery(database, *turn), database.connection() as connection:
