@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
     from typing import Any
 
-# A worker whose event loop doesn't get to a task in this time does nothing else either.
-_SECONDS_TO_TURN = 5.0
-
 
 def worker(
     *,
@@ -257,15 +254,7 @@ def measured(urls: list[str], address: str, port: int | None) -> Iterator[None]:
 
     from pybroker.metrics import endpoint
 
-    loop = asyncio.get_running_loop()
-
-    def is_alive() -> bool:
-        try:
-            asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop).result(timeout=_SECONDS_TO_TURN)
-        except (TimeoutError, RuntimeError):
-            return False
-        return True
-
+    is_alive = endpoint.turning(asyncio.get_running_loop())
     with ExitStack() as opened:
         try:
             listening = opened.enter_context(endpoint.serving(urls, address, port, is_alive))

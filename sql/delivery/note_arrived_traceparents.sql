@@ -1,6 +1,6 @@
--- broker_private.note_arrived_traceparents(conversations, sides, numbers, contexts, most): notes the
--- trace contexts of messages that deliver has put into queues in the same transaction, of which
--- there are so many at most. What is no context is left out: a partner wrote it. A message that came
+-- broker_private.note_arrived_traceparents(conversations, sides, numbers, contexts, most): notes
+-- the trace contexts of messages that deliver has put into queues in the same transaction. most:
+-- how many those are at most. What is no context is left out: a partner wrote it. A message that came
 -- before, and was received meanwhile, is not there to note it for.
 -- Plan: the newest entries of messages_group, of each dialog.
 create or replace function broker_private.note_arrived_traceparents(
