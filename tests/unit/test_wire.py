@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pybroker.workers.transport import traces
 from pybroker.workers.transport.dialog_security import sealing
 from pybroker.workers.transport.outgoing import sender
-from pybroker.workers.transport.protocol import arrays, wire
+from pybroker.workers.transport.protocol import arrays, rows, slices, wire
 from pybroker.workers.transport.protocol.envelope import SEAL_BYTES, Envelope
 
 GUID = bytes(range(16))
@@ -316,3 +317,25 @@ def test_any_bytes_are_an_array_or_an_array_error(data: bytes) -> None:
             read(data)
         except arrays.ArrayError:
             continue
+
+
+def test_only_messages_that_were_stored_get_the_context_that_a_partner_gives_them() -> None:
+    """Else he could write into the traces of dialogs that are not his."""
+    contexts = [(1, TRACEPARENT), (2, TRACEPARENT), (3, TRACEPARENT)]
+    came = batch(traceparents=contexts)
+
+    def stored(next_numbers: list[int | None], codes: list[int | None], part: wire.Batch = came) -> list[int]:
+        answer = rows.Delivered(
+            arrays.from_integers(next_numbers, arrays.BIGINT),
+            arrays.from_integers(codes, arrays.INTEGER),
+            arrays.from_texts([None] * len(codes)),
+            arrays.from_elements([b"\0"] * len(codes), arrays.BOOLEAN),
+        )
+        return [one.sequence_number for one in traces.stored(came, part, answer)]
+
+    assert stored([2, 5], [None, None]) == [0, 4, 1]
+    assert stored([1, 5], [None, None]) == [0, 4]
+    assert stored([2, 5], [-9749, None]) == [4]
+    assert stored([None, None], [None, None]) == []
+    # What could not be opened is no part of what is delivered.
+    assert stored([5], [None], slices.picked(came, [1])) == [4]

@@ -14,9 +14,10 @@ import pytest
 import pybroker
 from pybroker import logs
 from tests.activated import Application, eventually
-from tests.conformance.test_i_forwarding import forward, three_sites
+from tests.brokers import INITIATOR_DEFINITIONS, TARGET_DEFINITIONS
+from tests.conformance.test_i_forwarding import bind, forward, three_sites
 from tests.otlp import Collector, collecting, provided
-from tests.shop import until
+from tests.shop import Session, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 TRACE_ID, SPAN_ID = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 TRACEPARENT = f"00-{TRACE_ID}-{SPAN_ID}-01"
+OTHER_TRACEPARENT = f"00-{TRACE_ID[::-1]}-{SPAN_ID}-01"
 LEFT = "select count(*) from broker_private.traceparents"
 RECEIVE = "select m.message_body, broker.get_traceparent(m) from broker.receive('warehouse') m"
 SET = "select set_config('pybroker.traceparent', %s, false)"
@@ -84,11 +86,12 @@ def test_a_trace_leads_from_a_program_over_a_forwarder_to_another_program_and_ba
     with three_sites(tmp_path, server_for) as sites, provided(collector, tracing_workers) as span:
         shop, warehouse, post = sites
         forward(post)
+        bind(shop, warehouse)
         for site in sites:
             start(site, tracing_workers)
         with running(answering(warehouse.url)), pybroker.connect(shop.url) as broker:
             with span("checkout"), broker.transaction():
-                dialog = broker.begin_dialog("//shop", "//warehouse", "ordering", encryption=False)
+                dialog = broker.begin_dialog("//shop", "//warehouse", "ordering")
                 dialog.send("order", b"1")
             (answer,) = broker.receive("shop", timeout=60)
         assert (answer.body, answer.message_sequence_number) == (b"1", 0)
@@ -113,6 +116,35 @@ def test_a_trace_leads_from_a_program_over_a_forwarder_to_another_program_and_ba
         # Nothing is left of it once all was received and acknowledged.
         for site in (shop, warehouse):
             until(lambda site=site: site.psql.value(LEFT) == 0)
+
+
+def test_large_messages_keep_their_contexts_between_databases_of_a_worker(
+    make_database: Callable[[str], Database], collector: Collector, tracing_workers: pytest.MonkeyPatch
+) -> None:
+    near, far = (make_database(name) for name in ("near", "far"))
+    shop, warehouse = Session(near.connect()), Session(far.connect())
+    shop.rows(INITIATOR_DEFINITIONS)
+    warehouse.rows(TARGET_DEFINITIONS)
+    urls = ["--database-url", near.url, "--database-url", far.url]
+    worker = subprocess.Popen([sys.executable, "-m", "pybroker", "worker", *urls])
+    try:
+        dialog = shop.value("select broker.begin_dialog('//shop', '//warehouse', 'ordering')")
+        # Crosses in pieces.
+        large = b"x" * 1_200_000
+        for body, context in ((b"1", TRACEPARENT), (large, OTHER_TRACEPARENT), (b"3", "")):
+            shop.rows(SET, context)
+            shop.send(dialog, "order", body)
+        arrived: list[tuple[Any, ...]] = []
+        until(lambda: arrived.extend(warehouse.rows(RECEIVE)) or len(arrived) == 3)
+        assert arrived == [(b"1", TRACEPARENT), (large, OTHER_TRACEPARENT), (b"3", None)]
+        until(lambda: shop.value(LEFT) == warehouse.value(LEFT) == 0)
+    finally:
+        worker.terminate()
+        worker.wait()
+        shop.connection.close()
+        warehouse.connection.close()
+    whole = {span.trace_id for span in collector.named("deliver //warehouse")}
+    assert whole == {TRACE_ID, TRACE_ID[::-1]}
 
 
 def test_a_worker_that_does_not_trace_gets_no_context_and_the_message(

@@ -459,7 +459,9 @@ class Sender:
         except BaseException:
             slot.end()
             raise
+        left_at = time.time_ns()
         posted = await carrier.post(slot, fragment)
+        traces.on_its_way(destination.service_name, found.traceparents, posted.answer, left_at)
         self._resends.sent([endpoint])
         ack = await batches.proven(posted.answer, sealed)
         self._stored.pop(endpoint, None)
