@@ -34,6 +34,20 @@ def test_rows_083_084_086_a_timer_fires_once_on_this_side_before_all_else(
     assert psql.receive("shop") == []
 
 
+def test_a_timer_is_over_at_its_moment(shop: Shop) -> None:
+    """Else a worker that wakes at just that moment finds nothing to fire."""
+    psql = shop.psql
+    dialog = psql.dialog()
+    for seconds, fired in ((0, 0), (9.999999, 0), (10, 1)):
+        psql.rows(
+            "create or replace function broker_private.clock() returns timestamptz language sql volatile"
+            f" begin atomic select '2030-01-01'::timestamptz + interval '{seconds} s'; end"
+        )
+        if seconds == 0:
+            psql.rows("select broker.begin_conversation_timer(%s, '10 s')", dialog)
+        assert psql.value(FIRE) == fired
+
+
 def test_a_timer_of_a_queue_that_is_off_waits_until_it_is_on(
     shop: Shop, clock: Callable[[str], None]
 ) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from tests.shop import until, waits
+from tests.shop import in_background, until, waits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -129,6 +129,22 @@ def test_row_070_two_crossing_moves_wait_for_each_other_and_do_not_deadlock(shop
     thread.join(timeout=60)
     assert (group_of(psql, sides[0]), group_of(psql, sides[1])) == (groups[1], groups[0])
     assert sorted(filter(None, psql.bodies() + psql.bodies())) == [b"0", b"1"]
+
+
+def test_row_070_a_move_that_waited_for_another_takes_along_what_came_in_between(shop: Shop) -> None:
+    """Else it would leave from the group that it saw before it waited, and the message would stay where nobody looks."""
+    psql = shop.psql
+    dialogs, sides, groups = targets(shop, 3)
+    assert [psql.bodies(), psql.bodies(), psql.bodies()] == [[b"0"], [b"1"], [b"2"]]
+    stay(psql, groups)
+    one, two = shop.sessions(2)
+    move(one, sides[0], groups[1])
+    one.send(dialogs[0], "order", b"in between")
+    second = in_background(lambda: (move(two, sides[0], groups[2]), two.connection.commit()))
+    until(lambda: waits(psql, two, "Lock"))
+    one.connection.commit()
+    second.result(60)
+    assert psql.bodies(conversation_group_id=groups[2]) == [b"in between"]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import pytest
 import pybroker
 from pybroker.embedded import EmbeddedServer
 from tests.conftest import SETTINGS, migrated_database
-from tests.shop import Session, Shop, until
+from tests.shop import Session, Shop, until, waits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -221,6 +221,49 @@ def test_nobody_sleeps_on_a_queue_that_he_may_not_receive_from(shop: Shop) -> No
     stranger = shop.session(user=shop.database.role())
     assert stranger.refused("select broker.sleep_on('warehouse')") == "S0229"
     assert stranger.refused("select broker.sleep_on('nowhere')") == "S0208"
+
+
+def pause_after_looks_at(shop: Shop, queue: int) -> None:
+    """Let whoever has looked into the queue wait for the session lock 19 before he goes on."""
+    shop.psql.rows("alter function broker_private.has_arrivals rename to has_arrivals_at_once")
+    shop.psql.rows(
+        "create function broker_private.has_arrivals(queue integer) returns boolean language plpgsql volatile"
+        " set search_path = pg_catalog, pg_temp as $$ declare found constant boolean"
+        " := broker_private.has_arrivals_at_once(queue);"
+        f" begin if queue = {queue} then perform pg_advisory_xact_lock_shared(19); end if; return found; end $$"
+    )
+
+
+@pytest.mark.parametrize(
+    "sleep",
+    [
+        "select broker.sleep_on('warehouse')",
+        "select not (%(queue)s = any (broker_private.sleep_on_queues()))",
+    ],
+    ids=["client", "worker"],
+)
+def test_row_061_what_is_committed_between_a_look_and_the_lock_finds_nobody_asleep(
+    shop: Shop, sleep: str
+) -> None:
+    """Else the message would lie there until another one came: its sender had nobody to notify."""
+    dialog = shop.psql.dialog()
+    shop.psql.rows("create procedure app_nothing() language sql begin atomic select 1; end")
+    shop.psql.rows(
+        "select broker.alter_queue('warehouse', activation_procedure => 'app_nothing', max_queue_readers => 1,"
+        " activation_status => true, execute_as => 'OWNER')"
+    )
+    queue = shop.psql.value("select queue_id from broker_private.queues where name = 'warehouse'")
+    sleeper = shop.session()
+    ask = psycopg.ClientCursor(sleeper.connection).mogrify(sleep, {"queue": queue})
+    assert sleeper.value(ask) is False
+    pause_after_looks_at(shop, queue)
+    holder = shop.session()
+    holder.rows("select pg_advisory_lock(19)")
+    with waiting(lambda: sleeper.value(ask)) as asleep:
+        until(lambda: waits(shop.psql, sleeper, "Lock"))
+        shop.psql.send(dialog)
+        holder.rows("select pg_advisory_unlock(19)")
+        assert asleep.result(60) is False
 
 
 def test_row_061_no_wake_up_is_lost_however_sleeper_and_senders_interleave(shop: Shop) -> None:

@@ -184,6 +184,53 @@ def test_old_messages_that_move_into_a_queue_are_received_there_whoever_raises_f
     assert sorted(psql.bodies("annex") + psql.bodies("annex")) == [b"moved", b"redriven"]
 
 
+def test_the_sweep_leaves_the_reset_that_an_old_message_needs(shop: Shop) -> None:
+    """Else the floor before it would count again, and hide the message for ever."""
+    psql = shop.psql
+    psql.rows(
+        "select broker.create_queue('annex'), broker.create_service('//annex', 'annex', '{DEFAULT,ordering}')"
+    )
+    moved = psql.dialog()
+    psql.send(moved, "order", b"moved")
+    other = psql.value("select broker.begin_dialog('//shop', '//annex', contract => 'ordering')")
+    for _ in range(3):
+        psql.send(other, "order", b"-")
+        assert psql.bodies("annex") == [b"-"]
+    psql.rows("select broker.alter_service('//warehouse', queue => 'annex')")
+    psql.rows("select broker_private.sweep()")
+    assert psql.bodies("annex") == [b"moved"]
+
+
+def test_a_late_message_that_a_move_brings_into_a_queue_is_received_below_its_floors(shop: Shop) -> None:
+    """Else nobody would find it: it was sent before all that the floors have been raised past."""
+    psql = shop.psql
+    psql.rows(
+        "select broker.create_queue('annex'), broker.create_service('//annex', 'annex', '{DEFAULT,ordering}')"
+    )
+    move = (
+        "select broker.move_conversation(%s, conversation_group_id) from broker.conversation_endpoints"
+        " where conversation_handle = %s"
+    )
+    moved, second, third = dialogs = [psql.dialog() for _ in range(3)]
+    for dialog in dialogs:
+        psql.send(dialog, "order", b"first")
+        assert psql.bodies() == [b"first"]
+    (slow,) = shop.sessions(1)
+    slow.send(moved, "order", b"late")
+    psql.rows(move, psql.handle_of(moved), psql.handle_of(second))
+    psql.rows("select broker.alter_service('//warehouse', queue => 'annex')")
+    slow.connection.commit()
+    other = psql.value("select broker.begin_dialog('//shop', '//annex', contract => 'ordering')")
+    for _ in range(3):
+        psql.send(other, "order", b"-")
+        assert psql.bodies("annex", conversation_handle=psql.handle_of(other)) == [b"-"]
+        psql.rows(
+            "select broker_private.first_message(queue_id) from broker_private.queues where name = 'annex'"
+        )
+    psql.rows(move, psql.handle_of(moved), psql.handle_of(third))
+    assert psql.bodies("annex") == [b"late"]
+
+
 def keep_at_it(session: Session, work: Callable[[int], object], rounds: int) -> None:
     """Run so many transactions; one in six rolls back, and so does one that loses a deadlock."""
     chance = random.Random(session.connection.info.backend_pid)

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from tests.hop import Batch, Hop
-from tests.shop import ERROR, Session, until
+from tests.shop import ERROR, Session, until, waits
 from tests.specs import tlc
 
 if TYPE_CHECKING:
@@ -356,6 +356,46 @@ def test_an_acknowledgement_takes_away_no_more_than_its_numbers_say(hop: Hop) ->
     again = hop.take()
     assert again is not None
     assert (again.numbers, again.rows) == (batch.numbers, batch.rows)
+
+
+def test_an_acknowledgement_waits_for_the_one_before_it_and_goes_on_from_there(hop: Hop) -> None:
+    """Else it would count from a number that is over, fit nothing, and have all of it sent a second time."""
+    for body in (b"1", b"2", b"3"):
+        hop.near.send(hop.dialog, "order", body)
+    batch = hop.take()
+    assert batch is not None
+    hop.deliver(batch)
+    acknowledge = (
+        "select broker_private.acknowledge(%s, array[%s::bigint], array[%s::bigint], array[%s::bigint])"
+    )
+    second = Session(psycopg.connect(hop.near.connection.info.dsn, autocommit=True))
+    watching = Session(psycopg.connect(hop.near.connection.info.dsn, autocommit=True))
+    with ThreadPoolExecutor(1) as threads, hop.near.connection.transaction():
+        assert hop.near.value(acknowledge, hop.far_broker, batch.endpoint, 1, batch.rows[0]) == 1
+        rest = threads.submit(second.value, acknowledge, hop.far_broker, batch.endpoint, 3, batch.rows[-1])
+        until(lambda: rest.done() or waits(watching, second, "Lock"))
+    assert rest.result(60) == 2
+    assert hop.near.value("select count(*) from broker_private.transmission_messages") == 0
+    second.connection.close()
+    watching.connection.close()
+
+
+def test_a_delivery_wakes_who_sleeps(hop: Hop) -> None:
+    """Else what comes from another server waits until somebody looks by himself."""
+    sleep = "select broker.sleep_on('warehouse')"
+    reader = Session(psycopg.connect(hop.far.connection.info.dsn, autocommit=True))
+    assert reader.value(sleep) is False
+    for number, body in enumerate((b"first", b"second")):
+        hop.near.send(hop.dialog, "order", body)
+        assert reader.value(sleep) is True
+        batch = hop.take()
+        assert batch is not None
+        assert hop.deliver(batch) == (number + 1, None)
+        hop.acknowledge(batch, number + 1)
+        assert list(reader.connection.notifies(timeout=20, stop_after=1))
+        reader.rows("select broker.wake_up('warehouse')")
+        assert reader.bodies() == [body]
+    reader.connection.close()
 
 
 def test_two_deliveries_of_the_same_batch_store_it_once(hop: Hop) -> None:

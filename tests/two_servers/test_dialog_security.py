@@ -624,6 +624,25 @@ def test_row_122_a_certificate_that_can_t_be_used_is_told_by_its_number(
     assert opened.faults[0].number == 9731
 
 
+def test_row_122_the_senders_certificate_alone_is_over_and_vouches_no_more(
+    sides: tuple[Side, Side], tmp_path: Path, clock: SetClock
+) -> None:
+    """Else who holds a key that was given up speaks for its owner for ever; the far worker must not ask the sender's."""
+    shop, warehouse = sides
+    short = identity(tmp_path / "short", "shop", ends=timedelta(minutes=5))
+    shop.own.path.write_bytes(short.path.read_bytes())
+    shop.rows[0] = replace(shop.rows[0], certificate_pem=short.pem)
+    warehouse.rows[1] = replace(warehouse.rows[1], certificate_pem=short.pem)
+    shop.look()
+    warehouse.look()
+    batch, _ = send(shop, warehouse, Conversation([b"one"]))
+    assert bodies_of(warehouse.opener.open(batch, warehouse.certificates)) == [b"one"]
+    clock.passed = timedelta(minutes=6)
+    opened = warehouse.opener.open(batch, warehouse.certificates)
+    assert opened.batch is None
+    assert opened.faults[0].number == 28025
+
+
 def test_full_security_is_for_nobody_but_who_has_the_key(sides: tuple[Side, Side], tmp_path: Path) -> None:
     shop, warehouse = sides
     thief = Side(tmp_path, "thief", SHOP, shop.clock)
