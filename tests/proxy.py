@@ -57,6 +57,14 @@ class Proxy:
         for line in lines:
             line.close()
 
+    def swallow(self, said: bytes) -> int:
+        """Let nothing pass any more, and tell nobody, on the connections that began with this text; return how many."""
+        with self._lock:
+            lines = [line for line in self._lines if said in line.said]
+        for line in lines:
+            line.is_swallowed = True
+        return len(lines)
+
     def close(self) -> None:
         self._is_open = False
         self._listener.close()
@@ -95,6 +103,8 @@ class _Line:
         self._near = near
         self._far = far
         self._asked = 0
+        self.said = b""
+        self.is_swallowed = False
         self._loses_answers = False
         self._has_frames = proxy.rewrites is not None
         self._partial = {True: b"", False: b""}
@@ -114,6 +124,10 @@ class _Line:
     def _ask(self) -> None:
         with contextlib.suppress(OSError):
             while data := self._near.recv(_BYTES):
+                # Who is there is said at the beginning.
+                self.said = self.said or data
+                if self.is_swallowed:
+                    continue
                 self._proxy.carried += len(data)
                 if self._proxy.seen is not None:
                     self._proxy.seen += data
@@ -125,12 +139,14 @@ class _Line:
                 self._hold_back()
                 self._far.sendall(self._rewritten(data, True))
                 self._asked += len(data)
-        if not self._loses_answers:
+        if not (self._loses_answers or self.is_swallowed):
             self.close()
 
     def _answer(self) -> None:
         with contextlib.suppress(OSError):
             while data := self._far.recv(_BYTES):
+                if self.is_swallowed:
+                    continue
                 limit = self._proxy.cuts_answers_after
                 if limit is not None and self._asked > limit:
                     self._proxy.cuts += 1
