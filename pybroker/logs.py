@@ -13,6 +13,8 @@ import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
+from pybroker import tracing
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -82,6 +84,8 @@ class Formatter(logging.Formatter):
             "logger": record.name,
         }
         event.update((key, value) for key, value in vars(record).items() if key not in _OF_RECORDS)
+        # Where a service program logs, its span is current.
+        event.update(tracing.ids())
         if record.exc_info:
             event["exception"] = self.formatException(record.exc_info)
         return rendered(event, self._log_format)

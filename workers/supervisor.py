@@ -51,6 +51,7 @@ async def run(
     heartbeat_file: Path | None = None,
     waits: bool = False,
     logins: Sequence[str] = (),
+    traces: bool = False,
 ) -> None:
     """Serve databases until `stop` is set, then end in order.
 
@@ -70,6 +71,7 @@ async def run(
         heartbeat_file: touched every few seconds, from when all databases are reached.
         waits: whether to keep trying for a database that is away, until `stop` is set.
         logins: the roles that readers log in as, instead of SET ROLE.
+        traces: whether messages keep their trace contexts on their way, and spans are made of it.
 
     Raises:
         ServingError: a database can't be served; nothing was started.
@@ -102,7 +104,7 @@ async def run(
             watches.append(asyncio.create_task(beating, name="heartbeat"))
         try:
             while not stop.is_set() and await standby.until_principal(databases, stop, clock):
-                transport = Transport(databases, databases[0], key_directory, clock, pace)
+                transport = Transport(databases, databases[0], key_directory, clock, pace, traces=traces)
                 over = asyncio.Event()
                 watches.append(
                     asyncio.create_task(standby.watch(databases, stop, over, clock), name="standby")

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
 
 import psycopg
 from psycopg_pool import ConnectionPool
 
+from pybroker import tracing
 from pybroker.client import statements
 from pybroker.client.conversation import Conversation, Message
 from pybroker.client.session import Session
@@ -16,10 +18,10 @@ from pybroker.connection_string import checked
 from pybroker.message import NO_BODY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from pybroker.client.session import Transaction
-    from pybroker.client.statements import Duration
+    from pybroker.client.statements import Duration, Row
     from pybroker.definitions import Definition, Grant, Plan
     from pybroker.message import Body
 
@@ -127,7 +129,11 @@ class Broker:
                 :meth:`Conversation.send`. The message says which place in the list is meant.
         """
         handles = [one.handle if isinstance(one, Conversation) else one for one in conversations]
-        self._session.run(statements.send_all(self._session.validations, handles, message_type, body))
+        with tracing.sending(message_type, None, len(handles)) as traceparent:
+            steps = statements.send_all(
+                self._session.validations, handles, message_type, body, traceparent=traceparent
+            )
+            self._session.run(steps)
 
     def apply(
         self, definitions: Iterable[Definition | Grant], *, prune: bool = False, dry_run: bool = False
@@ -195,6 +201,7 @@ class Broker:
             ArgumentError: top or timeout is negative, or handle and group are both given (153); or the
                 database is to wait in a transaction that is not READ COMMITTED.
         """
+        is_traced, began = tracing.is_on(), time.time_ns()
         steps = statements.receive(
             queue,
             top,
@@ -202,9 +209,10 @@ class Broker:
             conversation_group_id=conversation_group_id,
             timeout=timeout,
             is_in_transaction=self._session.is_in_transaction(),
+            is_traced=is_traced,
         )
         rows = self._session.run(steps)
-        return [Message(*(*row, self.conversation(row[statements.HANDLE]))) for row in rows]
+        return self._messages(queue, rows, began if is_traced else None)
 
     def receive_groups(
         self, queue: str, max_groups: int, *, top: int | None = None, timeout: Duration | None = 0
@@ -228,11 +236,24 @@ class Broker:
             QueueNotFound, QueueDisabledError, PermissionDenied: 208, 9617, 229.
             ArgumentError: max_groups is below 1, or top or timeout is negative (153).
         """
+        is_traced, began = tracing.is_on(), time.time_ns()
         steps = statements.receive_groups(
-            queue, max_groups, top, timeout=timeout, is_in_transaction=self._session.is_in_transaction()
+            queue,
+            max_groups,
+            top,
+            timeout=timeout,
+            is_in_transaction=self._session.is_in_transaction(),
+            is_traced=is_traced,
         )
         rows = self._session.run(steps)
-        return [Message(*(*row, self.conversation(row[statements.HANDLE]))) for row in rows]
+        return self._messages(queue, rows, began if is_traced else None)
+
+    def _messages(self, queue: str, rows: Sequence[Row], traced_since: int | None) -> list[Message]:
+        if traced_since is None:
+            return [Message(*(*row, self.conversation(row[statements.HANDLE]))) for row in rows]
+        if rows:
+            tracing.received(queue, [row[-1] for row in rows], traced_since)
+        return [Message(*(*row[:-1], self.conversation(row[statements.HANDLE]), row[-1])) for row in rows]
 
     def get_conversation_group(self, queue: str, *, timeout: Duration | None = 0) -> UUID | None:
         """Lock the next free group that has messages, and return its id; None if there is none in time.

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pybroker import tracing
 from pybroker.client import statements
 from pybroker.message import NO_BODY, ReceivedMessage
 
@@ -48,7 +49,11 @@ class Conversation:
             NullBodyError: the body is None (8433).
             TypeError, ValueError: json can't hold the body; nothing was sent to the database.
         """
-        self._session.run(statements.send(self._session.validations, self.handle, message_type, body))
+        with tracing.sending(message_type, self.handle) as traceparent:
+            steps = statements.send(
+                self._session.validations, self.handle, message_type, body, traceparent=traceparent
+            )
+            self._session.run(steps)
 
     def send_batch(self, message_type: str, bodies: Iterable[Body]) -> None:
         """Send many messages in their order, all or none, in one call: much cheaper than a call for each.
@@ -56,7 +61,12 @@ class Conversation:
         Raises:
             BrokerError: as :meth:`send`.
         """
-        self._session.run(statements.send_batch(self._session.validations, self.handle, message_type, bodies))
+        bodies = list(bodies)
+        with tracing.sending(message_type, self.handle, len(bodies)) as traceparent:
+            steps = statements.send_batch(
+                self._session.validations, self.handle, message_type, bodies, traceparent=traceparent
+            )
+            self._session.run(steps)
 
     def end(
         self, *, error_code: int | None = None, error_description: str | None = None, cleanup: bool = False
@@ -154,9 +164,15 @@ class Conversation:
 
 @dataclass(frozen=True)
 class Message(ReceivedMessage):
-    """A received message: the columns of ``broker.message``, readings of the body, and its conversation."""
+    """A received message: the columns of ``broker.message``, readings of the body, and its conversation.
+
+    Attributes:
+        conversation: to answer on.
+        traceparent: the W3C trace context that came with it, if the program traces and its sender did.
+    """
 
     conversation: Conversation = field(repr=False, compare=False)
+    traceparent: str | None = field(default=None, repr=False, compare=False)
 
     def reply(self, message_type: str, body: Body = NO_BODY) -> None:
         """Send a message back on the conversation; see :meth:`Conversation.send`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pybroker import tracing
 from pybroker.client import statements
 from pybroker.message import NO_BODY, ReceivedMessage
 
@@ -47,7 +48,11 @@ class AsyncConversation:
             NullBodyError: the body is None (8433).
             TypeError, ValueError: json can't hold the body; nothing was sent to the database.
         """
-        await self._session.run(statements.send(self._session.validations, self.handle, message_type, body))
+        with tracing.sending(message_type, self.handle) as traceparent:
+            steps = statements.send(
+                self._session.validations, self.handle, message_type, body, traceparent=traceparent
+            )
+            await self._session.run(steps)
 
     async def send_batch(self, message_type: str, bodies: Iterable[Body]) -> None:
         """Send many messages in their order, all or none, in one call: much cheaper than a call for each.
@@ -55,9 +60,12 @@ class AsyncConversation:
         Raises:
             BrokerError: as :meth:`send`.
         """
-        await self._session.run(
-            statements.send_batch(self._session.validations, self.handle, message_type, bodies)
-        )
+        bodies = list(bodies)
+        with tracing.sending(message_type, self.handle, len(bodies)) as traceparent:
+            steps = statements.send_batch(
+                self._session.validations, self.handle, message_type, bodies, traceparent=traceparent
+            )
+            await self._session.run(steps)
 
     async def end(
         self, *, error_code: int | None = None, error_description: str | None = None, cleanup: bool = False
@@ -157,9 +165,15 @@ class AsyncConversation:
 
 @dataclass(frozen=True)
 class AsyncMessage(ReceivedMessage):
-    """A received message: the columns of ``broker.message``, readings of the body, and its conversation."""
+    """A received message: the columns of ``broker.message``, readings of the body, and its conversation.
+
+    Attributes:
+        conversation: to answer on.
+        traceparent: the W3C trace context that came with it, if the program traces and its sender did.
+    """
 
     conversation: AsyncConversation = field(repr=False, compare=False)
+    traceparent: str | None = field(default=None, repr=False, compare=False)
 
     async def reply(self, message_type: str, body: Body = NO_BODY) -> None:
         """Send a message back on the conversation; see :meth:`AsyncConversation.send`."""

@@ -40,15 +40,24 @@ _VALIDATION_LIFE = 60.0
 
 _RECEIVE = (
     f"select {', '.join(COLUMNS)} "  # noqa: S608 - the names of a dataclass; not *, so that a column added later breaks nobody
-    "from broker.receive(%b::text, %b::integer, %b::uuid, %b::uuid, %b::interval)"
+    "from broker.receive(%b::text, %b::integer, %b::uuid, %b::uuid, %b::interval) m"
 )
 _RECEIVE_GROUPS = (
     f"select {', '.join(COLUMNS)} "  # noqa: S608 - as above
-    "from broker.receive_groups(%b::text, %b::integer, %b::integer, %b::interval)"
+    "from broker.receive_groups(%b::text, %b::integer, %b::integer, %b::interval) m"
 )
 # No row where there is no group, so that a poll that found nothing looks the same for both.
 _GET_CONVERSATION_GROUP = (
     "select g from broker.get_conversation_group(%b::text, %b::interval) g where g is not null"
+)
+
+# What a client that traces asks besides, of each message.
+_TRACEPARENT = ", broker.get_traceparent(m) "
+# What the program itself has set counts again afterwards; a list of a select is worked out in its order.
+_TRACED = (
+    "select set_config('pybroker.traceparent', {traceparent}, true), {call},"
+    " set_config('pybroker.traceparent', coalesce(b.was, ''), true)"
+    " from (select current_setting('pybroker.traceparent', true) as was offset 0) b"
 )
 
 
@@ -218,29 +227,55 @@ def begin_dialog(
     return handle
 
 
-def send(validations: Validations, handle: UUID, message_type: str, body: Body) -> Steps[None]:
-    """Send one message."""
+def send(
+    validations: Validations, handle: UUID, message_type: str, body: Body, *, traceparent: str | None = None
+) -> Steps[None]:
+    """Send one message, with the trace context that it gets, if any."""
     content = encoded(body)
     yield from validations.check(message_type, (content,))
-    yield Query("select broker.send(%b::uuid, %b::text, %b::bytea)", (handle, message_type, content))
+    call = "broker.send(%b::uuid, %b::text, %b::bytea)"
+    yield _traced(call, (handle, message_type, content), traceparent)
 
 
 def send_batch(
-    validations: Validations, handle: UUID, message_type: str, bodies: Iterable[Body]
+    validations: Validations,
+    handle: UUID,
+    message_type: str,
+    bodies: Iterable[Body],
+    *,
+    traceparent: str | None = None,
 ) -> Steps[None]:
-    """Send many messages."""
+    """Send many messages, all with one trace context, if any."""
     contents = [encoded(body) for body in bodies]
     yield from validations.check(message_type, contents)
-    yield Query("select broker.send_batch(%b::uuid, %b::text, %b::bytea[])", (handle, message_type, contents))
+    call = "broker.send_batch(%b::uuid, %b::text, %b::bytea[])"
+    yield _traced(call, (handle, message_type, contents), traceparent)
 
 
-def send_all(validations: Validations, handles: Sequence[UUID], message_type: str, body: Body) -> Steps[None]:
-    """Send one message on many conversations."""
+def send_all(
+    validations: Validations,
+    handles: Sequence[UUID],
+    message_type: str,
+    body: Body,
+    *,
+    traceparent: str | None = None,
+) -> Steps[None]:
+    """Send one message on many conversations, with the trace context that it gets, if any."""
     content = encoded(body)
     yield from validations.check(message_type, (content,))
-    yield Query(
-        "select broker.send_all(%b::uuid[], %b::text, %b::bytea)", (list(handles), message_type, content)
-    )
+    call = "broker.send_all(%b::uuid[], %b::text, %b::bytea)"
+    yield _traced(call, (list(handles), message_type, content), traceparent)
+
+
+def _traced(call: str, arguments: Row, traceparent: str | None) -> Query:
+    if traceparent is None:
+        return Query(f"select {call}", arguments)
+    return Query(traced(call, "%b::text"), (traceparent, *arguments))
+
+
+def traced(call: str, traceparent: str) -> str:
+    """Return the statement that makes a call with a trace context, given as SQL."""
+    return _TRACED.format(call=call, traceparent=traceparent)
 
 
 def end_conversation(
@@ -314,19 +349,30 @@ def receive(
     conversation_group_id: UUID | None,
     timeout: Duration | None,
     is_in_transaction: bool,
+    is_traced: bool = False,
 ) -> Steps[list[Row]]:
-    """Receive messages, as rows with the columns of ``broker.message``."""
+    """Receive messages, as rows with the columns of ``broker.message``; if traced, with their contexts."""
     arguments = (queue, top, conversation_handle, conversation_group_id)
-    return (yield from _wait(_RECEIVE, arguments, _interval(timeout), is_in_transaction))
+    sql = _with_traceparent(_RECEIVE, is_traced=is_traced)
+    return (yield from _wait(sql, arguments, _interval(timeout), is_in_transaction))
 
 
 def receive_groups(
-    queue: str, max_groups: int, top: int | None, *, timeout: Duration | None, is_in_transaction: bool
+    queue: str,
+    max_groups: int,
+    top: int | None,
+    *,
+    timeout: Duration | None,
+    is_in_transaction: bool,
+    is_traced: bool = False,
 ) -> Steps[list[Row]]:
-    """Receive messages of several groups, as rows with the columns of ``broker.message``."""
-    return (
-        yield from _wait(_RECEIVE_GROUPS, (queue, max_groups, top), _interval(timeout), is_in_transaction)
-    )
+    """Receive messages of several groups, as rows as :func:`receive` does."""
+    sql = _with_traceparent(_RECEIVE_GROUPS, is_traced=is_traced)
+    return (yield from _wait(sql, (queue, max_groups, top), _interval(timeout), is_in_transaction))
+
+
+def _with_traceparent(sql: str, *, is_traced: bool) -> str:
+    return sql.replace(" from ", f"{_TRACEPARENT}from ", 1) if is_traced else sql
 
 
 def get_conversation_group(

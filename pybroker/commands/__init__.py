@@ -47,6 +47,7 @@ EXTRAS = {
     "jinja2": "console",
     "lark": "tsql",
     "matplotlib": "spark",
+    "opentelemetry": "telemetry",
     "pandas": "spark",
     "prometheus_client": "telemetry",
     "psutil": "spark",

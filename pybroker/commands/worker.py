@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
     from typing import Any
 
-# A worker whose event loop doesn't get to a task in this time does nothing else either.
-_SECONDS_TO_TURN = 5.0
-
 
 def worker(
     *,
@@ -134,6 +131,15 @@ def worker(
             help="Where it listens for that. Whoever reaches it reads names of queues and certificates.",
         ),
     ] = "127.0.0.1",
+    traces: Annotated[
+        bool,
+        typer.Option(
+            "--traces",
+            envvar="PYBROKER_TRACES",
+            help="Let messages keep their trace contexts between databases, and make OpenTelemetry spans of"
+            " transport and activation; opentelemetry-sdk exports them. Needs the extra telemetry.",
+        ),
+    ] = False,
     log_format: LogFormatOption = LogFormat.TEXT,
     log_level: LogLevelOption = LogLevel.INFO,
 ) -> None:
@@ -185,8 +191,9 @@ def worker(
             heartbeat_file=heartbeat_file,
             waits=wait,
             logins=login or (),
+            traces=traces,
         )
-        with measured(database_url, metrics_address, metrics_port):
+        with exported(traces), measured(database_url, metrics_address, metrics_port):
             await until_signalled(serving, stop)
 
     try:
@@ -196,6 +203,43 @@ def worker(
         raise typer.Exit(1) from None
     except asyncio.CancelledError:
         raise typer.Exit(1) from None
+
+
+@contextmanager
+def exported(wanted: bool) -> Iterator[None]:
+    """Export spans while the block lasts, as OTEL_... says; where a provider is set up, leave it to that."""
+    if not wanted:
+        yield
+        return
+    import structlog
+    from opentelemetry import trace
+
+    from pybroker import tracing
+
+    if tracing.is_on():
+        yield
+        return
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import SERVICE_NAME, OTELResourceDetector, Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ModuleNotFoundError as error:
+        structlog.get_logger().warning(
+            "spans_not_exported",
+            reason=f"{error.name} is not installed; messages keep their contexts",
+            hint="pip install opentelemetry-sdk opentelemetry-exporter-otlp-proto-http",
+        )
+        yield
+        return
+    named = Resource({SERVICE_NAME: "pybroker worker"}).merge(OTELResourceDetector().detect())
+    provider = TracerProvider(resource=named, shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    trace.set_tracer_provider(provider)
+    try:
+        yield
+    finally:
+        provider.shutdown()
 
 
 @contextmanager
@@ -210,15 +254,7 @@ def measured(urls: list[str], address: str, port: int | None) -> Iterator[None]:
 
     from pybroker.metrics import endpoint
 
-    loop = asyncio.get_running_loop()
-
-    def is_alive() -> bool:
-        try:
-            asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop).result(timeout=_SECONDS_TO_TURN)
-        except (TimeoutError, RuntimeError):
-            return False
-        return True
-
+    is_alive = endpoint.turning(asyncio.get_running_loop())
     with ExitStack() as opened:
         try:
             listening = opened.enter_context(endpoint.serving(urls, address, port, is_alive))

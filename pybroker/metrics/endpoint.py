@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from contextlib import contextmanager
 from socketserver import ThreadingMixIn
@@ -16,6 +17,28 @@ from pybroker.metrics.collector import DatabaseCollector
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from wsgiref.types import StartResponse, WSGIEnvironment
+
+
+# An event loop that doesn't get to a task in this time does nothing else either.
+_SECONDS_TO_TURN = 5.0
+
+
+def turning(loop: asyncio.AbstractEventLoop) -> Callable[[], bool]:
+    """Return what asks from another thread whether an event loop turns."""
+
+    def is_alive() -> bool:
+        nothing = asyncio.sleep(0)
+        try:
+            asyncio.run_coroutine_threadsafe(nothing, loop).result(timeout=_SECONDS_TO_TURN)
+        except TimeoutError:
+            return False
+        except RuntimeError:
+            # The loop is closed, and will not run it.
+            nothing.close()
+            return False
+        return True
+
+    return is_alive
 
 
 @contextmanager

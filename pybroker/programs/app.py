@@ -7,6 +7,7 @@ import logging
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -18,7 +19,7 @@ from pybroker.programs.reader_async import AsyncReader
 from pybroker.programs.service_program import ServiceProgram
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
+    from collections.abc import Awaitable, Iterator, Sequence
 
 logger = logging.getLogger("pybroker.app")
 
@@ -111,23 +112,30 @@ class App:
         """The queues that it has programs for."""
         return tuple(self._programs)
 
-    def run(self) -> None:
+    def run(self, *, metrics_port: int | None = None, metrics_address: str = "127.0.0.1") -> None:
         """Run all programs until :meth:`stop`, SIGTERM or SIGINT; what readers are doing then is finished.
 
         A second signal ends the process at once; the database rolls back what was not committed.
 
+        Args:
+            metrics_port: serve ``/metrics`` of the database, ``/healthz`` and ``/readyz`` here, as
+                ``pybroker worker --metrics-port`` does; 0 is a free port. Needs the extra ``telemetry``.
+            metrics_address: where it listens for that.
+
         Raises:
             BrokerError: a queue is not there (208), or the role has no RECEIVE on it (229).
             LookupError: a message type that can arrive has no handler, or a handler's does not exist.
+            ModuleNotFoundError: the extra ``telemetry`` is not installed.
+            OSError: the address and port can't be listened on.
             psycopg.OperationalError: the database can't be reached at the start; later it is tried again.
         """
-        asyncio.run(self.run_async())
+        asyncio.run(self.run_async(metrics_port=metrics_port, metrics_address=metrics_address))
 
-    async def run_async(self) -> None:
+    async def run_async(self, *, metrics_port: int | None = None, metrics_address: str = "127.0.0.1") -> None:
         """Run all programs; :meth:`run` in an event loop of the program's own.
 
         Raises:
-            BrokerError, LookupError, psycopg.OperationalError: as :meth:`run`.
+            BrokerError, LookupError, ModuleNotFoundError, OSError, psycopg.OperationalError: as :meth:`run`.
         """
         if not self._programs:
             raise LookupError(
@@ -141,7 +149,8 @@ class App:
             stop.set()
         handled = self._handle_signals(loop)
         try:
-            await self._run_readers(stop)
+            with self._measured(metrics_address, metrics_port):
+                await self._run_readers(stop)
         finally:
             for number in handled:
                 loop.remove_signal_handler(number)
@@ -155,6 +164,22 @@ class App:
         if self._woken is not None:
             loop, stop = self._woken
             loop.call_soon_threadsafe(stop.set)
+
+    @contextmanager
+    def _measured(self, address: str, port: int | None) -> Iterator[None]:
+        if port is None:
+            yield
+            return
+        try:
+            from pybroker.metrics import endpoint  # noqa: PLC0415 - what it needs is in an extra
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(
+                f'{error.name} is not installed: pip install "pybroker[telemetry]"', name=error.name
+            ) from None
+        is_alive = endpoint.turning(asyncio.get_running_loop())
+        with endpoint.serving([self._url], address, port, is_alive) as listening:
+            logger.info("Serving metrics on %s, port %d", address, listening)
+            yield
 
     def _handle_signals(self, loop: asyncio.AbstractEventLoop) -> Sequence[signal.Signals]:
         if threading.current_thread() is not threading.main_thread():

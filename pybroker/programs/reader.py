@@ -16,6 +16,7 @@ from psycopg.errors import DeadlockDetected, SerializationFailure
 from tenacity import Retrying, retry_if_exception_type
 from tenacity.wait import wait_exponential_jitter
 
+from pybroker import tracing
 from pybroker.client.broker import Broker
 from pybroker.client.concurrency import wait
 from pybroker.errors import ConversationNotFound, QueueDisabledError
@@ -118,7 +119,8 @@ class Reader:
                     this,
                 )
                 try:
-                    call.function(conversation, *call.arguments())
+                    with tracing.processing(program.queue, call.messages):
+                        call.function(conversation, *call.arguments())
                 except Exception as error:
                     raise_as_failure(first.conversation_handle, error)
             self._save(transaction, this)

@@ -15,6 +15,7 @@ from psycopg.errors import DeadlockDetected, SerializationFailure
 from tenacity import AsyncRetrying, retry_if_exception_type
 from tenacity.wait import wait_exponential_jitter
 
+from pybroker import tracing
 from pybroker.client.broker_async import AsyncBroker
 from pybroker.client.concurrency import wait_async
 from pybroker.errors import ConversationNotFound, QueueDisabledError
@@ -117,7 +118,8 @@ class AsyncReader:
                     this,
                 )
                 try:
-                    await call.function(conversation, *call.arguments())
+                    with tracing.processing(program.queue, call.messages):
+                        await call.function(conversation, *call.arguments())
                 except Exception as error:
                     raise_as_failure(first.conversation_handle, error)
             await self._save(transaction, this)

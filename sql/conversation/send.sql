@@ -25,6 +25,7 @@
 -- too.
 -- Plan: group by handle, far endpoint or far events: one probe each; the marks from their first
 -- page.
+-- A session that has set pybroker.traceparent takes the way of send_traced.
 -- Errors: 8426, 8427, 8428, 8429, 8430, 8431, 8432, 8433, 8434, 8459, 229.
 create or replace function broker.send(conversation_handle uuid, message_type text default 'DEFAULT', body bytea default '')
 returns void
@@ -112,6 +113,7 @@ begin
     and stack collate "C" < E'PL/pgSQL function broker_private.send(name,uuid,text,bytea) line 15 at GET DIAGNOSTICS\nPL/pgSQL function broker/'
     and current_setting('transaction_isolation') = 'read committed'
     and octet_length(content) <= broker_private.largest_body()
+    and current_setting('pybroker.traceparent', true) is null
   ) is not true
   then
     if not broker_private.is_seen(stack, caller) then
@@ -119,6 +121,9 @@ begin
     end if;
     if current_setting('transaction_isolation') <> 'read committed' or octet_length(content) <= broker_private.largest_body() is not true then
       perform broker_private.send_slowly(caller, handle, type_name, array[content]);
+      return true;
+    end if;
+    if current_setting('pybroker.traceparent', true) <> '' and broker_private.send_traced(caller, handle, type_name, content) then
       return true;
     end if;
   end if;

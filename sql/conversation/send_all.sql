@@ -196,6 +196,8 @@ begin
       and case when e.is_initiator then c.is_sent_by_initiator else c.is_sent_by_target end
       and octet_length(content) <= broker_private.largest_body() and c.validation = checked and is_valid
       and c.schema_collection_id is null
+      -- put_messages notes trace contexts, which send_slowly leads to.
+      and nullif(current_setting('pybroker.traceparent', true), '') is null
       and not exists (
         select from broker_private.far_events v where v.endpoint_no = e.endpoint_no and v.event in ('E', 'X')
       )

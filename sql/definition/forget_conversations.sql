@@ -28,7 +28,7 @@ begin
           broker_private.transmission_status, broker_private.sequence_counters, broker_private.far_events, broker_private.dialog_security,
           broker_private.conversation_timers, broker_private.retained_messages, broker_private.shared_bodies,
           broker_private.configuration_requests, broker_private.quarantine, broker_private.quarantined_messages, broker_private.noted_failures,
-          broker_private.moved_conversations, broker_private.moved_services;
+          broker_private.moved_conversations, broker_private.moved_services, broker_private.traceparents;
       perform set_config('lock_timeout', (coalesce(extract(epoch from patience), 0) * 1000)::integer::text, true);
       return;
     exception

@@ -52,6 +52,7 @@ begin
   ));
 
   perform broker_private.sweep_shared_bodies();
+  perform broker_private.sweep_traceparents();
 
   select array_agg(e.endpoint_no) into gone
   from (
@@ -82,6 +83,7 @@ begin
   delete from broker_private.moved_conversations v where v.endpoint_no = any (gone);
   delete from broker_private.far_events f where f.endpoint_no = any (gone);
   delete from broker_private.dialog_security d where d.endpoint_no = any (gone);
+  delete from broker_private.traceparents t where t.endpoint_no = any (gone);
   delete from broker_private.groups g
   where g.group_no in (select e.group_no from broker_private.endpoints e where e.endpoint_no = any (gone))
     and not exists (

@@ -49,6 +49,9 @@ begin
     from unnest(contents) as c (content);
     perform broker_private.note_arrival(0);
   end if;
+  if current_setting('pybroker.traceparent', true) <> '' then
+    perform broker_private.note_traceparent(target, to_group, level, cardinality(contents));
+  end if;
   return true;
 end
 $$;

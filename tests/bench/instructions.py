@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.table import Table
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
+from pybroker.client import statements
 from pybroker.embedded import EmbeddedServer
 from pybroker.migrations import migrate
 from tests.bench import hop
@@ -98,6 +99,14 @@ class Call:
 TRACED = {"then": "select broker.start_trace(duration => '1 h')", "at_last": "select broker.stop_trace()"}
 
 
+TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+def in_a_trace(statement: str) -> str:
+    """Return a statement as a client runs it while a span records (pybroker.client.statements)."""
+    return statements.traced(statement.removeprefix("select "), f"'{TRACEPARENT}'")
+
+
 def calls(local: str, remote: str, related: str) -> list[Call]:
     """Return the calls that are counted, on these conversation handles; related is one of a group of three."""
     send = "select broker.send('{}', 'DEFAULT', '" + BODY.decode() + "'::bytea)"
@@ -110,6 +119,13 @@ def calls(local: str, remote: str, related: str) -> list[Call]:
         # The rows above are what it costs while nobody traces.
         Call("SEND, local, traced", send.format(local), **TRACED),
         Call("RECEIVE TOP (1), traced", "select * from broker.receive('far', 1)", **TRACED),
+        # As a client sends, and receives, that makes OpenTelemetry's spans.
+        Call("SEND, local, with a trace context", in_a_trace(send.format(local))),
+        Call("SEND, remote, with a trace context", in_a_trace(send.format(remote))),
+        Call(
+            "RECEIVE TOP (1), asked for its trace context",
+            "select m.*, broker.get_traceparent(m) from broker.receive('far', 1) m",
+        ),
         Call(
             "begin_dialog with a first SEND",
             f"select broker.send(broker.begin_dialog('near', 'far'), 'DEFAULT', '{BODY.decode()}'::bytea)",

@@ -29,6 +29,7 @@ _CHAPTERS = {
     "Conversations": (
         "begin_dialog", "send", "send_all", "send_batch", "receive", "receive_groups", "get_conversation_group",
         "move_conversation", "end_conversation", "begin_conversation_timer", "get_transmission_status",
+        "get_traceparent",
     ),
     "Message types, contracts and schemas": ("message_type", "contract", "schema_collection"),
     "Queues and services": ("queue", "service", "event_notification", "broker_priority"),

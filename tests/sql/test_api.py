@@ -72,6 +72,7 @@ FUNCTIONS = {
     "stop_trace": [""],
     "note_console_action": ["action object result"],
     "peek": ["queue top=50 after_priority=NULL after_order=NULL body_bytes=0"],
+    "get_traceparent": ["message"],
     **{f"drop_{kind}": ["name"] for kind in DROPPED.split()},
 }
 

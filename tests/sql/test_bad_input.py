@@ -469,6 +469,10 @@ LINES: dict[str, Line] = {
             "result": ["''", "repeat('n', 1001)"],
         },
     ),
+    # What has no context, or is none of the caller's, has NULL.
+    "get_traceparent(message)": Line(
+        {"message": "null::broker.message"}, nullable={"message"}, anything={"message"}
+    ),
     # What it can't find is a finding.
     "diagnose(uuid)": Line(DIALOG, nullable={"conversation_handle"}, anything={"conversation_handle"}),
     "discard(uuid)": Line(DIALOG, {"conversation_handle": NO_HANDLE}, tried_in="test_j_poison.py"),

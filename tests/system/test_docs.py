@@ -144,6 +144,24 @@ def test_the_page_on_tests_runs_from_an_empty_directory(tmp_path: Path) -> None:
     assert "3 passed" in ended.stdout
 
 
+def test_the_statements_of_the_page_on_traces(database: Database) -> None:
+    (script,) = blocks("docs/traces.md", "traces")
+    definitions = """
+        select broker.create_queue('orders');
+        select broker.create_service('//orders', 'orders', '{DEFAULT}');
+        select broker.begin_dialog('//orders', '//orders') as dialog \\gset
+    """
+    psql = subprocess.run(
+        [database.server.binary("psql"), "-X", "-q", "-v", "ON_ERROR_STOP=1", "-At", database.url],
+        input=definitions + script,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert psql.returncode == 0, psql.stderr
+    assert '{"id": 1}|00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01' in psql.stdout
+
+
 def test_the_page_on_queues_and_groups(database: Database) -> None:
     page = "docs/queues-and-groups.md"
     with database.connect() as connection:

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pybroker.workers.transport import traces
 from pybroker.workers.transport.dialog_security import sealing
 from pybroker.workers.transport.outgoing import sender
-from pybroker.workers.transport.protocol import arrays, wire
+from pybroker.workers.transport.protocol import arrays, rows, slices, wire
 from pybroker.workers.transport.protocol.envelope import SEAL_BYTES, Envelope
 
 GUID = bytes(range(16))
@@ -79,6 +80,7 @@ def ack(**changes: Any) -> wire.Ack:
     return wire.Ack(**{**fields, **changes})
 
 
+TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 HELLO = wire.Hello(1, 1, [GUID], "REQUIRED", 16, wire.MAXIMUM_FRAME_BYTES, "pybroker")
 FRAMES: list[wire.Frame] = [
     HELLO,
@@ -91,6 +93,8 @@ FRAMES: list[wire.Frame] = [
     wire.Ping(is_answer=True),
     wire.Farewell(9760, "idle"),
     msgspec.structs.replace(HELLO, arbitration_id=GUID),
+    msgspec.structs.replace(HELLO, takes_traceparents=True),
+    batch(traceparents=[(1, TRACEPARENT)]),
     msgspec.structs.replace(HELLO, maximum_frame_bytes=wire.LEAST_MAXIMUM_FRAME_BYTES),
 ]
 
@@ -166,6 +170,11 @@ def test_fields_of_later_versions_are_ignored() -> None:
         batch(type_index=arrays.from_integers([1, 1, None], arrays.INTEGER)),
         batch(bodies=arrays.from_elements([b"one"], arrays.BYTEA)),
         batch(bodies=b""),
+        batch(traceparents=[(0, TRACEPARENT)]),
+        batch(traceparents=[(4, TRACEPARENT)]),
+        batch(traceparents=[(2, TRACEPARENT), (2, TRACEPARENT)]),
+        batch(traceparents=[(1, TRACEPARENT + "0")]),
+        batch(traceparents=[(1, "")]),
         fragment(b"last", 7, 10),
         fragment(b"", 11, 10),
         ack(fault_codes=arrays.from_integers([], arrays.INTEGER)),
@@ -212,6 +221,7 @@ def test_the_largest_batch_and_piece_fit_what_every_peer_takes() -> None:
         bodies=arrays.from_elements([body] * many, arrays.BYTEA),
         acknowledged=arrays.from_integers([2**62] * many, arrays.BIGINT),
         sent_at=arrays.from_elements([bytes(8)] * many, arrays.TIMESTAMPTZ),
+        traceparents=[(place, TRACEPARENT) for place in range(1, many + 1)],
         envelopes=arrays.from_elements([msgspec.msgpack.encode(envelope)] * many, arrays.BYTEA),
         # More than two RSA blocks of 2,048 bytes and what names their certificates.
         key_exchanges=[bytes(4400)] * sealing.MOST_KEY_EXCHANGES,
@@ -307,3 +317,25 @@ def test_any_bytes_are_an_array_or_an_array_error(data: bytes) -> None:
             read(data)
         except arrays.ArrayError:
             continue
+
+
+def test_only_messages_that_were_stored_get_the_context_that_a_partner_gives_them() -> None:
+    """Else he could write into the traces of dialogs that are not his."""
+    contexts = [(1, TRACEPARENT), (2, TRACEPARENT), (3, TRACEPARENT)]
+    came = batch(traceparents=contexts)
+
+    def stored(next_numbers: list[int | None], codes: list[int | None], part: wire.Batch = came) -> list[int]:
+        answer = rows.Delivered(
+            arrays.from_integers(next_numbers, arrays.BIGINT),
+            arrays.from_integers(codes, arrays.INTEGER),
+            arrays.from_texts([None] * len(codes)),
+            arrays.from_elements([b"\0"] * len(codes), arrays.BOOLEAN),
+        )
+        return [one.sequence_number for one in traces.stored(came, part, answer)]
+
+    assert stored([2, 5], [None, None]) == [0, 4, 1]
+    assert stored([1, 5], [None, None]) == [0, 4]
+    assert stored([2, 5], [-9749, None]) == [4]
+    assert stored([None, None], [None, None]) == []
+    # What could not be opened is no part of what is delivered.
+    assert stored([5], [None], slices.picked(came, [1])) == [4]

@@ -7,12 +7,13 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.error import HTTPError
+from urllib.error import HTTPError, URLError
 from urllib.request import urlopen
 
 import psycopg
@@ -20,6 +21,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+import pybroker
 from pybroker.metrics import endpoint, files
 from pybroker.metrics.catalogue import every_metric
 from pybroker.metrics.collector import DatabaseCollector
@@ -292,6 +294,46 @@ def test_a_worker_tells_its_health_until_it_is_asked_to_stop(shop: Shop) -> None
         assert worker.stderr is not None
         said = worker.stderr.read()
     assert worker.returncode == 0, said
+
+
+def test_a_service_program_serves_the_same_pages(shop: Shop) -> None:
+    app, port = pybroker.App(shop.database.url), free_port()
+    handled = threading.Event()
+
+    @app.service_program("warehouse")
+    def fulfil(_: object) -> None:
+        handled.set()
+
+    running = in_background(lambda: app.run(metrics_port=port))
+    try:
+        shop.psql.send(shop.psql.dialog(), body=b"1")
+        assert handled.wait(60)
+        assert get(port, "/healthz") == (200, "ok\n")
+        assert get(port, "/readyz") == (200, "ok\n")
+        # Names of one database, whoever serves its numbers.
+        assert scrape(port).keys() >= now_measured(shop).keys()
+    finally:
+        app.stop()
+        running.result(60)
+    with pytest.raises(URLError):
+        urlopen(f"http://127.0.0.1:{port}/healthz", timeout=30)
+
+
+def test_a_service_program_without_the_extra_says_what_to_install(database: Database) -> None:
+    code = """
+import sys
+sys.modules["prometheus_client"] = None
+import pybroker
+app = pybroker.App(sys.argv[1])
+app.service_program("orders")(print)
+app.run(metrics_port=0)
+"""
+    with database.connect() as session:
+        session.execute("select broker.create_queue('orders')")
+    run = subprocess.run(
+        [sys.executable, "-c", code, database.url], check=False, capture_output=True, text=True, timeout=60
+    )
+    assert 'prometheus_client is not installed: pip install "pybroker[telemetry]"' in run.stderr
 
 
 def test_a_port_that_is_taken_is_wrong_usage(shop: Shop) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg import sql
 
+from pybroker import tracing
 from pybroker.workers.activation.output import OUTPUT, Output
 
 if TYPE_CHECKING:
@@ -96,6 +98,7 @@ class Reader:
             if not await self._begin(session):
                 return
             self._session = session
+            began = time.time_ns()
             error = await self._call(session)
             if error is None:
                 outcome, has_worked = "RETURNED", await _has_deleted(session)
@@ -104,7 +107,9 @@ class Reader:
                     raise error
                 is_receiving = not self._has_begun or await _is_receiving(session, error)
                 outcome, has_worked = "FAILED_RECEIVING" if is_receiving else "FAILED", False
-            # What the procedure has set is no business of ours, nor is its role.
+            if tracing.is_on():
+                await self._trace(session, began, error)
+            # What else the procedure has set is no business of ours, nor is its role.
             await session.execute("reset session authorization")
             await session.execute("reset all")
             if error is not None:
@@ -178,6 +183,23 @@ class Reader:
         except psycopg.Error as error:
             return error
         return None
+
+    async def _trace(self, session: AsyncConnection[Any], began: int, error: psycopg.Error | None) -> None:
+        """Make the span of the call, in the trace that the procedure has set last, if any."""
+        query = "select pg_catalog.current_setting('pybroker.traceparent', true)"
+        if not (traceparent := await _first(session, query)):
+            return
+        attributes = {
+            "messaging.operation.type": "process",
+            "code.function.name": self.task.activation_procedure,
+        }
+        span = tracing.begin(
+            "process", self.task.queue_name, [traceparent], attributes=attributes, start_time=began
+        )
+        if error is not None:
+            span.record_exception(error)
+            span.set_attribute("error.type", error.sqlstate or type(error).__name__)
+        span.end()
 
     def _report_end(self, number: int | None, error: psycopg.Error | None) -> None:
         if number is None:

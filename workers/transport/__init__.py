@@ -54,6 +54,8 @@ class Transport:
         key_directory: Path | None,
         clock: Clock | None = None,
         pace: Pace | None = None,
+        *,
+        traces: bool = False,
     ) -> None:
         """Prepare, without connecting or listening.
 
@@ -63,6 +65,7 @@ class Transport:
             key_directory: where private keys are; without it there are no far brokers.
             clock: the worker's clock.
             pace: how long is waited before what failed is tried again.
+            traces: whether messages keep their trace contexts on their way, and spans are made of it.
         """
         self._clock = clock or Clock()
         self._pace = pace or Pace()
@@ -75,6 +78,7 @@ class Transport:
             forwarder,
             self._clock,
             lambda database: self._probes[database].far_restarted(),
+            traces=traces,
         )
         self._presence = Presence(home, self._clock)
         connections = ConnectionStats(self._clock, WINDOW, self._presence.changed.set)
@@ -82,7 +86,13 @@ class Transport:
         self._presence.add(forwarder.tell)
         self._sessions = Sessions(self._presence.worker_id, receiver.answer, self._clock, self._pace)
         self._endpoint = HomeEndpoint(
-            home, databases, key_directory, self._sessions, clock=self._clock, connections=connections
+            home,
+            databases,
+            key_directory,
+            self._sessions,
+            clock=self._clock,
+            connections=connections,
+            traces=traces,
         )
         siblings = Siblings(databases, receiver, self._clock)
         self._routers = {
@@ -93,6 +103,7 @@ class Transport:
                 self._outbound_to,
                 self._clock,
                 pace=self._pace,
+                traces=traces,
             )
             for database in databases
         }

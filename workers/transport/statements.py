@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from psycopg.rows import AsyncRowFactory
     from psycopg.types.json import Jsonb
 
-    from pybroker.workers.transport.protocol.wire import Batch, Fragment
+    from pybroker.workers.transport.protocol.wire import Batch, Fragment, Traceparent
+    from pybroker.workers.transport.traces import Arrived
 
 Row = TypeVar("Row")
 
@@ -320,6 +321,45 @@ async def note_dialog_security(
     await connection.execute(
         "select broker_private.note_dialog_security(%s::bigint[], %s::text[], %s::bytea[])",
         (endpoint_nos, kinds, session_keys),
+    )
+
+
+async def traceparents_to_send(
+    connection: AsyncConnection[Any], endpoint_nos: list[int], row_ids: list[int]
+) -> list[Traceparent]:
+    """Return the trace contexts of messages, given by endpoint and row; of most there is none."""
+    cursor = await connection.execute(
+        "select places, traceparents from broker_private.traceparents_to_send(%s::bigint[], %s::bigint[])",
+        (endpoint_nos, row_ids),
+    )
+    places, traceparents = await anext(cursor)
+    return sorted(zip(places or (), traceparents or (), strict=True))
+
+
+async def forget_traceparents(
+    connection: AsyncConnection[Any], endpoint_nos: list[int], row_ids: list[int]
+) -> None:
+    """Forget the trace contexts of messages that the far broker has stored."""
+    await connection.execute(
+        "select broker_private.forget_traceparents(%s::bigint[], %s::bigint[])", (endpoint_nos, row_ids)
+    )
+
+
+async def note_arrived_traceparents(
+    connection: AsyncConnection[Any], arrived: Sequence[Arrived], messages: int
+) -> None:
+    """Note the trace contexts of some of the messages that were stored in the same transaction."""
+    await connection.execute(
+        "select broker_private.note_arrived_traceparents("
+        "%s::uuid[], %s::boolean[], %s::bigint[], %s::text[], %s::integer)",
+        (
+            [UUID(bytes=one.conversation_id) for one in arrived],
+            [one.from_initiator for one in arrived],
+            [one.sequence_number for one in arrived],
+            # The database takes no text with a NUL in it.
+            [one.traceparent.replace("\0", "") for one in arrived],
+            messages,
+        ),
     )
 
 

@@ -62,6 +62,7 @@ class HomeEndpoint:
         *,
         clock: Clock,
         connections: ConnectionStats,
+        traces: bool = False,
     ) -> None:
         """Prepare, without listening.
 
@@ -72,6 +73,7 @@ class HomeEndpoint:
             sessions: takes over what has logged in.
             clock: paces the look at the home database.
             connections: where those that are opened and accepted here are noted.
+            traces: whether the Hello says that batches may bring trace contexts.
         """
         self._home = home
         self._databases = databases
@@ -88,6 +90,7 @@ class HomeEndpoint:
         self._server: asyncio.Server | None = None
         self._listening: tuple[str, int] | None = None
         self._connections = connections
+        self._traces = traces
         self._callers: set[asyncio.Task[None]] = set()
         self._opened: set[asyncio.Task[None]] = set()
         self._strangers: dict[asyncio.Task[None], None] = {}
@@ -352,6 +355,7 @@ class HomeEndpoint:
             software="pybroker",
             arbitration_id=self._sessions.arbitration_id,
             maximum_dialogs=wire.MAXIMUM_DIALOGS,
+            takes_traceparents=self._traces,
         )
 
     async def _close(self) -> None:

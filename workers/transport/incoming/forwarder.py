@@ -94,6 +94,7 @@ class Forwarder:
             TransportError: It was not passed on, or the next worker refused it or was lost.
         """
         held = self._take_in(batch, addresses)
+        onward_peer = self._outbound_to(addresses)
 
         def onward(number: int) -> wire.Batch:
             age = self._age_ms(held)
@@ -107,9 +108,10 @@ class Forwarder:
                 time_consumed_ms=batch.time_consumed_ms + age,
                 # A number of the connection that it came by; the one before it was passed on already.
                 after=None,
+                traceparents=batch.traceparents if onward_peer.takes_traceparents else [],
             )
 
-        held.passing = asyncio.create_task(self._outbound_to(addresses).exchange(onward), name="forward")
+        held.passing = asyncio.create_task(onward_peer.exchange(onward), name="forward")
         held.passing.add_done_callback(lambda done: self._let_go(held, done))
         try:
             ack = await asyncio.shield(held.passing)
@@ -228,4 +230,5 @@ class Forwarder:
 
 def _size(batch: wire.Batch) -> int:
     fields = (getattr(batch, name) for name in batch.__struct_fields__)
-    return sum(len(field) for field in (*fields, *batch.key_exchanges) if isinstance(field, (bytes, str)))
+    contents = (*fields, *batch.key_exchanges, *(context for _, context in batch.traceparents))
+    return sum(len(content) for content in contents if isinstance(content, (bytes, str)))

@@ -6,10 +6,11 @@ import asyncio
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+import msgspec
 import psycopg
 import structlog
 
-from pybroker.workers.transport import statements
+from pybroker.workers.transport import statements, traces
 from pybroker.workers.transport.connection.refusals import Refusals
 from pybroker.workers.transport.incoming.dispatcher import Dispatcher
 from pybroker.workers.transport.protocol import arrays, faults, slices, wire
@@ -56,6 +57,8 @@ class Receiver:
         forwarder: Forwarder,
         clock: Clock,
         far_restarted: Callable[[Database], None] = lambda _: None,
+        *,
+        traces: bool = False,
     ) -> None:
         """Prepare.
 
@@ -65,12 +68,14 @@ class Receiver:
             forwarder: passes on what is for another worker.
             clock: says how long a route is remembered.
             far_restarted: hears of a database which a far one has asked that may have gone back.
+            traces: whether the trace contexts that messages bring are stored.
         """
         self._databases = databases
         self._dialogs = dialogs
         self._forwarder = forwarder
         self._clock = clock
         self._far_restarted = far_restarted
+        self._traces = traces
         self._routes: dict[tuple[str, bytes | None], tuple[float, tuple[str, ...]]] = {}
         self._dispatcher = Dispatcher(databases, clock)
         self._refusals = Refusals("batch", "batches")
@@ -103,8 +108,12 @@ class Receiver:
             database = await self._database_for(batch) if addresses == _LOCAL else None
         except psycopg.Error as error:
             raise _not_taken(error) from error
+        if not self._traces and batch.traceparents:
+            # Told that this worker takes none, he has brought them nevertheless.
+            batch = msgspec.structs.replace(batch, traceparents=[])
         if database is None:
-            return await self._forwarder.relay(batch, addresses)
+            with traces.spanned("forward", batch.to_service, batch.traceparents):
+                return await self._forwarder.relay(batch, addresses)
         return await self.deliver(database, batch, peer)
 
     async def deliver(self, database: Database, batch: wire.Batch, peer: bytes | None) -> wire.Ack:
@@ -125,7 +134,8 @@ class Receiver:
             self._far_restarted(database)
         turn = peer or _SIBLING_PEER + batch.from_broker, batch.from_broker
         try:
-            return await self._deliver_by_turns(database, batch, turn, is_sibling=peer is None)
+            with traces.spanned("deliver", batch.to_service, batch.traceparents):
+                return await self._deliver_by_turns(database, batch, turn, is_sibling=peer is None)
         except psycopg.Error as error:
             raise _not_taken(error) from error
         except arrays.ArrayError as error:
@@ -142,6 +152,10 @@ class Receiver:
             parts = _parts(batch, opened, is_sibling=is_sibling)
             if (first := next(parts, None)) is not None:
                 delivered.append(await _deliver(connection, *first))
+                # Now, as the messages may be received a moment later. Those of a batch that is larger than
+                # this worker asks for are left out.
+                if batch.traceparents and (arrived := traces.stored(batch, first[0], delivered[0])):
+                    await statements.note_arrived_traceparents(connection, arrived, len(batch.kinds))
             broker = await statements.broker_instance(connection)
         for part in parts:
             async with self._dispatcher.delivery(database, *turn), database.connection() as connection:

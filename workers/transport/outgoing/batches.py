@@ -26,6 +26,7 @@ def batch_of(
     sealed: Sealed | None,
     after: int | None = None,
     has_restarted: bool = False,
+    traceparents: list[wire.Traceparent] | None = None,
 ) -> wire.Batch:
     """Return the frame of a batch, with the number that it has on its connection."""
     return wire.Batch(
@@ -53,6 +54,7 @@ def batch_of(
         sent_at=taken.sent_at,
         after=after,
         has_restarted=has_restarted,
+        traceparents=traceparents or [],
     )
 
 

@@ -29,6 +29,10 @@ class Carrier(Protocol):
         """How many dialogs a batch may have, as who takes it says."""
 
     @property
+    def takes_traceparents(self) -> bool:
+        """Whether batches may bring trace contexts, as who takes them says."""
+
+    @property
     def fault(self) -> TransportError | None:
         """Why it can't."""
 

@@ -94,6 +94,11 @@ class Peer:
         return wire.MAXIMUM_DIALOGS if self._session is None else self._session.link.far.maximum_dialogs
 
     @property
+    def takes_traceparents(self) -> bool:
+        """Whether the Hello of the far side says that batches may bring trace contexts."""
+        return self._session is not None and self._session.link.far.takes_traceparents
+
+    @property
     def waiting(self) -> int:
         """How many batches wait for a slot."""
         return 0 if self._session is None else self._session.send_slots.waiting

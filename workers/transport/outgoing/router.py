@@ -59,6 +59,7 @@ class Router:
         clock: Clock,
         *,
         pace: Pace | None = None,
+        traces: bool = False,
     ) -> None:
         """Prepare.
 
@@ -69,6 +70,7 @@ class Router:
             outbound_to: returns the shared connection to an address (and its mirror).
             clock: paces the looks.
             pace: what an operator has set.
+            traces: whether the trace contexts of messages go with them.
         """
         self._database = database
         self._siblings = siblings
@@ -76,6 +78,7 @@ class Router:
         self._outbound_to = outbound_to
         self._clock = clock
         self._pace = pace or Pace()
+        self._traces = traces
         self.arrived = Arrivals()
         # Since the last look.
         self._has_begun = False
@@ -162,6 +165,7 @@ class Router:
                 self._dialogs,
                 self._clock,
                 pace=self._pace,
+                traces=self._traces,
             )
         if not self._database.greeting.is_broker_enabled:
             # The views say why by themselves.

@@ -8,6 +8,7 @@ is sent, arrives and is settled one after the other: that keeps its messages in 
 from __future__ import annotations
 
 import asyncio
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
@@ -17,7 +18,7 @@ import psycopg
 import structlog
 
 from pybroker.workers.clock import Backoff
-from pybroker.workers.transport import statements
+from pybroker.workers.transport import statements, traces
 from pybroker.workers.transport.dialog_security.held_dialogs import HeldDialogs
 from pybroker.workers.transport.outgoing import batches
 from pybroker.workers.transport.outgoing.lane import Lane
@@ -80,11 +81,12 @@ class _Settled(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """A batch that may leave, the broker that it comes from, and how it is secured."""
+    """A batch that may leave, the broker that it comes from, how it is secured, and its trace contexts."""
 
     batch: Taken
     from_broker: UUID
     plans: Plans | None
+    traceparents: list[wire.Traceparent]
 
 
 class _Sent(NamedTuple):
@@ -94,6 +96,7 @@ class _Sent(NamedTuple):
     ends: dict[int, batches.End]
     sealed: Sealed | None
     answer: asyncio.Task[wire.Ack]
+    traceparents: list[wire.Traceparent]
 
 
 class Sender:
@@ -108,6 +111,7 @@ class Sender:
         *,
         pace: Pace | None = None,
         lanes: int = LANES,
+        traces: bool = False,
     ) -> None:
         """Prepare.
 
@@ -118,12 +122,14 @@ class Sender:
             clock: says when the next attempt is due.
             pace: how long what was not acknowledged waits before it is sent again.
             lanes: batches in flight at once while there is much to send.
+            traces: whether the trace contexts of messages go with them.
         """
         self._database = database
         self._destination_no = destination_no
         self._dialogs = dialogs
         self._clock = clock
         self._lanes = lanes
+        self._traces = traces
         self._backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         self._due = 0.0
         self._way: tuple[Destination, Carrier] | None = None
@@ -314,16 +320,24 @@ class Sender:
 
         def batch(number: int) -> wire.Batch:
             return batches.batch_of(
-                number, destination, ready.batch, ready.from_broker, sealed=sealed, after=lane.last_batch
+                number,
+                destination,
+                ready.batch,
+                ready.from_broker,
+                sealed=sealed,
+                after=lane.last_batch,
+                traceparents=ready.traceparents if carrier.takes_traceparents else None,
             )
 
+        left_at = time.time_ns()
         posted = await carrier.post(slot, batch)
         # Now, not before: what never got to the connection has its slot as soon as there is one again. What
         # follows on a dialog in flight changes nothing of its schedule.
         self._resends.sent(fresh)
         lane.last_batch = posted.number
         lane.in_flight.add(ends)
-        sent = _Sent(taken, ends, sealed, posted.answer)
+        traces.on_its_way(destination.service_name, ready.traceparents, posted.answer, left_at)
+        sent = _Sent(taken, ends, sealed, posted.answer, ready.traceparents)
         lane.add(self._settle_in_order(sent, lane.newest, lane.in_flight))
         is_full = len(taken.kinds) * 2 >= _most_messages(carrier) or len(taken.bodies) * 2 >= MAXIMUM_BYTES
         return _Underway(is_full, len(ends), len(taken.kinds))
@@ -361,7 +375,13 @@ class Sender:
             if plans is not None and plans.held:
                 await self._hold(connection, taken, plans)
                 return None, True
-            return _Found(taken, await statements.broker_instance(connection), plans), False
+            return await self._found(connection, taken, plans), False
+
+    async def _found(self, connection: AsyncConnection[Any], taken: Taken, plans: Plans | None) -> _Found:
+        contexts: list[wire.Traceparent] = []
+        if self._traces:
+            contexts = await statements.traceparents_to_send(connection, *traces.rows_of(taken))
+        return _Found(taken, await statements.broker_instance(connection), plans, contexts)
 
     async def _plan(self, connection: AsyncConnection[Any], carrier: Carrier, taken: Taken) -> Plans | None:
         """Decide how a batch leaves; None if in the clear, as all does that stays within the worker."""
@@ -388,7 +408,7 @@ class Sender:
                 # Also of one that was lost: what follows it waits for this, and so for all before it.
                 if before_it is not None:
                     await asyncio.wait((before_it,))
-            settled = await self._settle(sent.batch, sent.ends, ack)
+            settled = await self._settle(sent.batch, sent.ends, ack, sent.traceparents)
             acknowledged = settled.next_numbers
         finally:
             in_flight.settle(sent.ends, acknowledged)
@@ -416,13 +436,20 @@ class Sender:
             if plans is not None and plans.held:
                 await self._hold(connection, piece.taken, plans)
                 return False
-            found = _Found(piece.taken, await statements.broker_instance(connection), plans)
+            found = await self._found(connection, piece.taken, plans)
         place = piece.piece_at, piece.total_bytes
         sealed = self._dialogs.seal(self._database, piece.taken, plans, found.from_broker, place)
 
         def fragment(number: int) -> wire.Fragment:
             batch = msgspec.structs.asdict(
-                batches.batch_of(number, destination, found.batch, found.from_broker, sealed=sealed)
+                batches.batch_of(
+                    number,
+                    destination,
+                    found.batch,
+                    found.from_broker,
+                    sealed=sealed,
+                    traceparents=found.traceparents if carrier.takes_traceparents else None,
+                )
             )
             return wire.Fragment(**batch, piece_at=piece.piece_at, total_bytes=piece.total_bytes)
 
@@ -432,11 +459,14 @@ class Sender:
         except BaseException:
             slot.end()
             raise
+        left_at = time.time_ns()
         posted = await carrier.post(slot, fragment)
+        traces.on_its_way(destination.service_name, found.traceparents, posted.answer, left_at)
         self._resends.sent([endpoint])
         ack = await batches.proven(posted.answer, sealed)
         self._stored.pop(endpoint, None)
-        if (await self._settle(piece.taken, batches.ends_of(piece.taken), ack)).has_moved:
+        ends = batches.ends_of(piece.taken)
+        if (await self._settle(piece.taken, ends, ack, found.traceparents)).has_moved:
             self._backoff.reset()
             return False
         stored = min(ack.stored_bytes, piece.total_bytes)
@@ -448,7 +478,13 @@ class Sender:
         self._backoff.reset()
         return True
 
-    async def _settle(self, taken: Taken, ends: dict[int, batches.End], ack: wire.Ack) -> _Settled:
+    async def _settle(
+        self,
+        taken: Taken,
+        ends: dict[int, batches.End],
+        ack: wire.Ack,
+        traceparents: list[wire.Traceparent],
+    ) -> _Settled:
         """Note what became of a batch, in one transaction."""
         try:
             acknowledged, failed, waiting = batches.outcome(taken, ends, ack)
@@ -464,6 +500,11 @@ class Sender:
                 moved = await statements.acknowledge(
                     connection, UUID(bytes=ack.broker_instance), *map(list, zip(*acknowledged, strict=True))
                 )
+                if traceparents:
+                    rows = {endpoint: row for endpoint, _, row in acknowledged}
+                    await statements.forget_traceparents(
+                        connection, *traces.acknowledged(taken, traceparents, rows)
+                    )
             if failed:
                 endpoint_nos, codes, texts = map(list, zip(*failed, strict=True))
                 await statements.fail_dialogs(connection, endpoint_nos, codes, texts)

@@ -45,6 +45,7 @@ class Sibling:
 
     is_sibling = True
     maximum_dialogs = wire.MAXIMUM_DIALOGS
+    takes_traceparents = True
 
     def __init__(self, database: Database, receiver: Receiver) -> None:
         self._database = database

@@ -107,4 +107,6 @@ def _parts(batch: wire.Batch, runs: Sequence[Sequence[int]]) -> Iterator[wire.Ba
             sent_at=arrays.from_elements([times[place] for place in messages], arrays.TIMESTAMPTZ)
             if batch.sent_at
             else b"",
+            # Their places are the whole batch's.
+            traceparents=[],
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -44,6 +45,14 @@ Guid = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
 Number = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Text = Annotated[str, msgspec.Meta(max_length=TEXT_CHARACTERS)]
+# A message's place in its batch, from 1, and the W3C trace context that it has.
+TRACEPARENT_CHARACTERS = 55
+# Of one batch: no sender here makes one of more messages.
+MAXIMUM_TRACEPARENTS = 1000
+Traceparent = tuple[
+    Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)],
+    Annotated[str, msgspec.Meta(min_length=TRACEPARENT_CHARACTERS, max_length=TRACEPARENT_CHARACTERS)],
+]
 KeyExchange = Annotated[bytes, msgspec.Meta(min_length=1, max_length=8192)]
 
 
@@ -64,6 +73,8 @@ class Hello(msgspec.Struct, tag="hello", tag_field="frame", frozen=True):
     arbitration_id: Guid | None = None
     # How many dialogs a batch may have; who doesn't say it takes as many as there are.
     maximum_dialogs: Positive = MAXIMUM_DIALOGS
+    # Whether batches may bring the trace contexts of their messages.
+    takes_traceparents: bool = False
 
 
 class Challenge(msgspec.Struct, tag="challenge", tag_field="frame", frozen=True):
@@ -110,6 +121,8 @@ class Batch(msgspec.Struct, tag="batch", tag_field="frame", frozen=True):
     time_consumed_ms: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] = 0
     after: Positive | None = None
     has_restarted: bool = False
+    # In the order of the messages; of most there is none.
+    traceparents: Annotated[list[Traceparent], msgspec.Meta(max_length=MAXIMUM_TRACEPARENTS)] = []
 
 
 class Fragment(Batch, tag="fragment", tag_field="frame", frozen=True, kw_only=True):
@@ -340,6 +353,9 @@ def _check_batch(batch: Batch) -> None:
     is_question = batch.kinds.startswith(QUESTION) and not batch.kinds.strip(QUESTION)
     if len(batch.kinds) != messages or not (is_question or _KINDS.issuperset(batch.kinds)):
         raise ValueError("kinds is not one of the letters M, E and X for each message, nor P for all")
+    places = [place for place, _ in batch.traceparents]
+    if places and (max(places) > messages or any(one >= other for one, other in pairwise(places))):
+        raise ValueError("traceparents are not of messages of the batch in their order")
     # An index that points nowhere would make the message vanish from the joins of `deliver`.
     for name, highest in (("dialog_index", dialogs), ("type_index", types)):
         indexes = arrays.to_integers(getattr(batch, name), arrays.INTEGER)
