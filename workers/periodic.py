@@ -75,6 +75,12 @@ async def settle_trace(database: Database) -> None:
         await connection.execute("select broker_private.settle_trace()")
 
 
+async def answer_system_contracts(database: Database) -> None:
+    """Answer what came on the contracts ServiceEcho and ServiceDiagnostic."""
+    async with database.statement() as connection:
+        await connection.execute("select broker_private.answer_system_contracts()")
+
+
 class PeriodicTask(NamedTuple):
     """A name for the log, seconds from one run's end to the next one's start, and what runs.
 
@@ -91,6 +97,7 @@ PERIODIC_TASKS = (
     PeriodicTask("greeting", 2.0, renew_greeting),
     PeriodicTask("timers", 0.5, fire_timers),
     PeriodicTask("poison", 1.0, settle_poison),
+    PeriodicTask("system_contracts", 2.0, answer_system_contracts),
     PeriodicTask("moved", 5.0, settle_moved),
     PeriodicTask("trace", 10.0, settle_trace),
     PeriodicTask("sweep", 60.0, sweep),

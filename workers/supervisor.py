@@ -20,7 +20,7 @@ from pybroker.workers.transport import Transport
 from pybroker.workers.transport.dialog_security.key_files import check_key_directory
 from pybroker.workers.transport.protocol.faults import TransportError
 from pybroker.workers.validation import Validation
-from pybroker.workers.wake_ups import INCOMPLETE_MESSAGES, TRANSMISSION_QUEUE, WakeUps
+from pybroker.workers.wake_ups import INCOMPLETE_MESSAGES, SYSTEM_CONTRACTS, TRANSMISSION_QUEUE, WakeUps
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -149,6 +149,8 @@ class _Parts:
             reasons = {name: Arrivals() for name in ("timers", "poison", "greeting", "moved", "trace")}
             for name, reason in reasons.items():
                 wake_ups.add_reason(name, reason)
+            reasons["system_contracts"] = Arrivals()
+            wake_ups.add(reasons["system_contracts"], SYSTEM_CONTRACTS.__eq__)
             if database is self._databases[0]:
                 wake_ups.add_reason("endpoint", self._transport.endpoint_changed)
             periodic_tasks = periodic.PERIODIC_TASKS + self._transport.periodic_tasks(database)

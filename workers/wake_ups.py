@@ -37,9 +37,10 @@ LOOK_SECONDS = 0.25
 # After a notification: while messages come one after the other, not each should have to notify.
 REST_SECONDS = 0.05
 # Numbers of what is slept on besides queues: the transmission queue, the incomplete messages,
-# and short timers and lifetimes: what would be over before the next look.
+# what the broker itself answers, and short timers and lifetimes: what would be over before the next look.
 TRANSMISSION_QUEUE = 0
 INCOMPLETE_MESSAGES = 1
+SYSTEM_CONTRACTS = 3
 SHORT_TIMERS = -1
 _CHANNEL = "pybroker_"
 
@@ -48,7 +49,7 @@ logger: FilteringBoundLogger = structlog.get_logger()
 
 def is_plain_queue(queue: int) -> bool:
     """Whether this is the number of a queue that somebody receives from."""
-    return queue not in (TRANSMISSION_QUEUE, INCOMPLETE_MESSAGES, SHORT_TIMERS)
+    return queue not in (TRANSMISSION_QUEUE, INCOMPLETE_MESSAGES, SYSTEM_CONTRACTS, SHORT_TIMERS)
 
 
 class _Due(NamedTuple):

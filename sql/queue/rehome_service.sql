@@ -1,5 +1,6 @@
 -- broker_private.rehome_service(service, waits): lets the conversations of a service, their
--- messages and what is retained follow it to the queue that it has now.
+-- messages and what is retained follow it to the queue that it has now. What the broker answers in
+-- its place (queue 3) stays.
 -- Locks: the groups of the service that are not there yet, in the order of their numbers. Those
 -- that others hold are waited for, or left.
 create or replace function broker_private.rehome_service(service integer, waits boolean)
@@ -16,14 +17,14 @@ begin
   if waits then
     group_nos := array(
       select g.group_no from broker_private.groups g
-      where g.group_no in (select e.group_no from broker_private.endpoints e where e.service_id = service and e.queue_id <> queue)
+      where g.group_no in (select e.group_no from broker_private.endpoints e where e.service_id = service and e.queue_id not in (queue, 3))
       order by g.group_no
       for update
     );
   else
     group_nos := array(
       select g.group_no from broker_private.groups g
-      where g.group_no in (select e.group_no from broker_private.endpoints e where e.service_id = service and e.queue_id <> queue)
+      where g.group_no in (select e.group_no from broker_private.endpoints e where e.service_id = service and e.queue_id not in (queue, 3))
       order by g.group_no
       for update skip locked
     );

@@ -1,6 +1,7 @@
 -- broker_private.sleep_on_queues(): for a worker what broker.sleep_on is for a client. The worker
 -- sleeps on every empty queue that it starts readers for, or whose notifications it sends. It
--- sleeps on the transmission queue (0) and on what waits for validation (1) too. Returns the queues
+-- sleeps on the transmission queue (0), on what waits for validation (1) and on what the broker
+-- itself answers (3) too. Returns the queues
 -- that it does not sleep on: something waits there, or another worker sleeps there, or it did not
 -- listen until now. Each call first gives back what the last one took; so the session must be the
 -- worker's own, with no advisory lock for anything else.
@@ -18,7 +19,7 @@ declare
 begin
   perform pg_advisory_unlock_all();
   for queue in
-    select u.queue_id from unnest(array[0, 1]) as u (queue_id)
+    select u.queue_id from unnest(array[0, 1, 3]) as u (queue_id)
     union all
     select q.queue_id from broker_private.queues q
     where q.is_receive_enabled

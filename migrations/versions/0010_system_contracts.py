@@ -1,4 +1,4 @@
-"""Trace contexts, which travel beside messages.
+"""The queue of what the broker itself answers: ServiceEcho, ServiceDiagnostic.
 
 Revision ID: pybroker_0010
 """
@@ -12,8 +12,8 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Make the table of trace contexts."""
-    run_revision_sql("0010_traceparents.sql")
+    """Make the queue, which nobody receives from."""
+    run_revision_sql("0010_system_contracts.sql")
 
 
 def downgrade() -> None:
