@@ -26,6 +26,7 @@ class Proxy:
         delay: Seconds for which each chunk of bytes is held back.
         cuts: How often one of both happened.
         carried: How many bytes went there.
+        seen: The bytes that went there, where a test asks for them by giving a bytearray.
         rewrites: Between endpoints without encryption: given each frame, with its length, and whether it goes there, it
             returns what is passed on. None, when a connection begins: bytes pass as they are.
     """
@@ -42,6 +43,7 @@ class Proxy:
         self.delay = 0.0
         self.cuts = 0
         self.carried = 0
+        self.seen: bytearray | None = None
         self.rewrites: Callable[[bytes, bool], bytes] | None = None
         self._lines: set[_Line] = set()
         self._lock = threading.Lock()
@@ -113,6 +115,8 @@ class _Line:
         with contextlib.suppress(OSError):
             while data := self._near.recv(_BYTES):
                 self._proxy.carried += len(data)
+                if self._proxy.seen is not None:
+                    self._proxy.seen += data
                 limit = self._proxy.cuts_once_after
                 if limit is not None and self._asked + len(data) > limit:
                     self._proxy.cuts_once_after = None

@@ -18,13 +18,19 @@ def console(
     database_url: DatabaseUrls,
     port: Annotated[int, typer.Option(min=0, max=65_535, help="0 takes a free one.")] = 8750,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    write: Annotated[
+        bool,
+        typer.Option(
+            "--write", help="Allow actions: each is asked for, and noted in broker.console_actions."
+        ),
+    ] = False,
     tls_certificate: File = None,
     tls_key: File = None,
     behind_proxy: Annotated[
         bool, typer.Option("--behind-proxy", help="A proxy on this machine speaks HTTPS with the browsers.")
     ] = False,
 ) -> None:
-    """Show databases in a browser: problems, queues, messages. It changes nothing.
+    """Show databases in a browser: problems, queues, messages. It changes nothing without --write.
 
     Who opens it logs in with a role and its password, and sees what this role may see. A URL gives the
     address and the database only. The server must ask that role for a password.
@@ -58,7 +64,7 @@ def console(
             f"{host}:{port} can't be listened on: {error.strerror}; choose another", param_hint="--port"
         ) from None
     configuration = uvicorn.Config(
-        application(targets, is_secure=is_secure),
+        application(targets, is_secure=is_secure, may_write=write),
         log_level="warning",
         access_log=False,
         server_header=False,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from pybroker.console.readings import Readings
 from pybroker.diagnosis.findings import Finding, findings_of
 from pybroker.status_readings import Reading, Status, read, status_of
 
@@ -25,8 +26,11 @@ FRESH_SECONDS = 2.0
 # The server must ask for the password. Otherwise trust, peer or a client certificate would let anybody in who
 # reaches the console, as the account that runs it.
 _ASKED = "scram-sha-256,md5,password"
-# A page may not keep the database busy.
-_OPTIONS = "-c statement_timeout=5s -c lock_timeout=1s -c idle_in_transaction_session_timeout=10s"
+# A page may not keep the database busy, and changes nothing: an action says that it writes.
+_OPTIONS = (
+    "-c statement_timeout=5s -c lock_timeout=1s -c idle_in_transaction_session_timeout=10s -c jit=off"
+    " -c default_transaction_read_only=on"
+)
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,7 @@ class Account:
 
     def __init__(self, role: str, password: str, targets: tuple[Target, ...]) -> None:
         self.role = role
+        self.readings = Readings()
         self._password = password
         self._lines = {target.number: _Line(target) for target in targets}
 
@@ -95,6 +100,19 @@ class Account:
         line = self._lines[number]
         with line.lock:
             return self._asked(line, question)
+
+    def act(self, number: int, deed: Callable[[psycopg.Connection[Any]], Found]) -> Found:
+        """Do something in a database once: if the session is lost, nobody knows whether it was done.
+
+        Raises:
+            psycopg.OperationalError: the session was lost, or can't be had.
+        """
+        line = self._lines[number]
+        with line.lock:
+            self._asked(line, lambda connection: connection.execute("select"))
+            # What was read before it is old.
+            line.overview = None
+            return deed(self._connected(line))
 
     def overview(self, number: int) -> Overview:
         """Return what was read within the last two seconds, or read it."""

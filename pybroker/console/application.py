@@ -14,7 +14,17 @@ from starlette.responses import RedirectResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from pybroker.console import entrance, pages
+from pybroker.console import (
+    actions,
+    catalogue,
+    conversations,
+    entrance,
+    leaks,
+    pages,
+    quarantine,
+    topology,
+    transmission,
+)
 from pybroker.console.attempts import Attempts
 from pybroker.console.sessions import Sessions
 
@@ -38,15 +48,19 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 _STATIC = Path(__file__).with_name("static")
+_DATABASE = "/database/{number:int}"
+# In a minute: logins of an address, actions of a role.
+_LOGINS, _ACTIONS = 5, 30
 _OPEN = ("/login", "/static/")
 
 
-def application(targets: tuple[Target, ...], *, is_secure: bool) -> Starlette:
+def application(targets: tuple[Target, ...], *, is_secure: bool, may_write: bool = False) -> Starlette:
     """Return the console of these databases.
 
     Args:
         targets: the databases, in the order of the command line.
         is_secure: whether browsers come by HTTPS, so that cookies may be for HTTPS only.
+        may_write: whether actions are allowed.
     """
 
     @asynccontextmanager
@@ -60,8 +74,18 @@ def application(targets: tuple[Target, ...], *, is_secure: bool) -> Starlette:
             Route("/login", entrance.show_login, methods=["GET"]),
             Route("/login", entrance.login, methods=["POST"]),
             Route("/logout", entrance.logout, methods=["POST"]),
-            Route("/database/{number:int}/message/{order:int}/{name:path}", pages.message),
-            Route("/database/{number:int}/queue/{name:path}", pages.queue),
+            Route(f"{_DATABASE}/message/{{priority:int}}/{{order:int}}/{{name:path}}", pages.message),
+            Route(f"{_DATABASE}/queue/{{name:path}}", pages.queue),
+            Route("/topology", topology.topology),
+            Route(f"{_DATABASE}/conversation/{{handle:uuid}}", conversations.conversation),
+            Route(f"{_DATABASE}/transmission", transmission.transmission),
+            Route(f"{_DATABASE}/quarantine", quarantine.quarantine),
+            Route(f"{_DATABASE}/leaks", leaks.leaks),
+            Route(f"{_DATABASE}/definitions", catalogue.definitions),
+            Route(f"{_DATABASE}/definitions.sql", catalogue.export),
+            Route(f"{_DATABASE}/actions", actions.noted),
+            Route(f"{_DATABASE}/act", actions.ask, methods=["GET"]),
+            Route(f"{_DATABASE}/act", actions.act, methods=["POST"]),
             Mount("/static", StaticFiles(directory=_STATIC)),
         ],
         middleware=[Middleware(BaseHTTPMiddleware, dispatch=_guard)],
@@ -69,7 +93,9 @@ def application(targets: tuple[Target, ...], *, is_secure: bool) -> Starlette:
     )
     made.state.targets = targets
     made.state.sessions = Sessions(targets)
-    made.state.attempts = Attempts()
+    made.state.attempts = Attempts(_LOGINS)
+    made.state.actions = Attempts(_ACTIONS)
+    made.state.may_write = may_write
     made.state.is_secure = is_secure
     return made
 

@@ -1,4 +1,4 @@
-"""Turns at logging in: whoever guesses passwords from one address keeps nobody else out."""
+"""Turns: whoever guesses passwords from one address, or acts without end, keeps nobody else out."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ import threading
 import time
 from collections import OrderedDict, deque
 
-ALLOWED, WINDOW_SECONDS = 5, 60.0
+WINDOW_SECONDS = 60.0
 _ADDRESSES = 10_000
 
 
 class Attempts:
     """Attempts of the last minute by address; of very many addresses the longest unseen are forgotten."""
 
-    def __init__(self) -> None:
+    def __init__(self, allowed: int) -> None:
+        self._allowed = allowed
         self._lock = threading.Lock()
         self._by_address: OrderedDict[str, deque[float]] = OrderedDict()
 
@@ -26,7 +27,7 @@ class Attempts:
             self._by_address.move_to_end(key)
             while seen and now - seen[0] > WINDOW_SECONDS:
                 seen.popleft()
-            if len(seen) >= ALLOWED:
+            if len(seen) >= self._allowed:
                 return False
             seen.append(now)
             if len(self._by_address) > _ADDRESSES:

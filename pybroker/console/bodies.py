@@ -5,19 +5,24 @@ from __future__ import annotations
 import codecs
 import json
 
-FORMS = ("text", "json", "hex")
+from lxml import etree
+
+FORMS = ("text", "json", "xml", "hex")
 _ROW = 16
+# What is laid out grows by its depth: a short body of many brackets to tens of megabytes.
+_LONGEST = 1_000_000
 
 
 def shown(start: bytes, form: str | None) -> tuple[str, str]:
-    """Return the form and the text; without a wish JSON, then text, then hexadecimal."""
+    """Return the form and the text; without a wish JSON, then XML, then text, then hexadecimal."""
     text = _text(start)
     if text is None or form == "hex":
         return "hex", _hexadecimal(start)
-    if form != "text":
-        laid_out = _json(text)
-        if laid_out is not None:
-            return "json", laid_out
+    for name, lay_out in (("json", _json), ("xml", _xml)):
+        if form == name or form not in FORMS:
+            laid_out = lay_out(text)
+            if laid_out is not None and len(laid_out) <= _LONGEST:
+                return name, laid_out
     return "text", text
 
 
@@ -37,6 +42,16 @@ def _json(text: str) -> str | None:
         return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
     except (ValueError, RecursionError):
         return None
+
+
+def _xml(text: str) -> str | None:
+    # No entity is resolved and nothing is fetched.
+    parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False, remove_blank_text=True)
+    try:
+        document = etree.fromstring(text.encode(), parser)
+    except (etree.XMLSyntaxError, ValueError):
+        return None
+    return etree.tostring(document, encoding="unicode", pretty_print=True).rstrip()
 
 
 def _hexadecimal(start: bytes) -> str:

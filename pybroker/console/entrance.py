@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hmac
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qs
 
 from anyio import CapacityLimiter, to_thread
 from starlette.responses import RedirectResponse
 
+from pybroker.console.forms import fields_of
 from pybroker.console.rendering import page
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from pybroker.console.sessions import Sessions
 
 COOKIE, FORM_COOKIE = "pybroker_console", "pybroker_login"
-_FORM_BYTES = 8_192
 _ROLE_BYTES = 63
 _AT_ONCE = CapacityLimiter(4)
 
@@ -33,7 +32,7 @@ async def login(request: Request) -> Response:
     """Let a role in that a database lets in."""
     sessions: Sessions = request.app.state.sessions
     attempts: Attempts = request.app.state.attempts
-    sent = await _fields(request)
+    sent = await fields_of(request)
     role, password = sent.get("role", ""), sent.get("password", "")
     if not sessions.is_login_form(sent.get("token", ""), request.cookies.get(FORM_COOKIE)):
         return _form(request, 403, "The form was too old, or not from here. Please try again.")
@@ -58,7 +57,7 @@ async def login(request: Request) -> Response:
 async def logout(request: Request) -> Response:
     """End the session, if the form is one of its own."""
     sessions: Sessions = request.app.state.sessions
-    sent = await _fields(request)
+    sent = await fields_of(request)
     session = request.state.session
     if not hmac.compare_digest(sent.get("token", "").encode(), session.form_token.encode()):
         return page(
@@ -80,17 +79,3 @@ def _form(request: Request, status: int = 200, problem: str = "") -> Response:
         FORM_COOKIE, token, httponly=True, samesite="strict", secure=request.app.state.is_secure, path="/"
     )
     return answer
-
-
-async def _fields(request: Request) -> dict[str, str]:
-    """Read a form of a few kilobytes; a larger one has no fields."""
-    body = b""
-    async for piece in request.stream():
-        body += piece
-        if len(body) > _FORM_BYTES:
-            return {}
-    try:
-        found = parse_qs(body.decode("ascii"), keep_blank_values=True, max_num_fields=10)
-    except ValueError:
-        return {}
-    return {name: values[0] for name, values in found.items()}

@@ -1,124 +1,107 @@
-"""The pages behind the login: overview, a queue, and one of its messages."""
+"""The overview, a queue, and one of its messages."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import psycopg
-
 from pybroker.console import bodies, queue_readings
-from pybroker.console.rendering import page
-from pybroker.errors import BrokerError
+from pybroker.console.answering import Page, Shown, missing, overview_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    import psycopg
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from pybroker.console.accounts import Account, Overview, Target
-    from pybroker.console.sessions import Session
-
 _LARGEST_NUMBER = 2**63 - 1
+_PRIORITIES = range(1, 11)
+# Findings that are about a queue.
+_OF_QUEUES = range(201, 300)
 
 
 def overview(request: Request) -> Response:
     """Show every database: problems first, then its queues."""
-    session: Session = request.state.session
-    seen = [(target, *_overview(session.account, target)) for target in request.app.state.targets]
-    return page("overview.html", session=session, databases=seen)
+    page = Page(request)
+
+    def read() -> Shown:
+        seen = [(target, *overview_of(page.account, target)) for target in page.targets]
+        return Shown("overview.html", {"databases": seen})
+
+    return page.answer(read)
 
 
 def queue(request: Request) -> Response:
     """Show a queue: its state, its first messages, what its activation logged."""
+    page = Page(request)
+    name = request.path_params["name"]
+    after = place_of(page.filter("after"))
 
-    def read(connection: psycopg.Connection[Any], target: Target) -> Response:
-        found = queue_readings.queue_of(connection, request.path_params["name"])
+    def ask(connection: psycopg.Connection[Any]) -> Shown:
+        found = queue_readings.queue_of(connection, name)
         if found is None:
-            return missing(request, "No queue has this name, or this role may not receive from it.")
-        depth = _depth(connection, found.name)
-        log = queue_readings.log_of(connection, found)
-        messages = queue_readings.messages_of(connection, found) if _is_small(depth) else None
-        return page(
+            return missing("No queue has this name, or this role may not receive from it.")
+        depth = queue_readings.depth_of(connection, found)
+        messages = queue_readings.messages_of(connection, found, depth, after)
+        return Shown(
             "queue.html",
-            session=request.state.session,
-            target=target,
-            queue=found,
-            depth=depth,
-            messages=messages,
-            log=log,
-            limit=queue_readings.SHOWN,
-            peeked=queue_readings.PEEKED_MESSAGES,
+            {
+                "queue": found,
+                "depth": depth,
+                "messages": messages,
+                "after": after,
+                "has_more": len(messages) == queue_readings.SHOWN,
+                "log": queue_readings.log_of(connection, found),
+                "limit": queue_readings.SHOWN,
+                "numbered": queue_readings.NUMBERED_MESSAGES,
+            },
         )
 
-    return _answer(request, read)
+    def read() -> Shown:
+        about = [one for one in page.findings(*_OF_QUEUES) if one.object == name]
+        shown = page.ask(ask)
+        return shown.beside(findings=about)
+
+    return page.answer(read)
 
 
 def message(request: Request) -> Response:
     """Show one message, with the start of its body."""
+    page = Page(request)
 
-    def read(connection: psycopg.Connection[Any], target: Target) -> Response:
-        order = request.path_params["order"]
+    def ask(connection: psycopg.Connection[Any]) -> Shown:
+        priority, order = request.path_params["priority"], request.path_params["order"]
         found = queue_readings.queue_of(connection, request.path_params["name"])
-        if found is None or order > _LARGEST_NUMBER or not _is_small(_depth(connection, found.name)):
-            return missing(request, "No such queue, or it has too many messages to look into.")
-        one = queue_readings.message_of(connection, found, order)
+        one = (
+            None
+            if found is None or not is_place(priority, order)
+            else queue_readings.message_of(connection, found, priority, order)
+        )
         if one is None:
-            return missing(request, "The message is no longer in this queue.")
-        form, text = bodies.shown(one.start or b"", request.query_params.get("as"))
-        return page(
+            return missing("No such queue, or the message was received, or RECEIVE can't take it yet.")
+        form, text = bodies.shown(one.start or b"", page.filter("as"))
+        return Shown(
             "message.html",
-            session=request.state.session,
-            target=target,
-            queue=found,
-            message=one,
-            form=form,
-            text=text,
-            forms=bodies.FORMS,
-            limit=queue_readings.BODY_BYTES,
+            {
+                "queue": found,
+                "message": one,
+                "form": form,
+                "text": text,
+                "forms": bodies.FORMS,
+                "limit": queue_readings.BODY_BYTES,
+            },
         )
 
-    return _answer(request, read)
+    return page.answer(lambda: page.ask(ask))
 
 
-def missing(request: Request, why: str) -> Response:
-    """Say that there is nothing at this address."""
-    return page("trouble.html", 404, session=request.state.session, title="Not found", why=why)
+def place_of(given: str | None) -> tuple[int, int] | None:
+    """Read a place in a queue, as priority-order; None for anything else."""
+    priority, _, order = (given or "").partition("-")
+    if not (priority.isdecimal() and order.isdecimal()) or len(given or "") > len(str(_LARGEST_NUMBER)) + 3:
+        return None
+    place = int(priority), int(order)
+    return place if is_place(*place) else None
 
 
-def _answer(request: Request, read: Callable[[psycopg.Connection[Any], Target], Response]) -> Response:
-    """Read one database for a page, or say why that can't be done now."""
-    session: Session = request.state.session
-    number = request.path_params["number"]
-    targets: dict[int, Target] = {target.number: target for target in request.app.state.targets}
-    if number not in targets:
-        return missing(request, "The console shows no database of this number.")
-    try:
-        return session.account.ask(number, lambda connection: read(connection, targets[number]))
-    except (psycopg.Error, BrokerError) as error:
-        return page("trouble.html", 503, session=session, title="No answer", why=_reason(error))
-
-
-def _overview(account: Account, target: Target) -> tuple[Overview | None, str]:
-    try:
-        return account.overview(target.number), ""
-    except (psycopg.Error, BrokerError, LookupError) as error:
-        return None, _reason(error)
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, psycopg.OperationalError):
-        return "The database can't be reached, does not let this role in, or was too slow."
-    return " ".join(str(error).split())
-
-
-def _depth(connection: psycopg.Connection[Any], name: str) -> tuple[int, int, int, bool]:
-    found = connection.execute(
-        "select ready, retained, incomplete, is_estimate from broker.queue_depths where queue_name = %s",
-        (name,),
-    ).fetchone()
-    return (0, 0, 0, False) if found is None else (found[0], found[1], found[2], found[3])
-
-
-def _is_small(depth: tuple[int, int, int, bool]) -> bool:
-    return not depth[3] and sum(depth[:3]) <= queue_readings.PEEKED_MESSAGES
+def is_place(priority: int, order: int) -> bool:
+    """Whether PostgreSQL could have a message there."""
+    return priority in _PRIORITIES and 1 <= order <= _LARGEST_NUMBER

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 SHOWN, LOG_SHOWN, BODY_BYTES = 50, 20, 65_536
 # broker.queue_messages numbers what waits, and for that reads the whole queue.
-PEEKED_MESSAGES = 1_000
+NUMBERED_MESSAGES = 1_000
 
 _QUEUE = """
 select q.object_id as queue_id, q.name, q.is_receive_enabled and q.is_enqueue_enabled as is_enabled,
@@ -24,22 +24,30 @@ from broker.service_queues q
 left join broker.dm_broker_queue_monitors m on m.queue_id = q.object_id
 where q.name = %s
 """
-_MESSAGES = """
-select m.queuing_order, m.status, m.message_type_name, m.service_name, m.conversation_handle,
-  m.conversation_group_id, m.message_sequence_number, m.message_enqueue_time,
-  octet_length(m.message_body) as size, null::bytea as start
+_COLUMNS = """m.queuing_order, m.status, m.priority, m.message_type_name, m.service_name,
+  m.conversation_handle, m.conversation_group_id, m.message_enqueue_time,
+  octet_length(m.message_body) as size, m.message_sequence_number"""
+_NUMBERED = f"""
+select {_COLUMNS}, null::bytea as start
 from broker.queue_messages m
 where m.queue_id = %s
-order by m.queuing_order
+order by m.priority desc, m.queuing_order
 limit %s
-"""
-_MESSAGE = """
-select m.queuing_order, m.status, m.message_type_name, m.service_name, m.conversation_handle,
-  m.conversation_group_id, m.message_sequence_number, m.message_enqueue_time,
-  octet_length(m.message_body) as size, substr(m.message_body, 1, %s) as start
+"""  # noqa: S608 - the columns are ours
+_OF_FEW = f"""
+select {_COLUMNS}, substr(m.message_body, 1, %s) as start
 from broker.queue_messages m
 where m.queue_id = %s and m.queuing_order = %s
 limit 1
+"""  # noqa: S608 - the columns are ours
+_PEEKED = """
+select m.queuing_order, 1 as status, m.priority, m.message_type_name, m.service_name,
+  m.conversation_handle, m.conversation_group_id, m.message_enqueue_time, m.body_size as size,
+  null::bigint as message_sequence_number, m.body_start as start
+from broker.peek(%(queue)s, %(top)s, %(priority)s, %(order)s, %(bytes)s) m
+"""
+_DEPTH = """
+select ready, retained, incomplete, is_estimate from broker.queue_depths where queue_name = %s
 """
 _LOG = """
 select l."time", l.severity, l.number, l.text
@@ -65,18 +73,39 @@ class Queue:
 
 
 @dataclass(frozen=True)
+class Depth:
+    """How many messages a queue has."""
+
+    ready: int
+    retained: int
+    incomplete: int
+    is_estimate: bool
+
+    @property
+    def messages(self) -> int:
+        """All of them."""
+        return self.ready + self.retained + self.incomplete
+
+
+@dataclass(frozen=True)
 class Message:
-    """A message without its body, or with its first bytes; `size` is the whole body's, None for no body."""
+    """A message without its body, or with its first bytes.
+
+    Attributes:
+        size: of the whole body, in bytes; None for no body.
+        message_sequence_number: None where nothing was numbered.
+    """
 
     queuing_order: int
     status: int
+    priority: int
     message_type_name: str
     service_name: str
     conversation_handle: UUID
     conversation_group_id: UUID
-    message_sequence_number: int
     message_enqueue_time: datetime
     size: int | None
+    message_sequence_number: int | None
     start: bytes | None
 
 
@@ -95,16 +124,36 @@ def queue_of(connection: psycopg.Connection[Any], name: str) -> Queue | None:
     return connection.cursor(row_factory=class_row(Queue)).execute(_QUEUE, (name,)).fetchone()
 
 
-def messages_of(connection: psycopg.Connection[Any], queue: Queue) -> list[Message]:
-    """Return the first messages, without their bodies."""
-    cursor = connection.cursor(row_factory=class_row(Message))
-    return cursor.execute(_MESSAGES, (queue.queue_id, SHOWN)).fetchall()
+def depth_of(connection: psycopg.Connection[Any], queue: Queue) -> Depth:
+    """Return how many messages there are: never by a scan."""
+    found = connection.cursor(row_factory=class_row(Depth)).execute(_DEPTH, (queue.name,)).fetchone()
+    return found or Depth(0, 0, 0, is_estimate=False)
 
 
-def message_of(connection: psycopg.Connection[Any], queue: Queue, order: int) -> Message | None:
-    """Return one message with the start of its body."""
+def messages_of(
+    connection: psycopg.Connection[Any], queue: Queue, depth: Depth, after: tuple[int, int] | None
+) -> list[Message]:
+    """Return a page of messages without bodies, behind a priority and queuing order; numbered if few."""
     cursor = connection.cursor(row_factory=class_row(Message))
-    return cursor.execute(_MESSAGE, (BODY_BYTES, queue.queue_id, order)).fetchone()
+    if after is None and depth.messages <= NUMBERED_MESSAGES:
+        return cursor.execute(_NUMBERED, (queue.queue_id, SHOWN)).fetchall()
+    priority, order = after or (None, None)
+    page = {"queue": queue.name, "top": SHOWN, "priority": priority, "order": order, "bytes": 0}
+    return cursor.execute(_PEEKED, page).fetchall()
+
+
+def message_of(
+    connection: psycopg.Connection[Any], queue: Queue, priority: int, order: int
+) -> Message | None:
+    """Return a message with the start of its body: one that RECEIVE could take, or one of few."""
+    cursor = connection.cursor(row_factory=class_row(Message))
+    before = {"queue": queue.name, "top": 1, "priority": priority, "order": order - 1, "bytes": BODY_BYTES}
+    found = cursor.execute(_PEEKED, before).fetchone()
+    if found is not None and found.queuing_order == order:
+        return found
+    if depth_of(connection, queue).messages > NUMBERED_MESSAGES:
+        return None
+    return cursor.execute(_OF_FEW, (BODY_BYTES, queue.queue_id, order)).fetchone()
 
 
 def log_of(connection: psycopg.Connection[Any], queue: Queue) -> list[LogLine]:

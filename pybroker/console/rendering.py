@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
+from pybroker.console.places import place_of
+
 if TYPE_CHECKING:
     from datetime import datetime
 
@@ -27,6 +29,19 @@ def _count(number: int, is_estimate: bool = False) -> str:
     return f"about {number:,}" if is_estimate else f"{number:,}"
 
 
+def _bytes(number: int) -> str:
+    size = float(number)
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if size < 1024:  # noqa: PLR2004 - as PostgreSQL counts
+            return f"{size:,.0f} {unit}"
+        size /= 1024
+    return f"{size:,.1f} TB"
+
+
+def _instant(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S.%f %Z}"
+
+
 def _moment(moment: datetime | None) -> str:
     return "-" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S %Z}"
 
@@ -38,7 +53,14 @@ _environment = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_environment.filters |= {"age": _age, "count": _count, "moment": _moment}
+_environment.filters |= {
+    "age": _age,
+    "count": _count,
+    "moment": _moment,
+    "instant": _instant,
+    "bytes": _bytes,
+    "place": place_of,
+}
 _environment.globals |= {"transmission_counted": _TRANSMISSION_COUNTED}
 
 

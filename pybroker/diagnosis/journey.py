@@ -32,14 +32,21 @@ where t.conversation_id = %(conversation)s
   )
 order by id
 """
+_MANY = 1_000
+_MANY_WAIT = """
+select count(*) > %(many)s, min(t.enqueue_time) as since
+from (
+  select enqueue_time from broker.transmission_queue where conversation_handle = %(handle)s limit %(many)s + 1
+) t
+"""
+# The view numbers the messages of a conversation: with the handle as a constant those of no other.
 _WAITING = """
-select t.enqueue_time as time, e.conversation_handle, e.is_initiator, s.name as service_name,
+select t.enqueue_time as time, %(handle)s::uuid as conversation_handle, %(is_initiator)s as is_initiator,
+  %(service)s as service_name,
   'waits in the transmission queue: ' || t.message_type_name as event,
   concat_ws(', ', 'message ' || t.message_sequence_number, nullif(t.transmission_status, '')) as detail
-from broker.conversation_endpoints e
-join broker.services s on s.service_id = e.service_id
-join broker.transmission_queue t on t.conversation_handle = e.conversation_handle
-where e.conversation_id = %(conversation)s
+from broker.transmission_queue t
+where t.conversation_handle = %(handle)s
 order by t.message_sequence_number
 limit 100
 """
@@ -134,9 +141,9 @@ def _in_one_database(connection: psycopg.Connection[Any], conversation: UUID) ->
     which = {"conversation": conversation}
     with connection.cursor(row_factory=class_row(_Event)) as cursor:
         traced = cursor.execute(_TOLD_BY_TRACE, which).fetchall()
-        waiting = cursor.execute(_WAITING, which).fetchall()
     with connection.cursor(row_factory=class_row(_Side)) as cursor:
         sides = cursor.execute(_SIDES, which).fetchall()
+    waiting = [event for side in sides for event in _waiting(connection, side)]
     steps = [
         Step(one.time, database, one.is_initiator, one.service_name, one.event, one.detail)
         for one in traced + waiting
@@ -159,6 +166,22 @@ def _in_one_database(connection: psycopg.Connection[Any], conversation: UUID) ->
         for is_initiator, service in known.items()
         if is_initiator not in begun
     ]
+
+
+def _waiting(connection: psycopg.Connection[Any], side: _Side) -> list[_Event]:
+    """Return what waits in the transmission queue for a side: each message, or that there are very many."""
+    about: dict[str, Any] = {
+        "handle": side.conversation_handle,
+        "is_initiator": side.is_initiator,
+        "service": side.service_name,
+        "many": _MANY,
+    }
+    found = connection.execute(_MANY_WAIT, about).fetchone()
+    if found is not None and found[0]:
+        event = f"more than {_MANY:,} messages wait in the transmission queue"
+        return [_Event(found[1], side.conversation_handle, side.is_initiator, side.service_name, event, "")]
+    with connection.cursor(row_factory=class_row(_Event)) as cursor:
+        return cursor.execute(_WAITING, about).fetchall()
 
 
 def _now(connection: psycopg.Connection[Any], side: _Side) -> list[Step]:

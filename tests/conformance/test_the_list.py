@@ -16,6 +16,15 @@ def test_the_list_has_every_row_and_edge_case() -> None:
     assert list(read_lines()) == expected
 
 
+def test_of_every_line_it_was_asked_which_wrong_implementation_its_tests_let_pass() -> None:
+    lines = read_lines()
+    assert [name for name, line in lines.items() if not line.lets_pass] == []
+    for line in lines.values():
+        if line.lets_pass.startswith("see row "):
+            there = lines["row", int(line.lets_pass.removeprefix("see row ").partition(",")[0])]
+            assert not there.lets_pass.startswith("see")
+
+
 def test_a_test_is_named_by_lines_that_there_are() -> None:
     assert set(find_tests()) <= set(read_lines())
 
@@ -81,7 +90,7 @@ def test_a_terminal_of_100_columns_shows_all_that_one_must_look_at() -> None:
 
 
 def test_the_table_for_the_docs_has_a_line_for_each() -> None:
-    lines = [Line("row", 1, "A", "a <type> | another", "why", None, set(), set(), "differs")]
+    lines = [Line("row", 1, "A", "a <type> | another", "why", None, set(), set(), "differs", "a wrong one")]
     assert markdown_of(lines).splitlines()[2:] == [
-        "| row 1 | a &lt;type> \\| another | differs | docs/differences.md: why |"
+        "| row 1 | a &lt;type> \\| another | differs | docs/differences.md: why | a wrong one |"
     ]

@@ -60,10 +60,21 @@ def site(server_for: Callable[[str, int], EmbeddedServer]) -> Iterator[Site]:
         session.execute(f'drop database "{database.name}" with (force)'.encode())
 
 
+@pytest.fixture
+def other(site: Site) -> Iterator[Site]:
+    """A second database of the same server."""
+    server = site.database.server
+    database = migrated_database(server, f"other_{uuid.uuid4().hex[:8]}")
+    yield Site(database)
+    with Database(server, "postgres").connect() as session:
+        session.execute(f'drop database "{database.name}" with (force)'.encode())
+
+
 @contextmanager
-def running_console(*urls: str) -> Iterator[str]:
+def running_console(*urls: str, may_write: bool = False) -> Iterator[str]:
     """Start a console on a free port, and return its address."""
     options = [part for url in urls for part in ("--database-url", url)]
+    options += ["--write"] if may_write else []
     command = [sys.executable, "-m", "pybroker", "console", "--port", "0", *options]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
@@ -84,6 +95,13 @@ def running_console(*urls: str) -> Iterator[str]:
 def console(site: Site) -> Iterator[str]:
     """The address of a console of the shop's database."""
     with running_console(site.url) as address:
+        yield address
+
+
+@pytest.fixture
+def writing_console(site: Site) -> Iterator[str]:
+    """The address of a console that may change the shop's database."""
+    with running_console(site.url, may_write=True) as address:
         yield address
 
 

@@ -2,62 +2,21 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
+import re
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
-import pytest
-from selenium.common.exceptions import TimeoutException
 from selenium.webdriver.common.by import By
-from selenium.webdriver.support.ui import WebDriverWait
 
+from tests.console.browsing import enter, reader_of, seen, sent
 from tests.console.conftest import PASSWORD, Site
-from tests.console.visitor import Visitor
+from tests.console.visitor import Answer, Visitor
 from tests.shop import Session, until
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
 
-PHONE, DESK = (390, 844), (1280, 900)
 LARGE = 100_000_000
-
-
-def enter(chromium: Chrome, console: str, role: str) -> None:
-    chromium.delete_all_cookies()
-    chromium.get(f"{console}/login")
-    chromium.find_element(By.ID, "role").send_keys(role)
-    chromium.find_element(By.ID, "password").send_keys(PASSWORD)
-    chromium.find_element(By.CSS_SELECTOR, ".login button").click()
-    seen(chromium, "Overview")
-
-
-def seen(chromium: Chrome, text: str) -> None:
-    """Wait until the page shows a text."""
-
-    def shows(browser: Chrome) -> bool:
-        # The page may be on its way to the next.
-        return text in str(browser.execute_script("return document.body ? document.body.innerText : ''"))
-
-    try:
-        WebDriverWait(chromium, 60).until(shows)
-    except TimeoutException:
-        shown = chromium.find_element(By.TAG_NAME, "body").text
-        pytest.fail(f"{chromium.current_url} never showed {text!r}, but {shown!r}")
-
-
-def sent(site: Site, *bodies: bytes) -> None:
-    with site.database.connect() as connection:
-        session = Session(connection)
-        dialog = session.dialog()
-        for body in bodies:
-            session.send(dialog, "order", body)
-
-
-def reader_of(site: Site, queue: str) -> str:
-    role = site.role()
-    with site.database.connect() as session:
-        session.execute("select broker.grant('RECEIVE', 'QUEUE', %s, %s)", (queue, role))
-    return role
 
 
 def test_a_role_sees_the_queues_that_it_may_receive_from(site: Site, visitor: Visitor) -> None:
@@ -105,22 +64,36 @@ def test_of_a_large_body_the_start_is_shown(site: Site, visitor: Visitor) -> Non
         session.rows("select broker.send(%s, 'order', repeat('x', %s))", dialog, LARGE)
         order = session.value("select queuing_order from warehouse")
     visitor.login(reader_of(site, "warehouse"), PASSWORD)
-    page = visitor.get(f"/database/1/message/{order}/warehouse")
+    page = visitor.get(f"/database/1/message/5/{order}/warehouse")
     assert f"{LARGE:,} bytes" in page.text
     assert "Only the first 65,536 bytes" in page.text
     assert len(page.text) < 100_000
 
 
-def test_of_a_full_queue_no_message_is_read(site: Site, visitor: Visitor) -> None:
+def test_a_full_queue_is_read_page_by_page(site: Site, visitor: Visitor) -> None:
     with site.database.connect() as connection:
         session = Session(connection)
         session.rows(
-            "select broker.send_batch(%s, 'order', array_fill(''::bytea, '{1001}'))", session.dialog()
+            "select broker.send_batch(%s, 'order', array_fill('x'::bytea, '{3000}'))", session.dialog()
         )
-        order = session.value("select min(queuing_order) from warehouse")
+        first, last = session.rows("select min(queuing_order), max(queuing_order) from warehouse")[0]
     visitor.login(reader_of(site, "warehouse"), PASSWORD)
-    assert "more than 1,000 messages" in visitor.get("/database/1/queue/warehouse").text
-    assert visitor.get(f"/database/1/message/{order}/warehouse").status == 404
+    page = visitor.get("/database/1/queue/warehouse")
+    assert "more than 1,000" in page.text
+    assert shown(page) == list(range(first, first + 50)), "they are those that RECEIVE returns first"
+    following = re.findall(r'href="([^"]+after=[^"]+)"', page.text)[0]
+    assert shown(visitor.get(following)) == list(range(first + 50, first + 100))
+    end = visitor.get(f"/database/1/queue/warehouse?after=5-{last - 1}")
+    assert (shown(end), "The next" in end.text) == ([last], False)
+    assert "1 bytes" in visitor.get(f"/database/1/message/5/{last}/warehouse").text
+    for place in (f"5/{last + 1}", f"4/{first}", f"11/{first}", f"5/{2**63}"):
+        assert visitor.get(f"/database/1/message/{place}/warehouse").status == 404
+    for after in ("x", "5-", "-5", "5-1-1", "11-1", f"5-{2**63}", "9" * 100, "٣-1\0"):
+        assert visitor.get(f"/database/1/queue/warehouse?after={quote(after)}").status == 200, after
+
+
+def shown(page: Answer) -> list[int]:
+    return [int(order) for order in re.findall(r"/message/5/(\d+)/warehouse", page.text)]
 
 
 def test_a_page_lives_on_when_its_database_comes_back(site: Site, console: str, chromium: Chrome) -> None:
@@ -142,33 +115,3 @@ def test_a_page_lives_on_when_its_database_comes_back(site: Site, console: str, 
     seen(chromium, "Incomplete: 0.")
     assert "No answer" not in chromium.find_element(By.TAG_NAME, "body").text
     assert "/queue/warehouse" in visitor.get().text
-
-
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_nothing_scrolls_sideways_on_a_phone(
-    site: Site, console: str, chromium: Chrome, theme: str, tmp_path: Path
-) -> None:
-    sent(site, b"x" * 5000)
-    with site.database.connect() as session:
-        session.execute("select broker.alter_queue('shop', status => false)")
-    enter(chromium, console, site.role("superuser"))
-    features = [{"name": "prefers-color-scheme", "value": theme}]
-    chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-    chromium.get(f"{console}/database/1/queue/warehouse")
-    message = chromium.find_element(By.CSS_SELECTOR, "tbody th a").get_attribute("href")
-    folder = Path(os.environ.get("PYBROKER_SCREENSHOTS") or tmp_path)
-    for name, address in {
-        "overview": f"{console}/",
-        "queue": f"{console}/database/1/queue/warehouse",
-        "message": str(message),
-        "missing": f"{console}/database/1/queue/none",
-    }.items():
-        for device, (width, height) in {"phone": PHONE, "desk": DESK}.items():
-            metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
-            chromium.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-            chromium.get(address)
-            chromium.save_screenshot(str(folder / f"{name}-{device}-{theme}.png"))
-            wide = chromium.execute_script("return document.documentElement.scrollWidth")
-            assert wide <= width, f"{name} on a {device}"
-    refused = [line for line in chromium.get_log("browser") if "Content Security Policy" in line["message"]]
-    assert not refused, "a page asked for what its own policy forbids"

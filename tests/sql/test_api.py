@@ -70,6 +70,8 @@ FUNCTIONS = {
     "diagnose": ["conversation_handle=NULL"],
     "start_trace": ["conversation_handle=NULL service=NULL duration='00:10:00' max_rows=10000"],
     "stop_trace": [""],
+    "note_console_action": ["action object result"],
+    "peek": ["queue top=50 after_priority=NULL after_order=NULL body_bytes=0"],
     "get_traceparent": ["message"],
     **{f"drop_{kind}": ["name"] for kind in DROPPED.split()},
 }
@@ -89,6 +91,7 @@ OWN_COLUMNS = {
     "activation_log": "id queue_name procedure_name time spid number severity text sqlstate detail",
     "trace": "id event_time event_class event_subclass conversation_handle conversation_id is_initiator service_name"
     " far_service message_type_name message_sequence_number message_size status login_name spid traced_by",
+    "console_actions": "id acted_at role action object result",
     "periodic_tasks": "name period description last_run last_failure last_error",
     "dm_os_performance_counters": "object_name counter_name instance_name cntr_value cntr_type",
     "dm_broker_queue_monitors": "database_id queue_id state last_empty_rowset_time last_activated_time tasks_waiting",

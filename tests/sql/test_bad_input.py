@@ -451,6 +451,24 @@ LINES: dict[str, Line] = {
         nullable={"conversation_handle", "service"},
     ),
     "stop_trace()": Line({}),
+    "peek(text,integer,integer,bigint,integer)": Line(
+        {"queue": "'shop'", "top": "1", "after_priority": "5", "after_order": "0", "body_bytes": "0"},
+        {
+            "queue": unknown("shop"),
+            "top": ["0", "-1", "101"],
+            "after_priority": ["0", "11", "-1"],
+            "after_order": ["-1"],
+            "body_bytes": ["-1", "65537"],
+        },
+    ),
+    "note_console_action(text,text,text)": Line(
+        {"action": "'redrive'", "object": "'warehouse'", "result": "'done'"},
+        {
+            "action": NEW,
+            "object": ["''", "repeat('n', 1001)"],
+            "result": ["''", "repeat('n', 1001)"],
+        },
+    ),
     # What has no context, or is none of the caller's, has NULL.
     "get_traceparent(message)": Line(
         {"message": "null::broker.message"}, nullable={"message"}, anything={"message"}

@@ -1,19 +1,22 @@
-// Keeps a page fresh: every two seconds, while somebody looks, its live part is fetched again.
+// Keeps a page fresh: while somebody looks, its live part is fetched again. The server says how often: so that all
+// open pages together cost the database little.
 "use strict";
 
 const live = document.getElementById("live");
+const main = document.getElementById("main");
 const connection = document.getElementById("connection");
 
 async function refresh() {
   let trouble = "";
   try {
-    const answer = await fetch(location.href);
+    const answer = await fetch(location.href, {headers: {"X-Console-Refresh": "yes"}});
     if (answer.redirected) {
       location.assign(answer.url);
       return;
     }
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     const fresh = page.getElementById("live");
+    main.dataset.wait = page.getElementById("main").dataset.wait;
     if (!answer.ok) {
       trouble = "No answer from the database; what is shown is old.";
     } else if (fresh) {
@@ -36,7 +39,11 @@ function show(fresh) {
 
 async function keepFresh() {
   if (!document.hidden) await refresh();
-  setTimeout(keepFresh, 2000);
+  setTimeout(keepFresh, pause());
 }
 
-if (live) setTimeout(keepFresh, 2000);
+function pause() {
+  return 1000 * (Number(main.dataset.wait) || 2);
+}
+
+if (live) setTimeout(keepFresh, pause());

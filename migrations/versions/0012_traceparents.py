@@ -1,19 +1,19 @@
 """Trace contexts, which travel beside messages.
 
-Revision ID: pybroker_0011
+Revision ID: pybroker_0012
 """
 
 from pybroker.migrations import run_revision_sql
 
-revision = "pybroker_0011"
-down_revision = "pybroker_0010"
+revision = "pybroker_0012"
+down_revision = "pybroker_0011"
 branch_labels = None
 depends_on = None
 
 
 def upgrade() -> None:
     """Make the table of trace contexts."""
-    run_revision_sql("0011_traceparents.sql")
+    run_revision_sql("0012_traceparents.sql")
 
 
 def downgrade() -> None:
