@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pybroker.workers.database import Database
 
 LOOK_SECONDS = 1.0
+# While it serves: nothing is asked then, only whether the last answer was another one.
+WATCH_SECONDS = 2.0
 
 logger: FilteringBoundLogger = structlog.get_logger()
 
@@ -51,6 +53,6 @@ async def watch(
 ) -> None:
     """Set `over` when `stop` is set, or when a server has become a standby, as far as its greeting tells."""
     while not any(database.greeting.is_in_recovery for database in databases):
-        if await clock.wait(stop, LOOK_SECONDS):
+        if await clock.wait(stop, WATCH_SECONDS):
             break
     over.set()

@@ -54,6 +54,7 @@ class Line:
     is_due = True
     fault = None
     maximum_dialogs = 1000
+    takes_traceparents = False
 
     def __init__(self, database: Served, losses: float, seed: int = 0) -> None:
         self.losses = losses

@@ -84,6 +84,7 @@ class Recorder:
 
     is_sibling = True
     maximum_dialogs = wire.MAXIMUM_DIALOGS
+    takes_traceparents = False
     is_due = True
     fault = None
 

@@ -206,7 +206,11 @@ def test_a_message_has_the_columns_of_broker_message(client: Client, shop: Datab
             "select attname from pg_attribute where attrelid = 'broker.message'::regclass order by attnum"
         ).fetchall()
     for kind in (pybroker.Message, pybroker.AsyncMessage):
-        assert [f.name for f in dataclasses.fields(kind)] == [*(name for (name,) in rows), "conversation"]
+        assert [f.name for f in dataclasses.fields(kind)] == [
+            *(name for (name,) in rows),
+            "conversation",
+            "traceparent",
+        ]
     broker = client.broker()
     begin(broker).send(ORDER, b"x")
     (message,) = broker.receive("fulfilment")

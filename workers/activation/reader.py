@@ -189,11 +189,13 @@ class Reader:
         query = "select pg_catalog.current_setting('pybroker.traceparent', true)"
         if not (traceparent := await _first(session, query)):
             return
+        from pybroker import spans  # noqa: PLC0415 - what it needs is in an extra
+
         attributes = {
             "messaging.operation.type": "process",
             "code.function.name": self.task.activation_procedure,
         }
-        span = tracing.begin(
+        span = spans.begin(
             "process", self.task.queue_name, [traceparent], attributes=attributes, start_time=began
         )
         if error is not None:

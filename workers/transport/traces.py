@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from asyncio import Task
     from collections.abc import Iterable, Iterator, Sequence
 
-    from pybroker.tracing import Operation
+    from pybroker.spans import Operation
     from pybroker.workers.transport.protocol.rows import Delivered, Taken
     from pybroker.workers.transport.protocol.wire import Ack, Batch, Traceparent
 
@@ -88,9 +88,11 @@ def spanned(operation: Operation, service: str, traceparents: Sequence[Tracepare
     if not traceparents or not tracing.is_on():
         yield
         return
-    from opentelemetry import trace  # noqa: PLC0415 - only where it is installed
+    from opentelemetry import trace  # noqa: PLC0415 - it is in an extra
 
-    span = tracing.begin(operation, service, [context for _, context in traceparents])
+    from pybroker import spans  # noqa: PLC0415
+
+    span = spans.begin(operation, service, [context for _, context in traceparents])
     span.set_attribute("messaging.batch.message_count", len(traceparents))
     with trace.use_span(span, end_on_exit=True):
         yield
@@ -100,9 +102,11 @@ def on_its_way(service: str, traceparents: Sequence[Traceparent], answer: Task[A
     """Make the span of a batch that was posted, which ends with its answer; `began` in nanoseconds."""
     if not traceparents or not tracing.is_on():
         return
+    from pybroker import spans  # noqa: PLC0415 - what it needs is in an extra
+
     attributes = {"messaging.batch.message_count": len(traceparents)}
     contexts = [context for _, context in traceparents]
-    span = tracing.begin("transmit", service, contexts, attributes=attributes, start_time=began)
+    span = spans.begin("transmit", service, contexts, attributes=attributes, start_time=began)
 
     def settle(done: Task[Ack]) -> None:
         if done.cancelled():
