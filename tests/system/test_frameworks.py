@@ -142,3 +142,73 @@ def test_another_driver_or_object_is_refused_with_what_to_do() -> None:
     with pytest.raises(TypeError, match="SQLAlchemy's Connection or Session, not Engine"):
         pybroker.connect(engine)  # type: ignore[arg-type]
     engine.dispose()
+
+
+DJANGO = """
+import os, sys
+import django
+from django.conf import settings
+from django.core.management import execute_from_command_line
+from psycopg.conninfo import conninfo_to_dict
+
+database = conninfo_to_dict(os.environ["PYBROKER_DATABASE_URL"])
+settings.configure(
+    INSTALLED_APPS=["shop"],
+    USE_TZ=True,
+    DATABASES={"default": {
+        "ENGINE": "django.db.backends.postgresql", "NAME": database["dbname"], "USER": database["user"],
+        "HOST": database["host"], "PORT": database["port"],
+    }},
+)
+if sys.argv[1] == "place":
+    django.setup()
+    from django.db import IntegrityError, transaction
+    from shop.models import place
+
+    place(1)
+    try:
+        with transaction.atomic():
+            place(2)
+            place(1)
+    except IntegrityError:
+        print("rolled back")
+else:
+    execute_from_command_line(sys.argv)
+"""
+
+
+def test_django(database: Database, reader: Session, tmp_path: Path) -> None:
+    for folder in ("shop", "shop/migrations", "shop/management", "shop/management/commands"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "__init__.py").touch()
+    for name in (
+        "shop/migrations/0001_initial.py",
+        "shop/models.py",
+        "shop/management/commands/warehouse.py",
+    ):
+        (block,) = blocks(PAGE, f"django: {name}")
+        (tmp_path / name).write_text(block)
+    (definitions,) = blocks(PAGE, "definitions")
+    (tmp_path / "definitions.py").write_text(definitions)
+    (tmp_path / "manage.py").write_text(DJANGO)
+    run(database, tmp_path, "manage.py", "migrate")
+    assert run(database, tmp_path, "manage.py", "makemigrations", "--check") == "No changes detected\n"
+    assert run(database, tmp_path, "manage.py", "place") == "rolled back\n"
+    assert reader.rows("select id from shop_order") == [(1,)]
+    environment = {**os.environ, "PYBROKER_DATABASE_URL": database.url}
+    command = subprocess.Popen(
+        [sys.executable, "manage.py", "warehouse"],
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert command.stdout is not None
+        assert command.stdout.readline() == "order 1\n"
+        command.terminate()
+        assert command.wait() == 0
+    finally:
+        command.kill()
+        command.communicate()
+    assert sent(reader) == []
