@@ -14,6 +14,7 @@ from pybroker import tracing
 from pybroker.client import statements
 from pybroker.client.conversation import Conversation, Message
 from pybroker.client.session import Session
+from pybroker.client.sqlalchemy_source import is_sqlalchemy
 from pybroker.connection_string import checked
 from pybroker.message import NO_BODY
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pybroker.client.session import Transaction
+    from pybroker.client.sqlalchemy_source import SQLAlchemySource
     from pybroker.client.statements import Duration, Row
     from pybroker.definitions import Definition, Grant, Plan
     from pybroker.message import Body
@@ -38,7 +40,10 @@ class Broker:
     """
 
     def __init__(
-        self, source: psycopg.Connection[Any] | ConnectionPool[Any], *, owns_source: bool = False
+        self,
+        source: psycopg.Connection[Any] | ConnectionPool[Any] | SQLAlchemySource,
+        *,
+        owns_source: bool = False,
     ) -> None:
         self._session = Session(source, owns_source)
 
@@ -269,12 +274,16 @@ class Broker:
         return self._session.run(steps)
 
 
-def connect(source: str | psycopg.Connection[Any] | ConnectionPool[Any], **options: Any) -> Broker:
+def connect(
+    source: str | psycopg.Connection[Any] | ConnectionPool[Any] | SQLAlchemySource,
+    **options: Any,
+) -> Broker:
     """Return the broker of a database.
 
     Args:
         source: a libpq URL or connection string, for a connection that the broker owns and closes; or a
-            psycopg connection or pool that the program has, which the broker leaves open.
+            psycopg connection or pool that the program has, or a Connection or Session of
+            SQLAlchemy on psycopg, which the broker leaves open.
         options: psycopg.connect's, with a URL: ``connect_timeout=5``, ``application_name="shop"``.
 
     Raises:
@@ -285,9 +294,10 @@ def connect(source: str | psycopg.Connection[Any] | ConnectionPool[Any], **optio
     if isinstance(source, str):
         connection = psycopg.Connection.connect(checked(source), autocommit=True, **options)
         return Broker(connection, owns_source=True)
-    if not isinstance(source, psycopg.Connection | ConnectionPool):
+    if not isinstance(source, psycopg.Connection | ConnectionPool) and not is_sqlalchemy(source):
         raise TypeError(
-            f"connect() takes a URL, a psycopg.Connection or a ConnectionPool, not {type(source).__name__}."
+            "connect() takes a URL, a psycopg.Connection, a ConnectionPool, or SQLAlchemy's "
+            f"Connection or Session, not {type(source).__name__}."
         )
     _require_none(options)
     return Broker(source)

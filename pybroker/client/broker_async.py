@@ -13,6 +13,7 @@ from pybroker import tracing
 from pybroker.client import statements
 from pybroker.client.conversation_async import AsyncConversation, AsyncMessage
 from pybroker.client.session_async import AsyncSession
+from pybroker.client.sqlalchemy_source import is_sqlalchemy_async
 from pybroker.connection_string import checked
 from pybroker.message import NO_BODY
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pybroker.client.session_async import AsyncTransaction
+    from pybroker.client.sqlalchemy_source import AsyncSQLAlchemySource
     from pybroker.client.statements import Duration, Row
     from pybroker.definitions import Definition, Grant, Plan
     from pybroker.message import Body
@@ -37,7 +39,10 @@ class AsyncBroker:
     """
 
     def __init__(
-        self, source: psycopg.AsyncConnection[Any] | AsyncConnectionPool[Any], *, owns_source: bool = False
+        self,
+        source: psycopg.AsyncConnection[Any] | AsyncConnectionPool[Any] | AsyncSQLAlchemySource,
+        *,
+        owns_source: bool = False,
     ) -> None:
         self._session = AsyncSession(source, owns_source)
 
@@ -271,13 +276,15 @@ class AsyncBroker:
 
 
 async def connect_async(
-    source: str | psycopg.AsyncConnection[Any] | AsyncConnectionPool[Any], **options: Any
+    source: str | psycopg.AsyncConnection[Any] | AsyncConnectionPool[Any] | AsyncSQLAlchemySource,
+    **options: Any,
 ) -> AsyncBroker:
     """Return the broker of a database.
 
     Args:
         source: a libpq URL or connection string, for a connection that the broker owns and closes; or a
-            psycopg connection or pool that the program has, which the broker leaves open.
+            psycopg connection or pool that the program has, or an AsyncConnection or AsyncSession of
+            SQLAlchemy on psycopg, which the broker leaves open.
         options: psycopg.connect's, with a URL: ``connect_timeout=5``, ``application_name="shop"``.
 
     Raises:
@@ -288,10 +295,12 @@ async def connect_async(
     if isinstance(source, str):
         connection = await psycopg.AsyncConnection.connect(checked(source), autocommit=True, **options)
         return AsyncBroker(connection, owns_source=True)
-    if not isinstance(source, psycopg.AsyncConnection | AsyncConnectionPool):
+    if not isinstance(source, psycopg.AsyncConnection | AsyncConnectionPool) and not is_sqlalchemy_async(
+        source
+    ):
         raise TypeError(
-            "connect_async() takes a URL, a psycopg.AsyncConnection or an AsyncConnectionPool, "
-            f"not {type(source).__name__}."
+            "connect_async() takes a URL, a psycopg.AsyncConnection, an AsyncConnectionPool, or SQLAlchemy's "
+            f"AsyncConnection or AsyncSession, not {type(source).__name__}."
         )
     _require_none(options)
     return AsyncBroker(source)

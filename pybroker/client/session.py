@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, Self
 import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
+from psycopg_pool import ConnectionPool
 
 from pybroker.client import statements
 from pybroker.client.concurrency import Lock, sleep
+from pybroker.client.sqlalchemy_source import begun, is_sqlalchemy
 from pybroker.client.statements import Pause, Validations
 from pybroker.errors import broker_errors
 
@@ -20,8 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
 
-    from psycopg_pool import ConnectionPool
-
+    from pybroker.client.sqlalchemy_source import SQLAlchemySource
     from pybroker.client.statements import Query, Result, Row, Steps
 
 # Those of every broker, the innermost last. A context variable, since a broker on a pool serves many threads,
@@ -131,7 +132,11 @@ class Transaction:
 class Session:
     """Runs steps on a connection or a pool, in the transaction block around the call if there is one."""
 
-    def __init__(self, source: psycopg.Connection[Any] | ConnectionPool[Any], owns_source: bool) -> None:
+    def __init__(
+        self,
+        source: psycopg.Connection[Any] | ConnectionPool[Any] | SQLAlchemySource,
+        owns_source: bool,
+    ) -> None:
         self._source = source
         self._owns_source = owns_source
         self._is_own_session: bool | None = None
@@ -140,16 +145,19 @@ class Session:
     @property
     def begins_at_once(self) -> bool:
         """Whether a transaction begins with its block, as on a connection of the program's own."""
-        return isinstance(self._source, psycopg.Connection) and not self._owns_source
+        source = self._source
+        return not self._owns_source and (isinstance(source, psycopg.Connection) or is_sqlalchemy(source))
 
     @contextmanager
     def lend(self) -> Iterator[psycopg.Connection[Any]]:
         """Give the connection, or one of the pool's for as long as it is needed."""
         if isinstance(self._source, psycopg.Connection):
             yield self._source
-        else:
+        elif isinstance(self._source, ConnectionPool):
             with self._source.connection() as connection:
                 yield connection
+        else:
+            yield begun(self._source)
 
     def transaction(self) -> Transaction:
         """Return a transaction block inside the one that is open here, if there is one."""
@@ -160,7 +168,11 @@ class Session:
         block = self._block()
         if block is not None:
             return block.is_touched
-        return isinstance(self._source, psycopg.Connection) and not _is_idle(self._source)
+        source = self._source
+        if isinstance(source, psycopg.Connection):
+            return not _is_idle(source)
+        # SQLAlchemy's own begin is with the first statement.
+        return is_sqlalchemy(source)
 
     def close(self) -> None:
         """Close the connection, if it is not the program's own."""

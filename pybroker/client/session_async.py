@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, Self
 import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
+from psycopg_pool import AsyncConnectionPool
 
 from pybroker.client import statements
 from pybroker.client.concurrency import AsyncLock, sleep_async
+from pybroker.client.sqlalchemy_source import begun_async, is_sqlalchemy_async
 from pybroker.client.statements import Pause, Validations
 from pybroker.errors import broker_errors
 
@@ -19,8 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from types import TracebackType
 
-    from psycopg_pool import AsyncConnectionPool
-
+    from pybroker.client.sqlalchemy_source import AsyncSQLAlchemySource
     from pybroker.client.statements import Query, Result, Row, Steps
 
 # Those of every broker, the innermost last. A context variable, since a broker on a pool serves many tasks,
@@ -135,7 +136,9 @@ class AsyncSession:
     """Runs steps on a connection or a pool, in the transaction block around the call if there is one."""
 
     def __init__(
-        self, source: psycopg.AsyncConnection[Any] | AsyncConnectionPool[Any], owns_source: bool
+        self,
+        source: psycopg.AsyncConnection[Any] | AsyncConnectionPool[Any] | AsyncSQLAlchemySource,
+        owns_source: bool,
     ) -> None:
         self._source = source
         self._owns_source = owns_source
@@ -145,16 +148,21 @@ class AsyncSession:
     @property
     def begins_at_once(self) -> bool:
         """Whether a transaction begins with its block, as on a connection of the program's own."""
-        return isinstance(self._source, psycopg.AsyncConnection) and not self._owns_source
+        source = self._source
+        return not self._owns_source and (
+            isinstance(source, psycopg.AsyncConnection) or is_sqlalchemy_async(source)
+        )
 
     @asynccontextmanager
     async def lend(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
         """Give the connection, or one of the pool's for as long as it is needed."""
         if isinstance(self._source, psycopg.AsyncConnection):
             yield self._source
-        else:
+        elif isinstance(self._source, AsyncConnectionPool):
             async with self._source.connection() as connection:
                 yield connection
+        else:
+            yield await begun_async(self._source)
 
     def transaction(self) -> AsyncTransaction:
         """Return a transaction block inside the one that is open here, if there is one."""
@@ -165,7 +173,11 @@ class AsyncSession:
         block = self._block()
         if block is not None:
             return block.is_touched
-        return isinstance(self._source, psycopg.AsyncConnection) and not _is_idle(self._source)
+        source = self._source
+        if isinstance(source, psycopg.AsyncConnection):
+            return not _is_idle(source)
+        # SQLAlchemy's own begin is with the first statement.
+        return is_sqlalchemy_async(source)
 
     async def close(self) -> None:
         """Close the connection, if it is not the program's own."""

@@ -19,7 +19,7 @@ from pybroker.programs.reader_async import AsyncReader
 from pybroker.programs.service_program import ServiceProgram
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterator, Sequence
+    from collections.abc import Awaitable, Iterator, Mapping
 
 logger = logging.getLogger("pybroker.app")
 
@@ -147,13 +147,14 @@ class App:
         self._woken = loop, stop
         if self._stop.is_set():
             stop.set()
-        handled = self._handle_signals(loop)
+        before = self._handle_signals(loop)
         try:
             with self._measured(metrics_address, metrics_port):
                 await self._run_readers(stop)
         finally:
-            for number in handled:
+            for number, handler in before.items():
                 loop.remove_signal_handler(number)
+                signal.signal(number, handler)
             self._woken = None
             self._stop.clear()
         logger.info("All readers have ended")
@@ -181,20 +182,25 @@ class App:
             logger.info("Serving metrics on %s, port %d", address, listening)
             yield
 
-    def _handle_signals(self, loop: asyncio.AbstractEventLoop) -> Sequence[signal.Signals]:
+    def _handle_signals(self, loop: asyncio.AbstractEventLoop) -> Mapping[signal.Signals, Any]:
+        """Stop at the first signal, end at the second; return what handled them before."""
         if threading.current_thread() is not threading.main_thread():
-            return ()
+            return {}
+        numbers = (signal.SIGTERM, signal.SIGINT)
 
         def signalled(number: signal.Signals) -> None:
-            logger.info("%s: stopping", number.name)
-            # The next one has its default effect.
-            loop.remove_signal_handler(number)
+            for each in numbers:
+                loop.remove_signal_handler(each)
+                # Not Python's own for SIGINT: its KeyboardInterrupt would wait for the readers' threads.
+                signal.signal(each, signal.SIG_DFL)
+            logger.info("%s: stopping; a second one ends the process at once", number.name)
             self.stop()
 
-        numbers = (signal.SIGTERM, signal.SIGINT)
+        # None is one that was not set from Python.
+        before = {number: signal.getsignal(number) or signal.SIG_DFL for number in numbers}
         for number in numbers:
             loop.add_signal_handler(number, signalled, number)
-        return numbers
+        return before
 
     async def _run_readers(self, stop: asyncio.Event) -> None:
         loop = asyncio.get_running_loop()

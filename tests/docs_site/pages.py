@@ -28,7 +28,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "Start": ("stock-trading", "two-databases", "service-programs", "program-tests"),
     "How to": (
         "definitions", "tsql", "deployment", "migrations", "activation", "external-activation", "routing", "endpoints", "dialog-security",
-        "permissions", "validation", "poison-messages", "diagnose", "console", "metrics", "traces", "spark",
+        "permissions", "validation", "poison-messages", "diagnose", "console", "metrics", "traces", "spark", "frameworks",
     ),
     "Reference": (
         "sql-functions", "sql-views", "sql-errors", "python-client", "python-reference", "counters", "wire-format",

@@ -16,6 +16,7 @@ import pytest
 
 import pybroker
 from pybroker import App
+from tests.activated import PATIENCE
 from tests.shop import ERROR, Session, Shop, until
 
 if TYPE_CHECKING:
@@ -263,7 +264,7 @@ def test_a_body_that_does_not_fit_its_type_is_quarantined_with_its_error(shop: S
 
 
 PROGRAM = """
-import os, sys, time
+import logging, os, sys, time
 import pybroker
 
 app = pybroker.App(sys.argv[1])
@@ -278,6 +279,10 @@ def fulfil(conversation):
         if message.text == "slow":
             print("slow", flush=True)
             time.sleep(0.5)
+        if message.text == "stuck":
+            logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
+            print("stuck", flush=True)
+            time.sleep(3600)
         conversation.send("ack", message.body)
 
 print("started", flush=True)
@@ -293,7 +298,12 @@ def processes(shop: Shop, directory: Path, count: int) -> Iterator[list[subproce
     script.write_text(PROGRAM)
     shop.psql.rows("create table ledger (place bigserial, dialog uuid, number bigint, worker integer)")
     started = [
-        subprocess.Popen([sys.executable, str(script), shop.database.url], stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [sys.executable, str(script), shop.database.url],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
         for _ in range(count)
     ]
     try:
@@ -315,6 +325,24 @@ def test_a_program_that_is_told_to_stop_finishes_what_it_has_received(shop: Shop
         assert process.wait() == 0
     assert shop.psql.value("select count(*) from ledger") == 1
     assert shop.psql.bodies("shop") == [b"slow"]
+
+
+@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_ends_a_program_at_once_and_loses_nothing(
+    shop: Shop, tmp_path: Path, second: signal.Signals
+) -> None:
+    order(shop.psql, b"stuck")
+    with processes(shop, tmp_path, 1) as (process,):
+        assert process.stdout is not None
+        lines = iter(process.stdout.readline, "")
+        assert [next(lines), next(lines)] == ["started\n", "stuck\n"]
+        process.send_signal(signal.SIGINT)
+        assert next(lines) == "SIGINT: stopping; a second one ends the process at once\n"
+        process.send_signal(second)
+        rest, _ = process.communicate(timeout=PATIENCE)
+        assert process.returncode == -second
+        assert rest == ""
+    until(lambda: waiting(shop.psql, "warehouse") == 1)
 
 
 def test_programs_on_several_hosts_share_a_queue_and_one_that_is_killed_loses_nothing(
