@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -43,6 +44,9 @@ _NETWORK = {
 _ATTEMPTS = 4
 _BETWEEN_ATTEMPTS = 1.0
 _APPLICATION_NAME_BYTES = 63
+# Seconds. No work of one loan takes as long. A proxy whose other side is gone may still acknowledge what it
+# is sent, so that TCP's own limits notice nothing.
+LONGEST_LOAN = 300.0
 
 logger: FilteringBoundLogger = structlog.get_logger()
 
@@ -193,13 +197,23 @@ class Database:
         """Lend a connection: the block is one READ COMMITTED transaction, committed unless it raises.
 
         Raises:
-            psycopg.OperationalError: the server is away, or all connections stayed busy for 5 seconds.
+            psycopg.OperationalError: the server is away, all connections stayed busy for 5 seconds, or the
+                block took five minutes.
         """
         lost = False
+        limit = asyncio.timeout(LONGEST_LOAN)
         try:
             async with self._pool.connection() as connection:
                 try:
-                    yield connection
+                    async with limit:
+                        yield connection
+                except TimeoutError:
+                    if not limit.expired():
+                        raise
+                    await connection.close()
+                    raise psycopg.OperationalError(
+                        f"{self.address}: no answer within {LONGEST_LOAN:g} s; connecting anew"
+                    ) from None
                 except psycopg.Error:
                     lost = connection.broken
                     # After an upgrade its prepared statements may stand for functions that are no more, and
@@ -207,7 +221,10 @@ class Database:
                     await connection.close()
                     raise
         finally:
-            if lost:
+            if limit.expired():
+                # The others most likely answer as little, and asking them would take as long.
+                await self._pool.drain()
+            elif lost:
                 # The pool's others were most likely lost too, and each would cost somebody a failure.
                 await self._pool.check()
 

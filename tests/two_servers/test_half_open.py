@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+import psycopg
+import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from pybroker.workers import database as worker_database
 from tests.brokers import Site, two_sites
+from tests.conftest import migrated_database
 from tests.proxy import Proxy
 from tests.shop import until
 
@@ -52,3 +57,31 @@ def test_a_listening_session_that_vanished_is_replaced_and_nothing_is_lost_or_do
             assert bodies_of(warehouse, 1) == [b"after"]
             assert warehouse.psql.bodies() == []
             until(lambda: shop.psql.value("select count(*) from broker.transmission_queue") == 0)
+
+
+def test_connections_that_all_fell_silent_are_replaced(
+    server_for: Callable[[str, int], EmbeddedServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proxy whose other side is gone may acknowledge what it is sent: TCP notices nothing."""
+    monkeypatch.setattr(worker_database, "LONGEST_LOAN", 1.0)
+    server = server_for("silent", 18)
+    migrated_database(server, "silent")
+    direct = server.tcp_url("silent")
+
+    async def play(line: Proxy) -> None:
+        url = make_conninfo(direct, port=line.port, sslmode="disable", gssencmode="disable")
+        async with worker_database.Database(url) as served:
+
+            async def answer() -> None:
+                async with served.statement() as connection:
+                    await connection.execute("select 1")
+
+            # Some more wait in the pool.
+            await asyncio.gather(*(answer() for _ in range(4)))
+            assert line.swallow(b"") >= 1
+            with pytest.raises(psycopg.OperationalError, match="no answer within 1 s"):
+                await answer()
+            await answer()
+
+    with closing(Proxy(int(str(conninfo_to_dict(direct)["port"])))) as line:
+        asyncio.run(play(line))
