@@ -189,7 +189,7 @@ def test_rows_005_026_what_waits_is_seen_and_holds_its_dialog_up(labels: Labels)
 def test_row_005_a_worker_that_sleeps_is_woken_by_what_it_has_to_validate(labels: Labels) -> None:
     sleeper = labels.shop.session()
     # The first call begins to listen.
-    for awake_on in ([0, 1], []):
+    for awake_on in ([0, 1, 3], []):
         assert sleeper.value("select broker_private.sleep_on_queues()") == awake_on
     labels.psql.send(labels.dialog(), "label", b"<id>1</id>")
     assert [each.channel for each in sleeper.connection.notifies(stop_after=1)] == ["pybroker_1"]

@@ -265,6 +265,8 @@ def test_instructions_are_counted_a_message() -> None:
         "SEND, local, by a granted role",
         "SEND, local, in a group of three",
         "SEND, local, traced",
+        "SEND, local, with a trace context",
+        "SEND, remote, with a trace context",
     }
     # No call of PostgreSQL's costs less than the protocol, or so much that a whole session was counted.
     assert all(

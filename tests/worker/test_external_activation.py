@@ -268,7 +268,7 @@ def test_an_activator_without_its_queue_ends_with_a_reason(site: Site) -> None:
 
 def test_the_configuration_and_the_sql_of_the_page_work(database: Database, tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs/external-activation.md").read_text()
-    (script,) = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
+    script = "".join(re.findall(r"```sql\n(.*?)```", page, re.DOTALL))
     (configuration,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     with database.connect() as connection:
         connection.execute("select broker.create_queue('fulfilment')")
@@ -304,14 +304,14 @@ def test_the_worker_is_woken_by_the_message(site: Site) -> None:
         "select from pg_locks where locktype = 'advisory' and classid = 1886937714 and mode = 'ExclusiveLock'"
         " and database = (select oid from pg_database where datname = current_database())"
     )
-    # The queue's, the transmission queue's, and that of what waits for validation.
-    until(lambda: len(site.psql.rows(locks)) == 3)
+    # The queue's, the transmission queue's, and those of what waits for validation and of what the broker answers.
+    until(lambda: len(site.psql.rows(locks)) == 4)
     dialog = site.psql.dialog()
     for number in (1, 2):
         site.psql.send(dialog)
         until(lambda expected=number: site.psql.value("select count(*) from notifications") == expected)
         site.psql.bodies()
-        until(lambda: len(site.psql.rows(locks)) == 3)
+        until(lambda: len(site.psql.rows(locks)) == 4)
     for part in parts:
         part.cancel()
     run(served.close()).result()
