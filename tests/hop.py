@@ -76,7 +76,7 @@ class Hop:
         found = self.near.rows(
             f"select endpoint_nos[1], sequence_numbers, row_ids, acknowledged, sent_at, {', '.join(_COLUMNS)}"
             " from broker_private.take(%s, 0, 1, %s, 1000000, %s::bigint[], in_flight_endpoints => %s::bigint[],"
-            " in_flight_rows => %s::bigint[], in_flight_numbers => %s::bigint[])",
+            " in_flight_rows => %s::bigint[], in_flight_numbers => %s::bigint[]) where row_ids is not null",
             self.near.value("select max(destination_no) from broker_private.destinations"),
             size,
             [paused] if paused else [],
@@ -91,6 +91,10 @@ class Hop:
 
     def deliver(self, batch: Batch) -> tuple[int, int | None]:
         """Deliver it; return the number that is expected next on its first dialog, and the fault."""
+        if batch.columns["kinds"] == "M":
+            number = self._deliver_one(batch)
+            if number is not None:
+                return number, None
         dialogs = len(batch.columns["conversation_ids"])
         casts = ", ".join(f"%s::{kind}" for kind in _COLUMNS.values())
         ((next_numbers, faults),) = self.far.rows(
@@ -106,6 +110,22 @@ class Hop:
         )
         return next_numbers[0], (faults or [None])[0]
 
+    def _deliver_one(self, batch: Batch) -> int | None:
+        only = {name: column[0] for name, column in batch.columns.items()}
+        number: int | None = self.far.value(
+            "select broker_private.deliver_one(%s, %s, %s, %s, %s, %s, %s::bytea, 'N', null, null, %s, %s)",
+            self.near_broker,
+            only["conversation_ids"],
+            only["from_initiator"],
+            only["to_brokers"],
+            only["type_names"],
+            only["sequence_numbers"],
+            only["bodies"],
+            batch.acknowledged[0],
+            batch.sent_at[0],
+        )
+        return number
+
     def acknowledge(self, batch: Batch, next_number: int) -> None:
         """Do what the sender's worker does with an answer."""
         number = min(next_number, batch.end)
@@ -113,13 +133,12 @@ class Hop:
             torn = "select broker_private.fail_torn_dialogs(array[%s::bigint], array[%s::bigint])"
             self.near.rows(torn, batch.endpoint, next_number)
         if number > batch.numbers[0]:
-            self.near.rows(
-                "select broker_private.acknowledge(%s, array[%s::bigint], array[%s::bigint], array[%s::bigint])",
-                self.far_broker,
-                batch.endpoint,
-                number,
-                batch.rows[number - batch.numbers[0] - 1],
-            )
+            one = self.far_broker, batch.endpoint, number, batch.rows[number - batch.numbers[0] - 1]
+            if self.near.value("select broker_private.acknowledge_one(%s, %s, %s, %s)", *one) is None:
+                self.near.rows(
+                    "select broker_private.acknowledge(%s, array[%s::bigint], array[%s::bigint], array[%s::bigint])",
+                    *one,
+                )
 
     def close(self) -> None:
         for site in (self.near, self.far):

@@ -25,7 +25,7 @@ SUBCOMMANDS = {
     "redrive": "Take a conversation out of quarantine with all its messages.",
     "discard": "Remove the message that failed, and let its quarantined conversation go on.",
     "certificate": "Make keys and certificates for dialogs and transport.",
-    "tsql": "Check, translate and run Service Broker definitions of SQL Server.",
+    "tsql": "Check, translate and run Service Broker scripts of SQL Server.",
     "server": "Run an embedded PostgreSQL.",
 }
 
@@ -50,6 +50,7 @@ EXTRAS = {
     "opentelemetry": "telemetry",
     "pandas": "spark",
     "prometheus_client": "telemetry",
+    "prompt_toolkit": "tsql",
     "psutil": "spark",
     "pyarrow": "spark",
     "pyspark": "spark",

@@ -10,14 +10,8 @@ import typer
 
 if TYPE_CHECKING:
     from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
 DAYS = 365
-# RSA, as in Service Broker: such a key can also wrap the session keys of dialogs, an elliptic curve's can't.
-# 3072 bits are held equal to 128 bits of AES, and a handshake is rare enough not to notice them.
-_KEY_BITS = 3072
-# A clock of a peer that is a little behind must not find the certificate not yet valid.
-_BACKDATED = timedelta(minutes=5)
 _COMMON_NAME_CHARACTERS = 64
 
 KeyDirectory = Annotated[
@@ -42,6 +36,7 @@ def create_files(name: str, key_directory: Path, days: int = DAYS) -> x509.Certi
     from cryptography.hazmat.primitives.asymmetric import rsa
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+    from pybroker.workers.self_signed import BACKDATED, KEY_BITS, common_name, self_signed
     from pybroker.workers.transport.dialog_security.key_files import (
         MASTER_KEY,
         certificate_path,
@@ -60,8 +55,9 @@ def create_files(name: str, key_directory: Path, days: int = DAYS) -> x509.Certi
     for path in (key_path, pem_path):
         if path.exists():
             fail(f"{path} exists; choose another name, or move the file away")
-    key = rsa.generate_private_key(public_exponent=65537, key_size=_KEY_BITS)
-    made = _self_signed(key, name, days)
+    key = rsa.generate_private_key(public_exponent=65537, key_size=KEY_BITS)
+    now = datetime.now(UTC)
+    made = self_signed(key, common_name(name), now - BACKDATED, now + timedelta(days=days))
     private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     try:
         make_key_directory(key_directory)
@@ -131,43 +127,3 @@ def fail(reason: str) -> NoReturn:
     """Say why the command can't be done, and exit with 1."""
     typer.echo(f"pybroker certificate: {reason}", err=True)
     raise typer.Exit(1)
-
-
-def _self_signed(key: RSAPrivateKey, name: str, days: int) -> x509.Certificate:
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes
-    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = datetime.now(UTC)
-    public = key.public_key()
-    usage = x509.KeyUsage(
-        digital_signature=True,
-        content_commitment=False,
-        key_encipherment=True,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=False,
-        crl_sign=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(public)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _BACKDATED)
-        .not_valid_after(now + timedelta(days=days))
-        # Trusted as itself, it must never vouch for another.
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(usage, critical=True)
-        .add_extension(
-            x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]),
-            critical=False,
-        )
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(public), critical=False)
-        .sign(key, hashes.SHA256())
-    )

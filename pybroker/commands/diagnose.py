@@ -106,11 +106,11 @@ def diagnose(
     """
     _check(scope, from_service, to_service, conversation, ignore or [], json=json, fix=fix)
     # Imported when it runs: the help of a command needs no client.
-    from pybroker.diagnosis.configuration import Services, configuration
-    from pybroker.diagnosis.findings import Finding, connect, shown
+    from pybroker.diagnosis.asking import Services, ask_about_conversation
+    from pybroker.diagnosis.configuration import configuration
+    from pybroker.diagnosis.findings import Finding, connect, of_far_side, shown
 
     with ExitStack() as opened:
-        connections: dict[str, psycopg.Connection[Any]] = {}
         found: list[Finding] = []
         sides: list[psycopg.Connection[Any] | None] = []
         for url in (database_url, far_database_url):
@@ -121,20 +121,17 @@ def diagnose(
             sides.append(one)
             if one is not None:
                 opened.enter_context(one)
-                connections.setdefault(one.info.dbname, one)
         if journey is not None:
             _tell_journey(journey, [one for one in sides if one is not None], found, json=json)
         near, far = sides
-        if near is not None and far is not None and near.info.dbname == far.info.dbname:
-            # A mend says its database by name, so none may be run in the wrong one.
-            connections.clear()
         if near is not None:
             if scope is Scope.RUNTIME and conversation is not None:
                 found += _watch(near, conversation, timeout, quiet=json)
+                found += ask_about_conversation(near, conversation) if far is None else []
             else:
                 found += _ask(near, conversation)
             if far is not None:
-                found += _ask(far)
+                found += map(of_far_side, _ask(far))
             if scope is Scope.CONFIGURATION and _has_broker(found):
                 services = Services(from_service or "", to_service or "", contract, encryption.value)
                 found += configuration(near, far, services)
@@ -144,7 +141,7 @@ def diagnose(
 
             typer.echo(msgspec.json.encode({"findings": findings}))
         else:
-            _print(findings, connections, fix=fix, destructive=destructive)
+            _print(findings, sides, fix=fix, destructive=destructive)
     raise typer.Exit(1 if any(one.level == "error" for one in findings) else 0)
 
 
@@ -201,7 +198,7 @@ def _tell_journey(
         if json:
             typer.echo(msgspec.json.encode({"findings": found}))
         else:
-            _print(found, {}, fix=False, destructive=False)
+            _print(found, [], fix=False, destructive=False)
         raise typer.Exit(1)
     told = journey(connections, given)
     if json:
@@ -244,7 +241,7 @@ _ENDS_WATCH = {411, 413, 415}
 
 
 def _print(
-    findings: list[Finding], connections: dict[str, psycopg.Connection[Any]], *, fix: bool, destructive: bool
+    findings: list[Finding], sides: list[psycopg.Connection[Any] | None], *, fix: bool, destructive: bool
 ) -> None:
     if not findings:
         typer.echo("Nothing is wrong.")
@@ -255,10 +252,11 @@ def _print(
         for mend in one.mend:
             role = "" if mend.role is None else f', as "{mend.role}"'
             loses = "; it loses messages or ends conversations" if mend.is_destructive else ""
-            typer.echo(plain(f'  In the database "{mend.database}"{role}{loses}:'))
+            far = "far " if mend.is_far else ""
+            typer.echo(plain(f'  In the {far}database "{mend.database}"{role}{loses}:'))
             typer.echo(plain(f"    {mend.statement}"))
             if fix and (destructive or not mend.is_destructive):
-                _offer(mend, connections)
+                _offer(mend, sides[mend.is_far])
 
 
 def plain(text: str) -> str:
@@ -266,14 +264,14 @@ def plain(text: str) -> str:
     return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
 
-def _offer(mend: Mend, connections: dict[str, psycopg.Connection[Any]]) -> None:
+def _offer(mend: Mend, connection: psycopg.Connection[Any] | None) -> None:
     import psycopg
 
-    if not mend.is_sql or mend.database not in connections:
+    if not mend.is_sql or connection is None:
         typer.echo("  This one is yours to run.")
     elif typer.confirm("  Run it?", default=False):
         try:
-            connections[mend.database].execute(mend.statement.encode())
+            connection.execute(mend.statement.encode())
         except psycopg.Error as error:
             typer.echo(f"  It failed: {error.diag.message_primary or error}")
         else:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from pybroker.console.history import History, Lately
 from pybroker.console.readings import Readings
 from pybroker.diagnosis.findings import Finding, findings_of
 from pybroker.status_readings import Reading, Status, read, status_of
@@ -57,6 +58,7 @@ class Overview:
     status: Status
     findings: tuple[Finding, ...]
     has_rates: bool
+    lately: Lately
 
 
 @dataclass
@@ -67,6 +69,7 @@ class _Line:
     lock: threading.Lock = field(default_factory=threading.Lock)
     connection: psycopg.Connection[Any] | None = None
     reading: Reading | None = None
+    history: History = field(default_factory=History)
     overview: Overview | None = None
     read_at: float = 0.0
 
@@ -167,4 +170,9 @@ def _read(line: _Line, connection: psycopg.Connection[Any]) -> Overview:
     now = read(connection)
     before = line.reading
     line.reading = now
-    return Overview(status_of(before or now, now), tuple(findings_of(connection)), before is not None)
+    return Overview(
+        status_of(before or now, now),
+        tuple(findings_of(connection)),
+        before is not None,
+        line.history.add(now),
+    )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import hmac
+import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -11,10 +14,13 @@ import psycopg
 from anyio import to_thread
 from psycopg.rows import class_row
 
+from pybroker.console import importing
 from pybroker.console.answering import Page, Shown, missing, reason
+from pybroker.console.catalogue import catalog_now
 from pybroker.console.forms import fields_of
 from pybroker.console.quarantine import SHOWN as AT_ONCE
 from pybroker.console.rendering import page as rendered
+from pybroker.definitions.planning import plan
 from pybroker.diagnosis.findings import findings_of
 from pybroker.errors import BrokerError
 
@@ -41,6 +47,17 @@ _CONVERSATION_ACTIONS = {
     "discard": ("Discard the failed message", "select broker.discard(%s)"),
 }
 _DESTRUCTIVE = {"discard"}
+# At most 50 at once: at the slowest that is less than a minute.
+_RATES = ("0", "1", "5", "20")
+_TEST = """select d.handle, broker.send(d.handle, %s, convert_to(nullif(%s, ''), 'UTF8'))
+from (select broker.begin_dialog(%s, %s, %s) as handle offset 0) d"""
+_TRACED_TEST = """select d.handle, broker.send(d.handle, %s, convert_to(nullif(%s, ''), 'UTF8'))
+from (
+  select b.handle, broker.start_trace(b.handle)
+  from (select broker.begin_dialog(%s, %s, %s) as handle offset 0) b
+  offset 0
+) d"""
+_GIVEN = ("do", "what", "about", "to", "contract", "type", "body", "trace", "rate")
 _NOTED = """
 select a.acted_at, a.role::text, a.action, a.object, a.result
 from broker.console_actions a
@@ -67,6 +84,10 @@ class Deed:
     title: str
     steps: tuple[Step, ...]
     is_destructive: bool
+    # So many steps a second; 0 for as fast as it goes.
+    rate: int = 0
+    # Of what was shown, where it depends on more than what was asked for.
+    mark: str = ""
 
 
 @dataclass(frozen=True)
@@ -92,24 +113,48 @@ class Noted:
 def ask(request: Request) -> Response:
     """Show what would be run, and ask whether it shall be."""
     page = Page(request)
-    given = {name: page.given(name, _LONGEST) for name in ("do", "what", "about")}
+    given = {name: value for name in _GIVEN if (value := page.given(name, _LONGEST))}
 
     def read() -> Shown:
         if not request.app.state.may_write:
             return _read_only()
-
-        def question(connection: psycopg.Connection[Any]) -> Shown:
-            deed = _deed(connection, given)
-            return _nothing() if deed is None else Shown("ask.html", {"deed": deed, "given": given})
-
-        return page.ask(question)
+        return page.ask(lambda connection: _asked(connection, given))
 
     return page.answer(read)
 
 
+async def plan_import(request: Request) -> Response:
+    """Show what an import would do, and ask whether it shall be: it is too long for an address."""
+    sent = await fields_of(request, 3 * importing.LONGEST)
+    return await to_thread.run_sync(_planned, request, sent)
+
+
+def _planned(request: Request, sent: dict[str, str]) -> Response:
+    page = Page(request)
+
+    def read() -> Shown:
+        given = {"do": "import", "what": sent.get("what", "")}
+        return page.ask(lambda connection: _asked(connection, given))
+
+    shown = _unacceptable(page, request, sent)
+    if shown is None:
+        try:
+            shown = read()
+        except (psycopg.Error, BrokerError) as error:
+            shown = Shown("trouble.html", {"title": "Not imported", "why": reason(error)}, 422)
+    return _rendered(page, request, shown)
+
+
+def _asked(connection: psycopg.Connection[Any], given: dict[str, str]) -> Shown:
+    deed = _deed(connection, given)
+    if deed is None:
+        return _nothing()
+    return Shown("ask.html", {"deed": deed, "given": {**given, "about": deed.mark or given.get("about", "")}})
+
+
 async def act(request: Request) -> Response:
     """Do what was asked for, if the form is one of this session."""
-    sent = await fields_of(request)
+    sent = await fields_of(request, 3 * importing.LONGEST)
     return await to_thread.run_sync(_act, request, sent)
 
 
@@ -126,19 +171,29 @@ def noted(request: Request) -> Response:
 
 def _act(request: Request, sent: dict[str, str]) -> Response:
     page = Page(request)
+    shown = _unacceptable(page, request, sent)
+    if shown is None and page.target is not None:
+        shown = _done(page.account, page.target, sent)
+    return _rendered(page, request, shown or _nothing())
+
+
+def _unacceptable(page: Page, request: Request, sent: Mapping[str, str]) -> Shown | None:
+    """Say why a form is not looked at; None if it is."""
     attempts: Attempts = request.app.state.actions
     if not request.app.state.may_write:
-        shown = _read_only()
-    elif not hmac.compare_digest(sent.get("token", "").encode(), page.session.form_token.encode()):
-        why = "The form is not one of this session."
-        shown = Shown("trouble.html", {"title": "Refused", "why": why}, 403)
-    elif page.target is None:
-        shown = missing("The console shows no database of this number.")
-    elif not attempts.is_allowed(f"role {page.account.role}"):
+        return _read_only()
+    if not hmac.compare_digest(sent.get("token", "").encode(), page.session.form_token.encode()):
+        why = "The form is not one of this session, or too long."
+        return Shown("trouble.html", {"title": "Refused", "why": why}, 403)
+    if page.target is None:
+        return missing("The console shows no database of this number.")
+    if not attempts.is_allowed(f"role {page.account.role}"):
         why = "Too many actions of this role. Please wait a minute."
-        shown = Shown("trouble.html", {"title": "Too many", "why": why}, 429)
-    else:
-        shown = _done(page.account, page.target, sent)
+        return Shown("trouble.html", {"title": "Too many", "why": why}, 429)
+    return None
+
+
+def _rendered(page: Page, request: Request, shown: Shown) -> Response:
     return rendered(
         shown.template,
         shown.status,
@@ -153,13 +208,21 @@ def _done(account: Account, target: Target, sent: Mapping[str, str]) -> Shown:
     try:
         deed = account.ask(target.number, lambda connection: _deed(connection, sent))
         if deed is None:
-            return _nothing()
-        outcomes = account.act(
-            target.number, lambda connection: [_run(connection, step) for step in deed.steps]
-        )
+            return _changed() if sent.get("do") == "import" else _nothing()
     except (psycopg.Error, BrokerError) as error:
-        why = f"{reason(error)} Look whether it was done before you try again."
-        return Shown("trouble.html", {"title": "No answer", "why": why}, 503)
+        return Shown("trouble.html", {"title": "No answer", "why": f"{reason(error)} Nothing was done."}, 503)
+    outcomes: list[Outcome] = []
+    began = time.monotonic()
+    for number, step in enumerate(deed.steps):
+        if deed.rate:
+            # Between two steps the role's pages have the session.
+            time.sleep(max(0.0, began + number / deed.rate - time.monotonic()))
+        try:
+            outcomes.append(account.act(target.number, partial(_run, step=step)))
+        except (psycopg.Error, BrokerError) as error:
+            done = f"{len(outcomes)} of {len(deed.steps)} were done before. " if outcomes else ""
+            why = f"{reason(error)} {done}Look whether it was done before you try again."
+            return Shown("trouble.html", {"title": "No answer", "why": why}, 503)
     return Shown("done.html", {"target": target, "deed": deed, "outcomes": outcomes})
 
 
@@ -196,12 +259,13 @@ def _deed(connection: psycopg.Connection[Any], given: Mapping[str, str]) -> Deed
     # PostgreSQL has no text with a zero byte.
     if action in _QUEUE_ACTIONS and what and "\0" not in what:
         title, statement = _QUEUE_ACTIONS[action]
-        return Deed(title, (_step(connection, action, what, statement),), is_destructive=False)
+        return Deed(title, (_step(connection, action, what, statement, what),), is_destructive=False)
     if action in _CONVERSATION_ACTIONS:
-        handles = _handles(what.split(","))
-        title, statement = _CONVERSATION_ACTIONS[action]
-        steps = tuple(_step(connection, action, str(handle), statement) for handle in handles[:AT_ONCE])
-        return Deed(title, steps, action in _DESTRUCTIVE) if steps else None
+        return _release(connection, action, given)
+    if action == "test":
+        return _test(connection, given)
+    if action == "import":
+        return _import(connection, given)
     if action == "mend":
         about = _handles([given.get("about", "")])
         for finding in findings_of(connection, about[0] if about else None):
@@ -213,9 +277,56 @@ def _deed(connection: psycopg.Connection[Any], given: Mapping[str, str]) -> Deed
     return None
 
 
-def _step(connection: psycopg.Connection[Any], action: str, what: str, statement: str) -> Step:
-    shown = psycopg.ClientCursor(connection).mogrify(statement.encode(), (what,))
-    return Step(action, what, statement, (what,), shown)
+def _release(connection: psycopg.Connection[Any], action: str, given: Mapping[str, str]) -> Deed | None:
+    """Let conversations out of quarantine, one by one."""
+    handles = _handles(given.get("what", "").split(","))
+    title, statement = _CONVERSATION_ACTIONS[action]
+    steps = tuple(
+        _step(connection, action, str(handle), statement, str(handle)) for handle in handles[:AT_ONCE]
+    )
+    rate = given.get("rate") or "0"
+    if not steps or rate not in _RATES:
+        return None
+    return Deed(title, steps, action in _DESTRUCTIVE, int(rate))
+
+
+def _test(connection: psycopg.Connection[Any], given: Mapping[str, str]) -> Deed | None:
+    """A message on a dialog of its own."""
+    what, to, contract, kind, body = (
+        given.get(name, "") for name in ("what", "to", "contract", "type", "body")
+    )
+    if not (what and to and contract and kind) or "\0" in what + to + contract + kind + body:
+        return None
+    statement = _TRACED_TEST if given.get("trace") else _TEST
+    about = f"{what} to {to}"[:1_000]
+    step = _step(connection, "test", about, statement, kind, body, what, to, contract)
+    return Deed("Send a test message", (step,), is_destructive=False)
+
+
+def _import(connection: psycopg.Connection[Any], given: Mapping[str, str]) -> Deed | None:
+    """The plan that makes the database have what is imported, as one statement: all of it or nothing."""
+    # A browser sends each line's end so.
+    text = given.get("what", "").replace("\r\n", "\n")
+    if not text or len(text) > importing.LONGEST or "\0" in text:
+        return None
+    wanted = importing.definitions_of(connection, text)
+    steps = plan(catalog_now(connection), wanted).steps
+    cursor = psycopg.ClientCursor(connection)
+    shown = ";\n".join(cursor.mogrify(step.statement.encode(), step.parameters) for step in steps)
+    mark = hashlib.sha256(shown.encode()).hexdigest()
+    if not steps or given.get("about", mark) != mark:
+        # There is nothing to do, or it is not what was shown.
+        return None
+    about = f"{len(steps)}: {', '.join(step.summary for step in steps)}"[:1_000]
+    is_destructive = any(step.is_destructive for step in steps)
+    return Deed("Import definitions", (Step("import", about, shown, (), shown),), is_destructive, mark=mark)
+
+
+def _step(
+    connection: psycopg.Connection[Any], action: str, what: str, statement: str, *parameters: str
+) -> Step:
+    shown = psycopg.ClientCursor(connection).mogrify(statement.encode(), parameters)
+    return Step(action, what, statement, parameters, shown)
 
 
 def _handles(given: list[str]) -> list[UUID]:
@@ -228,6 +339,11 @@ def _handles(given: list[str]) -> list[UUID]:
 def _read_only() -> Shown:
     why = "This console only reads. Whoever starts it with --write allows actions."
     return Shown("trouble.html", {"title": "Read only", "why": why}, 403)
+
+
+def _changed() -> Shown:
+    why = "The database has all of it, or was changed since the plan was shown. Import it again to see."
+    return Shown("trouble.html", {"title": "Not imported", "why": why}, 409)
 
 
 def _nothing() -> Shown:

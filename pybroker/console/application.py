@@ -84,6 +84,7 @@ def application(targets: tuple[Target, ...], *, is_secure: bool, may_write: bool
             Route(f"{_DATABASE}/definitions", catalogue.definitions),
             Route(f"{_DATABASE}/definitions.sql", catalogue.export),
             Route(f"{_DATABASE}/actions", actions.noted),
+            Route(f"{_DATABASE}/import", actions.plan_import, methods=["POST"]),
             Route(f"{_DATABASE}/act", actions.ask, methods=["GET"]),
             Route(f"{_DATABASE}/act", actions.act, methods=["POST"]),
             Mount("/static", StaticFiles(directory=_STATIC)),

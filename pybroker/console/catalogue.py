@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from pybroker.console.answering import Page, Shown
-from pybroker.definitions.catalog import QUERIES, Catalog, catalog_of
+from pybroker.definitions.catalog import IN_USE, QUERIES, Catalog, catalog_of
 from pybroker.definitions.planning import ORDER, plan
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def definitions(request: Request) -> Response:
     search = page.filter("search")
 
     def ask(connection: psycopg.Connection[Any]) -> Shown:
-        catalog = _catalog(connection)
+        catalog = catalog_now(connection)
         places = {kind.kind: place for place, kind in enumerate(ORDER)}
         rows = sorted(
             (_row(one) for one in catalog.objects.values()), key=lambda row: (places[row[0]], row[1])
@@ -52,10 +52,12 @@ def export(request: Request) -> Response:
     return page.answer(lambda: page.ask(lambda connection: Shown("", text=_as_sql(connection))))
 
 
-def _catalog(connection: psycopg.Connection[Any]) -> Catalog:
+def catalog_now(connection: psycopg.Connection[Any]) -> Catalog:
+    """Read what the database has, as of one moment."""
     with connection.transaction():
         connection.execute("set transaction isolation level repeatable read")
-        return catalog_of({kind: connection.execute(query).fetchall() for kind, query in QUERIES.items()}, ())
+        rows = {kind: connection.execute(query).fetchall() for kind, query in QUERIES.items()}
+        return catalog_of(rows, connection.execute(IN_USE).fetchall())
 
 
 def _row(one: Definition) -> tuple[str, str, str]:
@@ -70,7 +72,7 @@ def _row(one: Definition) -> tuple[str, str, str]:
 
 
 def _as_sql(connection: psycopg.Connection[Any]) -> str:
-    catalog = _catalog(connection)
+    catalog = catalog_now(connection)
     wanted: list[Definition | Grant] = [*catalog.objects.values(), *catalog.grants]
     cursor = psycopg.ClientCursor(connection)
     lines = [cursor.mogrify(step.statement, step.parameters) + ";" for step in plan(Catalog(), wanted).steps]

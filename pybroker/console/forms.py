@@ -8,15 +8,15 @@ from urllib.parse import parse_qs
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-_BYTES = 16_384
+BYTES = 16_384
 
 
-async def fields_of(request: Request) -> dict[str, str]:
-    """Read a form of a few kilobytes; a larger one has no fields."""
+async def fields_of(request: Request, longest: int = BYTES) -> dict[str, str]:
+    """Read a form of so many bytes; a larger one has no fields."""
     body = b""
     async for piece in request.stream():
         body += piece
-        if len(body) > _BYTES:
+        if len(body) > longest:
             return {}
     try:
         found = parse_qs(body.decode("ascii"), keep_blank_values=True, max_num_fields=10)

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
+    from pybroker.status_readings import QueueStatus
+
 _LARGEST_NUMBER = 2**63 - 1
 _PRIORITIES = range(1, 11)
 # Findings that are about a queue.
@@ -35,11 +37,14 @@ def queue(request: Request) -> Response:
     name = request.path_params["name"]
     after = place_of(page.filter("after"))
 
-    def ask(connection: psycopg.Connection[Any]) -> Shown:
+    def ask(connection: psycopg.Connection[Any], known: QueueStatus | None) -> Shown:
         found = queue_readings.queue_of(connection, name)
         if found is None:
             return missing("No queue has this name, or this role may not receive from it.")
-        depth = queue_readings.depth_of(connection, found)
+        # The overview has just counted it.
+        depth = (
+            queue_readings.depth_of(connection, found) if known is None else queue_readings.Depth.of(known)
+        )
         messages = queue_readings.messages_of(connection, found, depth, after)
         return Shown(
             "queue.html",
@@ -49,6 +54,7 @@ def queue(request: Request) -> Response:
                 "messages": messages,
                 "after": after,
                 "has_more": len(messages) == queue_readings.SHOWN,
+                "groups": queue_readings.groups_of(connection, found) if after is None else [],
                 "log": queue_readings.log_of(connection, found),
                 "limit": queue_readings.SHOWN,
                 "numbered": queue_readings.NUMBERED_MESSAGES,
@@ -57,8 +63,13 @@ def queue(request: Request) -> Response:
 
     def read() -> Shown:
         about = [one for one in page.findings(*_OF_QUEUES) if one.object == name]
-        shown = page.ask(ask)
-        return shown.beside(findings=about)
+        seen = None if page.target is None else overview_of(page.account, page.target)[0]
+        of_it = [] if seen is None else [one for one in seen.status.queues if one.queue == name]
+        known = of_it[0] if of_it else None
+        shown = page.ask(lambda connection: ask(connection, known))
+        return shown.beside(
+            findings=about, reading=known, trend=None if seen is None else seen.lately.of(name)
+        )
 
     return page.answer(read)
 

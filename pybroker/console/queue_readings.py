@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     import psycopg
 
+    from pybroker.status_readings import QueueStatus
+
 SHOWN, LOG_SHOWN, BODY_BYTES = 50, 20, 65_536
 # broker.queue_messages numbers what waits, and for that reads the whole queue.
 NUMBERED_MESSAGES = 1_000
@@ -49,6 +51,11 @@ from broker.peek(%(queue)s, %(top)s, %(priority)s, %(order)s, %(bytes)s) m
 _DEPTH = """
 select ready, retained, incomplete, is_estimate from broker.queue_depths where queue_name = %s
 """
+_GROUPS = """
+select g.conversation_group_id, g.messages, g.oldest_enqueue_time, g.pid, g.role_name::text as role, g.state,
+  g.held_since, g.query
+from broker.queue_groups(%s) g
+"""
 _LOG = """
 select l."time", l.severity, l.number, l.text
 from broker.activation_log l
@@ -81,6 +88,11 @@ class Depth:
     incomplete: int
     is_estimate: bool
 
+    @classmethod
+    def of(cls, read: QueueStatus) -> Depth:
+        """Take it from the overview."""
+        return cls(read.ready, read.retained, read.incomplete, read.is_estimate)
+
     @property
     def messages(self) -> int:
         """All of them."""
@@ -107,6 +119,25 @@ class Message:
     size: int | None
     message_sequence_number: int | None
     start: bytes | None
+
+
+@dataclass(frozen=True)
+class Group:
+    """A conversation group among the first messages, and the session that holds it; None for none.
+
+    Attributes:
+        messages: how many of the first 1,000 it has.
+        query: what the session ran last; None for who may not see it.
+    """
+
+    conversation_group_id: UUID
+    messages: int
+    oldest_enqueue_time: datetime
+    pid: int | None
+    role: str | None
+    state: str | None
+    held_since: datetime | None
+    query: str | None
 
 
 @dataclass(frozen=True)
@@ -154,6 +185,11 @@ def message_of(
     if depth_of(connection, queue).messages > NUMBERED_MESSAGES:
         return None
     return cursor.execute(_OF_FEW, (BODY_BYTES, queue.queue_id, order)).fetchone()
+
+
+def groups_of(connection: psycopg.Connection[Any], queue: Queue) -> list[Group]:
+    """Return the groups that RECEIVE takes next, at most 50."""
+    return connection.cursor(row_factory=class_row(Group)).execute(_GROUPS, (queue.name,)).fetchall()
 
 
 def log_of(connection: psycopg.Connection[Any], queue: Queue) -> list[LogLine]:

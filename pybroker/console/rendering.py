@@ -29,6 +29,10 @@ def _count(number: int, is_estimate: bool = False) -> str:
     return f"about {number:,}" if is_estimate else f"{number:,}"
 
 
+def _number(number: float) -> str:
+    return f"{number:,.1f}".removesuffix(".0")
+
+
 def _bytes(number: int) -> str:
     size = float(number)
     for unit in ("bytes", "kB", "MB", "GB"):
@@ -56,6 +60,7 @@ _environment = Environment(
 _environment.filters |= {
     "age": _age,
     "count": _count,
+    "number": _number,
     "moment": _moment,
     "instant": _instant,
     "bytes": _bytes,

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from psycopg.rows import class_row
-
 from pybroker.console.answering import Page, Shown
 
 if TYPE_CHECKING:
@@ -21,32 +19,34 @@ LOOKED_INTO, SHOWN = 10_000, 50
 # Findings that are about the way of messages.
 _OF_DELIVERY = (101, 103, 108, *range(301, 400))
 
-_REASONS = """
-select t.to_service_name as service, t.transmission_status as reason, count(*) as messages,
-  min(t.enqueue_time) as oldest
-from (
-  select v.to_service_name, v.transmission_status, v.enqueue_time
-  from broker.transmission_queue v
-  limit %s
-) t
-group by t.to_service_name, t.transmission_status
-order by min(t.enqueue_time), t.to_service_name, t.transmission_status
-limit 100
-"""
-# The filter comes behind the limit: before it, it could scan all that waits.
-_MESSAGES = """
-select t.conversation_handle, t.from_service_name as sender, t.to_service_name as service,
-  t.message_type_name as type, t.enqueue_time as sent, t.transmission_status as reason, t.priority
-from (
-  select v.conversation_handle, v.from_service_name, v.to_service_name, v.message_type_name, v.enqueue_time,
-    v.transmission_status, v.priority
+# Read once for both lists. The filter comes behind the limit: before it, it could scan all that waits.
+_WAITING = """
+with looked_into as materialized (
+  select v.conversation_handle, v.from_service_name as sender, v.to_service_name as service,
+    v.message_type_name as type, v.enqueue_time as moment, v.transmission_status as reason, v.priority
   from broker.transmission_queue v
   limit %(looked_into)s
-) t
-where (%(service)s::text is null or t.to_service_name = %(service)s)
-  and (%(reason)s::text is null or left(t.transmission_status, 500) = %(reason)s)
-order by t.enqueue_time
-limit %(shown)s
+),
+reasons as (
+  select t.service, t.reason, count(*) as messages, min(t.moment) as moment
+  from looked_into t
+  group by t.service, t.reason
+  order by min(t.moment), t.service, t.reason
+  limit 100
+),
+messages as (
+  select t.conversation_handle, t.sender, t.service, t.type, t.moment, t.reason, t.priority
+  from looked_into t
+  where (%(service)s::text is null or t.service = %(service)s)
+    and (%(reason)s::text is null or left(t.reason, 500) = %(reason)s)
+  order by t.moment
+  limit %(shown)s
+)
+select m.conversation_handle, m.sender, m.service, m.type, m.moment, m.reason, m.priority, 1 as messages
+from messages m
+union all
+select null, null, r.service, null, r.moment, r.reason, null, r.messages
+from reasons r
 """
 
 
@@ -79,15 +79,15 @@ def transmission(request: Request) -> Response:
     wanted = {"service": page.filter("to"), "reason": page.filter("reason")}
 
     def ask(connection: psycopg.Connection[Any]) -> Shown:
-        reasons = connection.cursor(row_factory=class_row(Reason)).execute(_REASONS, (LOOKED_INTO,))
-        messages = connection.cursor(row_factory=class_row(Waiting)).execute(
-            _MESSAGES, {"looked_into": LOOKED_INTO, "shown": SHOWN, **wanted}
-        )
+        given = {"looked_into": LOOKED_INTO, "shown": SHOWN, **wanted}
+        rows = connection.execute(_WAITING, given).fetchall()
+        messages = [Waiting(*row[:7]) for row in rows if row[0] is not None]
+        reasons = [Reason(row[2], row[5], row[7], row[4]) for row in rows if row[0] is None]
         return Shown(
             "transmission.html",
             {
-                "reasons": reasons.fetchall(),
-                "messages": messages.fetchall(),
+                "reasons": sorted(reasons, key=lambda one: (one.oldest, one.service, one.reason or "")),
+                "messages": sorted(messages, key=lambda one: one.sent),
                 "wanted": wanted,
                 "looked_into": LOOKED_INTO,
                 "limit": SHOWN,

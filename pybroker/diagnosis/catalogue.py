@@ -212,6 +212,7 @@ KINDS = {
             "a message before those that came is missing",
             "who must act: the far worker's operator",
         ),
+        Kind(417, "information", "what the far broker says of the conversation", "nothing to mend"),
         Kind(501, "error", "there is no such service", "`create_service`", "8407"),
         Kind(502, "error", "the contract does not exist", "`create_contract`", "8408"),
         Kind(
@@ -243,11 +244,24 @@ KINDS = {
             "9750, 9793, 9796",
         ),
         Kind(
+            507,
+            "error",
+            "the far broker refuses dialogs to the service",
+            "who must act: the far database's owner",
+            "8408, 8425, 8494",
+        ),
+        Kind(
             508,
             "error",
             "an encrypted dialog has no remote service binding",
             "`create_remote_service_binding`, with its user",
             "9727",
+        ),
+        Kind(
+            509,
+            "warning",
+            "the far broker has not answered",
+            "who must act: the far worker's operator",
         ),
         Kind(901, "information", "what the role could not see", "run it as the database's owner"),
     )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from pybroker.diagnosis.asking import Services, ask_about
 from pybroker.diagnosis.findings import Finding, Mend
 
 if TYPE_CHECKING:
@@ -11,23 +12,13 @@ if TYPE_CHECKING:
 
     import psycopg
 
-_DEFAULT = "DEFAULT"
-
-
-class Services(NamedTuple):
-    """Who is to talk to whom, by which contract; encryption is on, off or anonymous."""
-
-    initiator: str
-    target: str
-    contract: str = _DEFAULT
-    encryption: str = "on"
-
 
 class _Side:
     """One database, and what is asked of it."""
 
-    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+    def __init__(self, connection: psycopg.Connection[Any], *, is_far: bool = False) -> None:
         self.connection = connection
+        self.is_far = is_far
         self.database = connection.info.dbname
 
     def value(self, query: str, *arguments: object) -> Any:
@@ -41,7 +32,7 @@ class _Side:
         role = self.value(
             "select pg_get_userbyid(datdba) from pg_database where datname = current_database()"
         )
-        return (Mend(self.database, role, statement, False),)
+        return (Mend(self.database, role, statement, is_destructive=False, is_far=self.is_far),)
 
     def messages(self, contract: str) -> dict[str, tuple[bool, bool, str]] | None:
         """Return who may send each type of a contract, and its validation; None without the contract."""
@@ -70,12 +61,14 @@ def configuration(
         services: who is to talk to whom.
     """
     here = _Side(near)
-    there = None if far is None else _Side(far)
+    there = None if far is None else _Side(far, is_far=True)
     target = there or (here if here.has_service(services.target) else None)
     found = list(_services(here, there, services))
     found += _contracts(here, target, services)
     if target is not here:
         found += _ways(here, there, services)
+    if target is None and not found:
+        found += ask_about(near, services)
     return found
 
 

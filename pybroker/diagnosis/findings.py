@@ -33,12 +33,14 @@ class Mend(msgspec.Struct, frozen=True):
         role: who may run it; None if anybody may, or if nobody knows.
         statement: SQL, or a command that begins with `pybroker`.
         is_destructive: whether it loses messages or ends conversations.
+        is_far: whether that is the database of `--far-database-url`; both may have one name.
     """
 
     database: str
     role: str | None
     statement: str
     is_destructive: bool
+    is_far: bool = False
 
     @property
     def is_sql(self) -> bool:
@@ -62,6 +64,12 @@ class Finding(msgspec.Struct, frozen=True):
     def gravity(self) -> tuple[int, int]:
         """Sort by this: errors first, then by number."""
         return LEVELS.index(self.level), self.number
+
+
+def of_far_side(finding: Finding) -> Finding:
+    """Return the finding of a database that was asked as the far one."""
+    mend = tuple(msgspec.structs.replace(one, is_far=True) for one in finding.mend)
+    return msgspec.structs.replace(finding, mend=mend)
 
 
 class _Row(msgspec.Struct):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import codecs
 import re
+from bisect import bisect_right
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -22,7 +24,9 @@ _PIECES = re.compile(
     re.IGNORECASE | re.MULTILINE | re.VERBOSE | re.ASCII,
 )
 _COMMENT_EDGES = re.compile(r"/\*|\*/")
+_NEWLINE = re.compile("\n")
 _NO_NEWLINE = re.compile(r"[^\n]")
+_MOST_ROUNDS = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +47,32 @@ class ScriptError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The text up to a GO.
+    """The text up to a GO, which runs `count` times.
 
     `line` is the line of the script on which the text begins.
     """
 
     text: str
     line: int = field(default=1)
+    count: int = 1
+
+
+def position_of(batch: Batch, offset: int) -> Position:
+    """Return where a character of a batch's text stands in the script."""
+    begins = _line_begins(batch.text)
+    line = bisect_right(begins, offset)
+    return Position(batch.line + line - 1, offset - begins[line - 1] + 1)
+
+
+def offset_of(batch: Batch, position: Position) -> int:
+    """Return which character of a batch's text stands there; the inverse of `position_of`."""
+    return _line_begins(batch.text)[position.line - batch.line] + position.column - 1
+
+
+# One batch is read after the other, and asked for each of its statements.
+@lru_cache(maxsize=1)
+def _line_begins(text: str) -> list[int]:
+    return [0, *(found.end() for found in _NEWLINE.finditer(text))]
 
 
 def decode(content: bytes) -> str:
@@ -82,7 +105,7 @@ def batches(text: str) -> Iterator[Batch]:
     """Split a script at its lines of GO; one that holds blanks alone is left out.
 
     Raises:
-        ScriptError: at GO with a count, which is not translated.
+        ScriptError: at GO with a count that is too large, and at a comment that is not closed.
     """
     text = _without_block_comments(text)
     begin, line = 0, 1
@@ -90,11 +113,12 @@ def batches(text: str) -> Iterator[Batch]:
         if found["go"] is None:
             continue
         line_of_go = line + text.count("\n", begin, found.start())
-        if found["count"]:
-            raise ScriptError(Position(line_of_go, 1), "GO with a count is not translated: repeat the batch")
+        # The length first: int() of a million digits is not linear.
+        if len(found["count"]) > len(str(_MOST_ROUNDS)) or int(found["count"] or 1) > _MOST_ROUNDS:
+            raise ScriptError(Position(line_of_go, 1), f"GO runs a batch at most {_MOST_ROUNDS} times")
         batch = text[begin : found.start()]
         if batch.strip():
-            yield Batch(batch, line)
+            yield Batch(batch, line, int(found["count"] or 1))
         begin, line = found.end(), line_of_go
     if text[begin:].strip():
         yield Batch(text[begin:], line)
@@ -103,6 +127,20 @@ def batches(text: str) -> Iterator[Batch]:
 def end_of(text: str) -> Position:
     """Return the position behind a text."""
     return Position(text.count("\n") + 1, len(text) - text.rfind("\n"))
+
+
+def comments(text: str) -> Iterator[tuple[int, int]]:
+    """Yield where comments begin and end; one that is not closed ends with the text."""
+    at = 0
+    while found := _PIECES.search(text, at):
+        at = found.end()
+        if found.group() == "/*":
+            try:
+                at = _end_of_comment(text, found.start())
+            except ScriptError:
+                at = len(text)
+        if found.group().startswith(("/*", "--")):
+            yield found.start(), at
 
 
 def _without_block_comments(text: str) -> str:

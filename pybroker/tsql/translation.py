@@ -30,12 +30,18 @@ class Translation:
     notes: tuple[str, ...] = ()
 
 
-def translate(statement: tree.Statement) -> Translation:
+def translate(statement: tree.Statement, *, in_msdb: bool = False) -> Translation:
     """Return what a statement becomes.
+
+    Args:
+        statement: of Service Broker's own.
+        in_msdb: whether it stands behind USE msdb, whose routes are those of the worker.
 
     Raises:
         ScriptError: for what has no faithful form, with what to write instead.
     """
+    if in_msdb and isinstance(statement, tree.Route) and statement.verb == "CREATE":
+        return _route(statement, scope="WORKER")
     return TABLE[type(statement)](statement)
 
 
@@ -63,7 +69,8 @@ def identifier(name: str) -> str:
     return '"' + name.lower().replace('"', '""') + '"'
 
 
-def _call(function: str, name: str, **arguments: Value) -> str:
+def call(function: str, name: str, **arguments: Value) -> str:
+    """Write a call of a function in schema `broker`; arguments that are None are left out."""
     given = "".join(f", {key} => {literal(value)}" for key, value in arguments.items() if value is not None)
     return f"select broker.{function}({literal(name)}{given});"
 
@@ -81,7 +88,7 @@ def _message_type(statement: tree.MessageType) -> Translation:
         raise ScriptError(statement.position, "ALTER MESSAGE TYPE needs VALIDATION = …")
     collection = statement.schema_collection
     return Translation(
-        _call(
+        call(
             f"{verb}_message_type",
             statement.name,
             validation=statement.validation,
@@ -96,7 +103,7 @@ def _contract(statement: tree.Contract) -> Translation:
         f"sent_by_{side.lower()}": tuple(name for name, sender in statement.usages if sender == side) or None
         for side in ("INITIATOR", "TARGET", "ANY")
     }
-    return Translation(_call("create_contract", statement.name, **sides, owner=statement.owner))
+    return Translation(call("create_contract", statement.name, **sides, owner=statement.owner))
 
 
 def _queue(statement: tree.Queue) -> Translation:
@@ -111,7 +118,7 @@ def _queue(statement: tree.Queue) -> Translation:
         called = ".".join(identifier(one) for one in (procedure.schema, procedure.name) if one)
     execute_as = activation.execute_as
     making = statement.verb == "CREATE" and schema is not None
-    sql = _call(
+    sql = call(
         f"{statement.verb.lower()}_queue",
         statement.name.name.lower(),
         status=statement.status,
@@ -137,7 +144,7 @@ def _queue(statement: tree.Queue) -> Translation:
 def _service(statement: tree.Service) -> Translation:
     queue = statement.queue.name.lower()
     return Translation(
-        _call(
+        call(
             "create_service",
             statement.name,
             queue=queue,
@@ -152,7 +159,7 @@ def _alter_service(statement: tree.AlterService) -> Translation:
         raise ScriptError(statement.position, "ALTER SERVICE needs ON QUEUE, ADD CONTRACT or DROP CONTRACT")
     changes = statement.changes or ()
     return Translation(
-        _call(
+        call(
             "alter_service",
             statement.name,
             queue=None if statement.queue is None else statement.queue.name.lower(),
@@ -162,14 +169,14 @@ def _alter_service(statement: tree.AlterService) -> Translation:
     )
 
 
-def _route(statement: tree.Route) -> Translation:
+def _route(statement: tree.Route, scope: str | None = None) -> Translation:
     verb = _verb(statement)
     if verb == "create" and statement.address is None:
         raise ScriptError(
             statement.position, "CREATE ROUTE needs ADDRESS = 'TCP://host:port', 'LOCAL' or 'TRANSPORT'"
         )
     return Translation(
-        _call(
+        call(
             f"{verb}_route",
             statement.name,
             address=statement.address,
@@ -178,6 +185,7 @@ def _route(statement: tree.Route) -> Translation:
             lifetime=None if statement.lifetime is None else Seconds(statement.lifetime),
             mirror_address=statement.mirror_address,
             owner=statement.owner,
+            scope=scope,
         )
     )
 
@@ -191,7 +199,7 @@ def _binding(statement: tree.RemoteServiceBinding) -> Translation:
     if verb == "create" and statement.user is None:
         raise ScriptError(statement.position, "CREATE REMOTE SERVICE BINDING needs WITH USER = …")
     return Translation(
-        _call(
+        call(
             f"{verb}_remote_service_binding",
             statement.name,
             to_service=statement.to_service,
@@ -210,7 +218,7 @@ def _priority(statement: tree.BrokerPriority) -> Translation:
         return None if creates and value == "" else value
 
     return Translation(
-        _call(
+        call(
             f"{statement.verb.lower()}_broker_priority",
             statement.name,
             contract_name=criterion(statement.contract_name),
@@ -228,7 +236,7 @@ def _drop(statement: tree.Drop) -> Translation:
         )
     name = statement.name.name
     name = name.lower() if statement.kind == "QUEUE" else name
-    return Translation(_call(f"drop_{statement.kind.lower().replace(' ', '_')}", name))
+    return Translation(call(f"drop_{statement.kind.lower().replace(' ', '_')}", name))
 
 
 TABLE: dict[type[tree.Statement], Callable[[Any], Translation]] = {

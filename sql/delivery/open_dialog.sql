@@ -50,7 +50,7 @@ begin
     is_final := true;
     fault_code := -8408;
     fault_text := format('Target service "%s" does not support contract "%s".', to_service, contract_name);
-  elsif not (select q.is_enqueue_enabled from broker_private.queues q where q.queue_id = service.queue_id) then
+  elsif not (select q.is_enqueue_enabled from broker_private.queues q where q.queue_id = broker_private.queue_for(service, contract)) then
     is_final := false;
     fault_code := -9749;
     fault_text := broker_private.fault_text(row(9749, null)::broker_private.fault);

@@ -14,7 +14,7 @@ begin
   if stack ~ 'broker_private\.deliver_dialog\(' then
     return null;
   end if;
-  is_acknowledged := stack ~ 'broker_private\.acknowledge\(';
+  is_acknowledged := stack ~ 'broker_private\.acknowledge(_one)?\(';
   perform broker_private.note_events((
     select jsonb_agg(jsonb_build_object(
       'endpoint_no', c.endpoint_no, 'type_id', c.message_type_id,

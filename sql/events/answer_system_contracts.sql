@@ -1,7 +1,8 @@
 -- broker_private.answer_system_contracts(): answers what came on ServiceEcho and ServiceDiagnostic,
 -- on 100 conversations at most, and returns on how many. An Echo goes back as it is. A Query is
 -- about the service that it came to, and gets a Status, or a Description of what may be asked
--- (answer_query). A side that the far side has ended ends too.
+-- (answer_query). A side that the far side has ended ends too. What waits for read_status stays,
+-- until its minute is over.
 -- Locks: the conversations' groups, skipping those that others hold.
 create or replace function broker_private.answer_system_contracts()
 returns integer
@@ -21,7 +22,11 @@ begin
   for group_number in
     select g.group_no from broker_private.groups g
     where g.group_no in (
-      select m.group_no from broker_private.messages m where m.queue_id = 3 order by m.precedence, m.id limit 100
+      select m.group_no from broker_private.messages m
+      join broker_private.endpoints x on x.endpoint_no = m.endpoint_no
+      where m.queue_id = 3 and (not x.is_initiator or x.expires_at <= broker_private.clock())
+      order by m.precedence, m.id
+      limit 100
     )
     order by g.group_no
     for update skip locked

@@ -2,9 +2,10 @@
 -- next, a page at a time, without locking or removing any. The next page begins behind priority and
 -- queuing order of the last row. Ours: SQL Server selects from the queue.
 -- Locks: none.
--- Plan: messages_head from where the page begins, and a probe of endpoints for each message; at
--- most 10,000 are looked at. It does not depend on statistics. Of a table that was never analyzed
--- the planner believes that it is empty: then a page of a view reads the whole queue.
+-- Plan: messages_head from where the page begins, or from the queue's floors. A probe of endpoints
+-- for each message; at most 10,000 are looked at. It does not depend on statistics: of a table that
+-- was never analyzed the planner believes that it is empty. Then a page of a view reads the whole
+-- queue.
 -- Errors: 208 queue, 229, 153 a number out of range.
 create or replace function broker.peek(
   queue text, top integer default 50, after_priority integer default null, after_order bigint default null,
@@ -100,10 +101,16 @@ begin
       ) as message
       from (
         select h.precedence, h.id, h.endpoint_no, h.message_type_id, h.enqueue_time, h.body, h.shared_body_no, h.shared_size
-        from broker_private.messages h
-        where h.queue_id = this.queue_id
-          and (h.precedence, h.id) > (coalesce(10 - after_priority, -1)::smallint, coalesce(after_order, 0))
-        order by h.precedence, h.id
+        from unnest(broker_private.floors_of(this.queue_id)) with ordinality as l (floor, level)
+        cross join lateral (
+          select x.precedence, x.id, x.endpoint_no, x.message_type_id, x.enqueue_time, x.body, x.shared_body_no, x.shared_size
+          from broker_private.messages x
+          where x.queue_id = this.queue_id and x.precedence = l.level - 1 and x.id >= l.floor
+            and x.id > case l.level when 11 - after_priority then after_order else -1 end
+          order by x.id
+          limit 10000
+        ) h
+        where after_priority is null or l.level >= 11 - after_priority
         limit 10000
       ) m
       cross join lateral (

@@ -167,6 +167,8 @@ RIGHTS = {
         "select broker.begin_conversation_timer('{dialog}', '1 s')", *granted("SEND", "SERVICE", "//shop")
     ),
     "peek": Right("select broker.peek('warehouse')", *RECEIVE_WAREHOUSE),
+    "ask about a service": Right("select broker.query_service('//shop', '//warehouse')", *RECEIVE_SHOP),
+    "queue groups": Right("select broker.queue_groups('warehouse')", *RECEIVE_WAREHOUSE),
     "note a failure": Right("select broker.note_failure('{dialog}', 'why')", *RECEIVE_SHOP),
     "sleep on a queue": Right("select broker.sleep_on('spare')", *granted("RECEIVE", "QUEUE", "spare")),
     "create event notification": Right(

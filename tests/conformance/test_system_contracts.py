@@ -106,10 +106,7 @@ def test_a_status_says_of_a_service_what_keeps_messages_from_it(sites: tuple[Sit
     expected = {"Service": "//warehouse", "QueueAcceptsMessages": "true", "ContractAccepted": "true"}
     assert status(shop, asked.format("ordering")) == expected
     assert status(shop, asked.format("a &lt; b")) == {**expected, "ContractAccepted": "false"}
-    # It begins before the queue is off: later ones wait, as any dialog does.
     dialog = begin(shop, DIAGNOSTIC)
-    shop.psql.send(dialog, f"{DIAGNOSTIC}/Query", b"<Query/>")
-    assert answer(shop, dialog)[0] == f"{DIAGNOSTIC}/Status"
     warehouse.psql.rows("select broker.alter_queue('warehouse', status => false)")
     shop.psql.send(dialog, f"{DIAGNOSTIC}/Query", b"<Query/>")
     _, body = answer(shop, dialog)

@@ -72,6 +72,21 @@ def test_what_was_set_aside_for_one_reason_is_redriven(
     assert noted(site) == [(role, "redrive", "done: 1")] * 2
 
 
+def test_what_is_redriven_by_rate_is_apart_by_it(site: Site, actor: Visitor) -> None:
+    handles = {str(handle) for handle in quarantined(site, 3)}
+    actor.login(reader_of(site, "warehouse"), PASSWORD)
+    assert '<option value="5">5 a second' in actor.get("/database/1/quarantine").text
+    page = actor.get(f"{ACT}?do=redrive&rate=5&what={','.join(handles)}")
+    assert "3 statements, each in a transaction of its own, 5 a second" in page.text
+    answer = post(actor, page, do="redrive", rate="5", what=",".join(handles))
+    assert answer.text.count("<strong>Done</strong>") == 3
+    ((span,),) = queried(
+        site, "select extract(epoch from max(acted_at) - min(acted_at)) from broker.console_actions"
+    )
+    assert span >= 0.3, "three at five a second are two fifths of a second apart"
+    assert post(actor, page, do="redrive", rate="0.0001", what=",".join(handles)).status == 404
+
+
 def test_one_of_two_who_redrive_at_once_is_told_that_it_was_done(site: Site, writing_console: str) -> None:
     (bad,) = quarantined(site)
     actors = [Visitor(writing_console), Visitor(writing_console)]

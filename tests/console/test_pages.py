@@ -115,3 +115,34 @@ def test_a_page_lives_on_when_its_database_comes_back(site: Site, console: str, 
     seen(chromium, "Incomplete: 0.")
     assert "No answer" not in chromium.find_element(By.TAG_NAME, "body").text
     assert "/queue/warehouse" in visitor.get().text
+
+
+def test_the_overview_says_which_way_a_queue_goes(site: Site, visitor: Visitor) -> None:
+    def row(page: Answer) -> str:
+        return re.findall(r"/queue/warehouse\".*?</tr>", page.text, re.DOTALL)[0]
+
+    dialog = sent(site, *[b"x"] * 40)
+    assert "<svg" not in row(visitor.login(reader_of(site, "warehouse"), PASSWORD)), "one reading has no line"
+    with site.database.connect() as connection:
+        session = Session(connection)
+        session.send(dialog, "order", b"y")
+        until(lambda: "grows" in row(visitor.get()))
+        assert len(session.receive("warehouse", top=30)) == 30
+    until(lambda: re.search(r"<td>-[0-9.]+/s</td>\s*<td>\s*[0-9]+ (s|min)", row(visitor.get())) is not None)
+    assert "from 11 to 41" in row(visitor.get())
+    page = visitor.get("/database/1/queue/warehouse").text
+    assert re.search(r"Empty in: [0-9]+ (s|min)", page) is not None
+
+
+def test_a_queue_says_who_holds_its_groups(site: Site, visitor: Visitor) -> None:
+    sent(site, b"held")
+    visitor.login(site.role("superuser"), PASSWORD)
+    assert "<td>nobody</td>" in visitor.get("/database/1/queue/warehouse").text
+    with site.database.connect() as connection:
+        reader = Session(connection)
+        reader.rows("begin")
+        reader.rows("select from broker.receive('warehouse', top => 1)")
+        pid = reader.value("select pg_backend_pid()")
+        page = visitor.get("/database/1/queue/warehouse").text
+    assert f"pid {pid} (idle in transaction)" in page
+    assert "<td>nobody</td>" not in page

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from sphinx.cmd.build import main
 
+from tests.docs_site import screenshots
 from tests.docs_site.pages import ROOT, write
 
 BUILD = ROOT / "build" / "docs"
@@ -35,6 +36,7 @@ if __name__ == "__main__":
     pages, site = BUILD / "pages", BUILD / "site"
     write(pages)
     fetch_mermaid(pages / "_static")
+    screenshots.add(pages)
     # A link that leads nowhere fails the build.
     strict = ["--quiet", "--fail-on-warning", "--keep-going"]
     places = ["--conf-dir", str(Path(__file__).parent), "--doctree-dir", str(BUILD / "read")]

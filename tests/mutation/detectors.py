@@ -12,6 +12,7 @@ DETECTORS = {
     ],
     "sql/delivery/deliver": ["sql/test_hop.py", "conformance/test_strange_arrivals.py"],
     "sql/delivery/deliver_plain": ["conformance/test_wakeups.py", "conformance/test_between_databases.py"],
+    "sql/delivery/deliver_one": ["sql/test_lone_messages.py"],
     "sql/delivery/deliver_piece": [
         "conformance/test_i_protocol.py",
         "conformance/test_identity_gone_back.py",

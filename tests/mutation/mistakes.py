@@ -88,15 +88,15 @@ MISTAKES = [
     # What is taken and delivered.
     Mistake(
         "a dialog that may be moving is not held",
-        "sql/delivery/take.sql",
-        "            for update skip locked\n",
+        "sql/delivery/take_fresh.sql",
+        "    for update skip locked\n",
         "",
     ),
     Mistake(
         "the oldest leaves first, whatever its level",
-        "sql/delivery/take.sql",
-        "        order by t.precedence, t.id\n",
-        "        order by t.id\n",
+        "sql/delivery/take_plain.sql",
+        "    order by t.precedence, t.id\n",
+        "    order by t.id\n",
     ),
     Mistake(
         "a delivery locks no counter",
@@ -109,6 +109,30 @@ MISTAKES = [
         "sql/delivery/deliver_plain.sql",
         "sequence_numbers[place] = next_numbers[dialog]",
         "sequence_numbers[place] >= next_numbers[dialog]",
+    ),
+    Mistake(
+        "a message that came alone overtakes what is looked at",
+        "sql/delivery/deliver_one.sql",
+        "  select from broker_private.incomplete_messages i where i.endpoint_no = endpoint\n",
+        "  select from broker_private.incomplete_messages i where false\n",
+    ),
+    Mistake(
+        "a message that came alone is taken from anybody",
+        "sql/delivery/deliver_one.sql",
+        " and f.event = 'B' and f.far_broker_instance = from_broker;",
+        " and f.event = 'B';",
+    ),
+    Mistake(
+        "a message that came alone is taken with any security",
+        "sql/delivery/deliver_one.sql",
+        "where y.endpoint_no = endpoint and y.kind::text = security_kind",
+        "where y.endpoint_no = endpoint",
+    ),
+    Mistake(
+        "a queue that is off takes a message that came alone",
+        "sql/delivery/deliver_one.sql",
+        "where q.queue_id = queue and not q.is_enqueue_enabled",
+        "where q.queue_id = queue and false",
     ),
     Mistake(
         "a queue that is off takes messages",

@@ -71,7 +71,10 @@ FUNCTIONS = {
     "start_trace": ["conversation_handle=NULL service=NULL duration='00:10:00' max_rows=10000"],
     "stop_trace": [""],
     "note_console_action": ["action object result"],
+    "query_service": ["from_service to_service contract=NULL conversation_id=NULL encryption=true"],
+    "read_status": ["conversation_handle"],
     "peek": ["queue top=50 after_priority=NULL after_order=NULL body_bytes=0"],
+    "queue_groups": ["queue"],
     "get_traceparent": ["message"],
     **{f"drop_{kind}": ["name"] for kind in DROPPED.split()},
 }

@@ -461,6 +461,22 @@ LINES: dict[str, Line] = {
             "body_bytes": ["-1", "65537"],
         },
     ),
+    "query_service(text,text,text,uuid,boolean)": Line(
+        {
+            "from_service": "'//shop'",
+            "to_service": "'//warehouse'",
+            "contract": "'ordering'",
+            "conversation_id": "null",
+            "encryption": "true",
+        },
+        {"from_service": unknown("//shop"), "to_service": NEW, "contract": NEW},
+        nullable={"contract", "conversation_id"},
+        anything={"conversation_id", "encryption"},
+    ),
+    "read_status(uuid)": Line(
+        DIALOG, {"conversation_handle": [*NO_HANDLE, "{dialog}"]}, tried_in="test_asking.py"
+    ),
+    "queue_groups(text)": Line({"queue": "'shop'"}, {"queue": unknown("shop")}),
     "note_console_action(text,text,text)": Line(
         {"action": "'redrive'", "object": "'warehouse'", "result": "'done'"},
         {

@@ -26,7 +26,7 @@ BEHAVIOURS, SEED = 12, 19
 # Function, what it says, and what a careless hand makes of it.
 MISTAKES = {
     "a number is given twice": (
-        "take",
+        "take_plain",
         "next_numbers[dialog] := next_numbers[dialog] + 1;",
         "",
     ),
@@ -39,6 +39,16 @@ MISTAKES = {
         "acknowledge",
         "numbers := numbers || number;",
         "numbers := numbers || number - cardinality(locations);",
+    ),
+    "the counter of a lone dialog is left where it was": (
+        "acknowledge_one",
+        "set next_number = acknowledge_one.next_number, epoch",
+        "set next_number = number, epoch",
+    ),
+    "a lone duplicate is not dropped": (
+        "deliver_one",
+        " and n.epoch = number >> 7 and n.next_number = number\n",
+        "\n",
     ),
     "the rows are not counted": (
         "acknowledge",

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.patience import until
+
 if TYPE_CHECKING:
     from tests.shop import Session, Shop
 
@@ -89,3 +91,68 @@ def test_what_a_conversation_that_ended_left_is_not_shown(shop: Shop) -> None:
     psql.end(psql.handle_of(gone))
     rows = psql.rows("select conversation_handle from broker.peek('warehouse')")
     assert rows == [(psql.handle_of(here),)]
+
+
+def test_a_page_does_not_walk_past_what_was_received(shop: Shop) -> None:
+    """While a session keeps an old snapshot, what was received stays in the indexes."""
+    psql, old = shop.psql, shop.session()
+    old.rows("begin isolation level repeatable read")
+    old.rows("select count(*) from warehouse")
+    for _ in range(4):
+        psql.rows("select broker.send_batch(%s, 'order', array_fill(''::bytea, '{2500}'))", psql.dialog())
+    while psql.rows("select from broker.receive('warehouse', top => 500)"):
+        pass
+
+    def walked() -> int:
+        # Not each RECEIVE that walks past them raises the floors.
+        psql.send(psql.dialog(), "order", b"one more")
+        assert len(psql.receive()) == 1
+        before = entries(psql)
+        assert psql.rows(f"{PEEK}('warehouse')") == []
+        return entries(psql) - before
+
+    until(lambda: walked() < 1_000, seconds=60)
+
+
+def entries(session: Session) -> int:
+    """Return how many index entries of messages were walked past, those of deleted ones too."""
+    session.rows("select pg_stat_force_next_flush()")
+    return int(
+        session.value(
+            "select sum(idx_tup_read) from pg_stat_user_indexes where indexrelname = 'messages_head'"
+        )
+    )
+
+
+def test_groups_are_in_the_order_of_receive_and_who_holds_one_is_named(shop: Shop) -> None:
+    psql, reader = shop.psql, shop.session()
+    first, other = psql.dialog(), psql.dialog()
+    for handle in (first, other, first):
+        psql.send(handle, "order", b"x")
+    groups = "select messages, pid, role_name, state, query, held_since <= now() from broker.queue_groups('warehouse')"
+    free = (None, None, None, None, None)
+    assert psql.rows(groups) == [(2, *free), (1, *free)]
+    reader.rows("begin")
+    reader.rows("select from broker.receive('warehouse', top => 1)")
+    pid = reader.value("select pg_backend_pid()")
+    held, waits = psql.rows(groups)
+    assert held[:2] == (2, pid)
+    assert held[3] == "idle in transaction"
+    assert "pg_backend_pid" in held[4]
+    assert held[5]
+    assert waits == (1, *free)
+    reader.rows("rollback")
+    assert psql.rows(groups) == [(2, *free), (1, *free)]
+
+
+def test_what_a_holder_runs_is_told_to_the_owner_only(shop: Shop) -> None:
+    psql, holder = shop.psql, shop.session()
+    psql.send(psql.dialog(), "order", b"x")
+    name = shop.database.role()
+    psql.rows("select broker.grant('RECEIVE', 'QUEUE', 'warehouse', %s)", name)
+    role = shop.session(user=name)
+    holder.rows("begin")
+    holder.rows("select from broker.receive('warehouse', top => 1)")
+    ((pid, query),) = role.rows("select pid, query from broker.queue_groups('warehouse')")
+    assert pid == holder.value("select pg_backend_pid()")
+    assert query is None

@@ -169,7 +169,7 @@ def test_go_ends_a_batch_only_outside_of_texts_names_and_comments() -> None:
         ("create queue a with status = on, status = off", (1, 1)),
         ("drop queue [a", (1, 12)),
         ("drop queue a /* never\nclosed", (1, 14)),
-        ("drop queue a\nGO 5", (2, 1)),
+        ("drop queue a\nGO " + "9" * 100_000, (2, 1)),
         ("create route r with lifetime = 5", (1, 1)),
         ("create route r with lifetime = " + "9" * 100_000, (1, 32)),
         ("create queue " + "q" * 129, (1, 14)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,8 @@ from typer.testing import CliRunner
 from pybroker.commands import application
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pytest
     from click.testing import Result
 
@@ -81,12 +84,14 @@ def test_the_definitions_of_a_script_are_made_and_dropped(database: Database, tm
         assert found.fetchone() == (0,)
 
 
-def test_a_statement_that_fails_leaves_nothing_and_is_named(database: Database, tmp_path: Path) -> None:
+def test_a_statement_that_fails_is_named_and_a_single_transaction_leaves_nothing(
+    database: Database, tmp_path: Path
+) -> None:
     script = tmp_path / "trade.sql"
     script.write_text("create queue a\nGO\ncreate service s on queue missing")
-    done = tsql("run", str(script), "--database-url", database.url)
+    done = tsql("run", str(script), "--database-url", database.url, "--single-transaction")
     assert done.exit_code == 1
-    assert f"{script}:3:1: S0208: " in done.output
+    assert f"{script}:3:1: Msg 208: " in done.output
     assert "select broker.create_service('s', queue => 'missing');" in done.output
     with database.connect() as session:
         found = session.execute("select count(*) from broker.service_queues where name = 'a'")
@@ -95,10 +100,10 @@ def test_a_statement_that_fails_leaves_nothing_and_is_named(database: Database, 
 
 def test_nothing_runs_of_a_script_that_is_refused(database: Database, tmp_path: Path) -> None:
     script = tmp_path / "trade.sql"
-    script.write_text("create queue a\nGO\nselect 1")
+    script.write_text("create queue a\nGO\ndeclare @a int")
     done = tsql("run", str(script), "--database-url", database.url)
     assert done.exit_code == 1
-    assert f'{script}:3:1: "select" is not understood here' in done.output
+    assert f'{script}:3:1: "declare" is not understood here' in done.output
     with database.connect() as session:
         found = session.execute("select count(*) from broker.service_queues where name = 'a'")
         assert found.fetchone() == (0,)
@@ -121,13 +126,27 @@ def test_translate_prints_the_form_below_the_place(tmp_path: Path) -> None:
     assert done.output == f"-- {script}:2:2\nselect broker.drop_queue('q');\n"
 
 
-def test_the_page_shows_what_translate_prints_and_its_script_runs(
-    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_page_shows_what_translate_prints_and_its_scripts_run(
+    database: Database,
+    make_database: Callable[[str], Database],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     page = Path("docs/tsql.md").read_text("utf-8")
-    shown = dict(re.findall(r"<!-- (\w+) -->\n```sql\n(.*?)```", page, re.DOTALL))
+    shown = dict(re.findall(r"<!-- (\w+) -->\n```\w*\n(.*?)```", page, re.DOTALL))
     monkeypatch.chdir(tmp_path)
-    Path("trader.sql").write_text(shown["tsql"])
-    done = tsql("translate", "trader.sql")
-    assert done.stdout == shown["translated"]
-    assert tsql("run", "trader.sql", "--database-url", database.url).exit_code == 0
+    for script, source, becomes in (
+        ("trader.sql", "tsql", "translated"),
+        ("statements.sql", "statements", "becomes"),
+    ):
+        Path(script).write_text(shown[source])
+        assert tsql("translate", script).stdout == shown[becomes]
+        done = tsql("run", script, "--database", f"Trader1={make_database(source).url}")
+        assert done.exit_code == 0, done.output
+    Path("instance.sql").write_text(shown["instance"])
+    command = shlex.split(shown["shell"].replace("$TRADER1_URL", database.url))
+    assert command[:2] == ["pybroker", "tsql"]
+    done = tsql(*command[2:])
+    assert done.exit_code == 0, done.output
+    assert Path("certs/Trader.cer").exists()
+    assert {path.name for path in Path("keys").iterdir()} == {"TraderCert.key", "dialog-master.key"}

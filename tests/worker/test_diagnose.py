@@ -24,7 +24,7 @@ from tests.conftest import migrated_database
 from tests.shop import Shop, in_background
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pybroker.embedded import EmbeddedServer
     from tests.conftest import Database
@@ -531,7 +531,7 @@ def test_row_168_the_command_prints_json_and_says_by_its_exit_code(newest: Diagn
     assert code == 1
     assert set(found) == {"number", "level", "object", "problem", "why", "since", "mend"}
     (mend,) = found["mend"]
-    assert set(mend) == {"database", "role", "statement", "is_destructive"}
+    assert set(mend) == {"database", "role", "statement", "is_destructive", "is_far"}
     assert mend["database"] == newest.database.name
     assert newest.command("--ignore", "101")[0] == 0
     assert newest.command("--ignore", "7")[0] == 2
@@ -553,11 +553,18 @@ def test_fix_runs_only_what_was_agreed_to(newest: Diagnosed) -> None:
     newest.later("0")
 
 
-def test_fix_runs_nothing_where_two_databases_have_one_name(newest: Diagnosed) -> None:
-    newest.psql.rows("select broker.alter_queue('shop', status => false)")
-    code, output = newest.command("--fix", "--far-database-url", newest.database.url, answers="y\ny\n")
-    assert (code, output.count("yours to run")) == (0, 2)
-    assert newest.numbers() == [202]
+def test_fix_mends_the_far_database_also_where_both_have_one_name(
+    newest: Diagnosed, server_for: Callable[[str, int], EmbeddedServer]
+) -> None:
+    far = migrated_database(server_for("far", 18), newest.database.name, with_shop=True)
+    with far.connect() as session:
+        session.execute("select broker.alter_queue('shop', status => false)")
+        newest.psql.rows("select broker.alter_queue('warehouse', status => false)")
+        code, output = newest.command("--fix", "--far-database-url", far.url, answers="y\ny\n")
+        assert (code, output.count("Done.")) == (0, 2)
+        assert output.count(f'In the far database "{far.name}"') == 1
+        assert session.execute("select number from broker.diagnose()").fetchall() == []
+    assert newest.numbers() == []
 
 
 def test_a_name_of_a_stranger_does_not_command_the_terminal(newest: Diagnosed) -> None:

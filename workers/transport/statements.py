@@ -6,9 +6,10 @@ single cursors, so whoever else uses the connection sees lists as always.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
+from weakref import WeakKeyDictionary
 
 from psycopg.adapt import Buffer, Dumper, Loader
 from psycopg.pq import Format
@@ -63,9 +64,25 @@ _SECURITIES = "%b::text[], %b::text[], %b::bytea[]"
 _HISTORY = "%b::bigint[], %b::timestamptz[]"
 
 
+_TAKE = (
+    "broker_private.take(%b::integer, %b::integer, %b::integer, %b::integer, %b::bigint, %b, %b::bigint,"
+    " %b::boolean, %b::bigint[], %b::bigint[], %b::bigint[])"
+)
+# Workers and databases are not upgraded in one moment, so a session asks once.
+_new: WeakKeyDictionary[AsyncConnection[Any], bool] = WeakKeyDictionary()
+# The first columns of the type `batch`, in its order.
+_TAKEN_FIELDS = tuple(field.name for field in fields(Taken))
+# Of one dialog: no code, no text, and so nothing final.
+_NO_FAULT = (
+    arrays.from_elements([None], arrays.INTEGER),
+    arrays.from_texts([None]),
+    arrays.from_elements([b"\0"], arrays.BOOLEAN),
+)
+
+
 @dataclass(frozen=True, slots=True)
-class BinaryArray:
-    """Marks a parameter as an array in PostgreSQL's binary format; a plain bytes would be a bytea."""
+class Binary:
+    """Marks a parameter as a value in PostgreSQL's binary format; a plain bytes would be a bytea."""
 
     content: bytes
 
@@ -77,11 +94,11 @@ class _ArrayLoader(Loader):
         return bytes(data)
 
 
-class _ArrayDumper(Dumper):
+class _BinaryDumper(Dumper):
     # No type is named: the casts and the functions' signatures say it.
     format = Format.BINARY
 
-    def dump(self, obj: BinaryArray) -> Buffer:
+    def dump(self, obj: Binary) -> Buffer:
         return obj.content
 
 
@@ -147,7 +164,7 @@ async def ask(connection: AsyncConnection[Any], endpoint_nos: Sequence[int]) -> 
     async with await _array_cursor(connection, args_row(Taken)) as cursor:
         await cursor.execute(
             f"select {_TAKEN} from broker_private.ask(%b)",  # noqa: S608
-            (BinaryArray(arrays.from_integers(endpoint_nos, arrays.BIGINT)),),
+            (Binary(arrays.from_integers(endpoint_nos, arrays.BIGINT)),),
         )
         return await cursor.fetchone()
 
@@ -161,26 +178,6 @@ async def broker_instance(connection: AsyncConnection[Any]) -> UUID:
         await cursor.execute("select service_broker_guid from broker.databases")
         guid: UUID = await anext(cursor)
         return guid
-
-
-async def take(
-    connection: AsyncConnection[Any],
-    destination: int,
-    lane: tuple[int, int],
-    limits: tuple[int, int],
-    paused: list[int],
-) -> Taken | None:
-    """Return the next batch of a lane, given as its number and how many there are, or None if nothing waits.
-
-    It has at most `limits` messages and bytes; the endpoints in `paused` are left out.
-    """
-    async with await _array_cursor(connection, args_row(Taken)) as cursor:
-        await cursor.execute(
-            f"select {_TAKEN} from broker_private.take("  # noqa: S608
-            "%b::integer, %b::integer, %b::integer, %b::integer, %b::bigint, %b)",
-            (destination, *lane, *limits, BinaryArray(arrays.from_integers(paused, arrays.BIGINT))),
-        )
-        return await cursor.fetchone()
 
 
 async def take_small(
@@ -199,28 +196,56 @@ async def take_small(
     large message on its dialog is in the batch. `by_age`: the oldest messages, whatever their priority.
     `in_flight`: endpoints with the last row of each that is on its way, and the number that follows.
     """
-    async with await _array_cursor(connection, tuple_row) as cursor:
-        await cursor.execute(
-            f"select {_TAKEN}, large_endpoint_nos, large_levels from broker_private.take("  # noqa: S608
-            "%b::integer, %b::integer, %b::integer, %b::integer, %b::bigint, %b, %b::bigint, %b::boolean,"
-            " %b::bigint[], %b::bigint[], %b::bigint[])",
-            (
-                destination,
-                *lane,
-                *limits[:2],
-                BinaryArray(arrays.from_integers(paused, arrays.BIGINT)),
-                limits[2],
-                by_age,
-                *(BinaryArray(arrays.from_integers(column, arrays.BIGINT)) for column in in_flight),
-            ),
-        )
-        row = await cursor.fetchone()
-    if row is None:
+    arguments = (
+        destination,
+        *lane,
+        *limits[:2],
+        Binary(arrays.from_integers(paused, arrays.BIGINT)),
+        limits[2],
+        by_age,
+        *(Binary(arrays.from_integers(column, arrays.BIGINT)) for column in in_flight),
+    )
+    if not await _is_new(connection):
+        async with await _array_cursor(connection, tuple_row) as cursor:
+            await cursor.execute(
+                f"select {_TAKEN}, large_endpoint_nos, large_levels from {_TAKE}",  # noqa: S608
+                arguments,
+            )
+            row = await cursor.fetchone()
+        return (None, {}) if row is None else _of_columns(row)
+    async with await _array_cursor(connection, scalar_row) as cursor:
+        await cursor.execute(f"select {_TAKE}", arguments)
+        return _taken(await anext(cursor))
+
+
+async def _is_new(connection: AsyncConnection[Any]) -> bool:
+    """Return whether the database had the functions for one message when this session first asked."""
+    if connection not in _new:
+        found = await connection.execute("select to_regtype('broker_private.batch') is not null")
+        _new[connection] = bool((await found.fetchone() or (False,))[0])
+    return _new[connection]
+
+
+def _taken(batch: bytes | None) -> tuple[Taken | None, dict[int, int]]:
+    """Return what a value of type `batch` holds: the messages, and the dialogs with a large one."""
+    if batch is None:
         return None, {}
-    *columns, large, priorities = row
-    taken = None if columns[0] is None else Taken(*columns)
-    numbers = arrays.to_integers(large, arrays.BIGINT)
-    return taken, dict(zip(numbers, arrays.to_integers(priorities, arrays.INTEGER), strict=True))
+    return _of_columns(arrays.to_fields(batch))
+
+
+def _of_columns(fields: Sequence[Any]) -> tuple[Taken | None, dict[int, int]]:
+    *columns, large, priorities = fields
+    numbers = arrays.to_integers(large, arrays.BIGINT) if large else []
+    levels = arrays.to_integers(priorities, arrays.INTEGER) if priorities else []
+    taken = None
+    if columns[0] is not None:
+        values: dict[str, Any] = dict(zip(_TAKEN_FIELDS, columns, strict=True))
+        if isinstance(values["kinds"], bytes):
+            values["kinds"] = values["kinds"].decode()
+        if isinstance(values["priority"], bytes):
+            values["priority"] = int.from_bytes(values["priority"], "big")
+        taken = Taken(**values)
+    return taken, dict(zip(numbers, levels, strict=True))
 
 
 async def take_piece(
@@ -269,6 +294,10 @@ async def deliver_piece(
 
 async def deliver(connection: AsyncConnection[Any], batch: Batch, securities: Securities) -> Delivered:
     """Store a batch."""
+    if batch.kinds == "M" and batch.acknowledged and batch.sent_at and await _is_new(connection):
+        delivered = await _deliver_one(connection, batch, securities)
+        if delivered is not None:
+            return delivered
     async with await _array_cursor(connection, args_row(Delivered)) as cursor:
         await cursor.execute(
             "select next_numbers, fault_codes, fault_texts, fault_is_final"  # noqa: S608
@@ -278,11 +307,46 @@ async def deliver(connection: AsyncConnection[Any], batch: Batch, securities: Se
         return await anext(cursor)
 
 
+async def _deliver_one(
+    connection: AsyncConnection[Any], batch: Batch, securities: Securities
+) -> Delivered | None:
+    """Store a batch of one message; return None, with nothing stored, if it is odd, and `deliver`'s."""
+    columns = (
+        (batch.conversation_ids, arrays.UUID),
+        (batch.from_initiator, arrays.BOOLEAN),
+        (batch.to_brokers, arrays.UUID),
+        (batch.type_names, arrays.TEXT),
+        (batch.sequence_numbers, arrays.BIGINT),
+        (batch.bodies, arrays.BYTEA),
+        (securities.kinds, arrays.TEXT),
+        (securities.far_users, arrays.TEXT),
+        (securities.session_keys, arrays.BYTEA),
+        (batch.acknowledged, arrays.BIGINT),
+        (batch.sent_at, arrays.TIMESTAMPTZ),
+    )
+    values: list[Binary | None] = []
+    for column, element_type in columns:
+        elements = arrays.to_elements(column, element_type)
+        if len(elements) != 1:
+            return None
+        values.append(None if elements[0] is None else Binary(elements[0]))
+    async with await _array_cursor(connection, scalar_row) as cursor:
+        await cursor.execute(
+            "select broker_private.deliver_one(%b::uuid, %b::uuid, %b::boolean, %b::uuid, %b::text,"
+            " %b::bigint, %b::bytea, %b::text, %b::text, %b::bytea, %b::bigint, %b::timestamptz)",
+            (UUID(bytes=batch.from_broker), *values),
+        )
+        next_number: int | None = await anext(cursor)
+    if next_number is None:
+        return None
+    return Delivered(arrays.from_integers([next_number], arrays.BIGINT), *_NO_FAULT)
+
+
 def _delivery(batch: Batch) -> tuple[object, ...]:
     return (
         UUID(bytes=batch.from_broker),
         *map(
-            BinaryArray,
+            Binary,
             (
                 batch.conversation_ids,
                 batch.from_initiator,
@@ -299,16 +363,16 @@ def _delivery(batch: Batch) -> tuple[object, ...]:
             ),
         ),
         batch.kinds,
-        BinaryArray(batch.bodies),
+        Binary(batch.bodies),
     )
 
 
-def _securities(securities: Securities) -> tuple[BinaryArray, ...]:
-    return tuple(map(BinaryArray, (securities.kinds, securities.far_users, securities.session_keys)))
+def _securities(securities: Securities) -> tuple[Binary, ...]:
+    return tuple(map(Binary, (securities.kinds, securities.far_users, securities.session_keys)))
 
 
-def _history(batch: Batch) -> tuple[BinaryArray | None, ...]:
-    return tuple(BinaryArray(column) if column else None for column in (batch.acknowledged, batch.sent_at))
+def _history(batch: Batch) -> tuple[Binary | None, ...]:
+    return tuple(Binary(column) if column else None for column in (batch.acknowledged, batch.sent_at))
 
 
 async def note_dialog_security(
@@ -371,9 +435,16 @@ async def acknowledge(
     row_ids: Sequence[int],
 ) -> int:
     """Forget what the far broker has stored; return the number of rows removed."""
-    columns = (
-        BinaryArray(arrays.from_integers(c, arrays.BIGINT)) for c in (endpoint_nos, next_numbers, row_ids)
-    )
+    if len(endpoint_nos) == 1 and await _is_new(connection):
+        async with connection.cursor(binary=True, row_factory=scalar_row) as cursor:
+            await cursor.execute(
+                "select broker_private.acknowledge_one(%b::uuid, %b::bigint, %b::bigint, %b::bigint)",
+                (far_broker, endpoint_nos[0], next_numbers[0], row_ids[0]),
+            )
+            removed: int | None = await anext(cursor)
+        if removed is not None:
+            return removed
+    columns = (Binary(arrays.from_integers(c, arrays.BIGINT)) for c in (endpoint_nos, next_numbers, row_ids))
     async with await _array_cursor(connection, scalar_row) as cursor:
         await cursor.execute(
             "select broker_private.acknowledge(%b::uuid, %b::bigint[], %b::bigint[], %b::bigint[])",
@@ -480,7 +551,7 @@ async def _array_cursor(
     if connection.info.encoding != "utf-8":
         await connection.execute("set client_encoding to 'UTF8'")
     cursor = connection.cursor(binary=True, row_factory=row_factory)
-    cursor.adapters.register_dumper(BinaryArray, _ArrayDumper)
+    cursor.adapters.register_dumper(Binary, _BinaryDumper)
     for array_type in _ARRAY_TYPES:
         cursor.adapters.register_loader(array_type, _ArrayLoader)
     return cursor

@@ -1,4 +1,4 @@
-"""PostgreSQL's binary arrays: bytes to Python lists and back, no I/O.
+"""PostgreSQL's binary arrays and records: bytes to Python lists and back, no I/O.
 
 A batch crosses Python as the arrays that the database wrote. Only the few columns that the transport itself
 has to read are taken apart here.
@@ -23,6 +23,7 @@ UUID = 2950
 _EMPTY = struct.Struct(">iiI")
 _HEADER = struct.Struct(">iiIii")
 _LENGTH = struct.Struct(">i")
+_FIELD = struct.Struct(">Ii")
 # Of an integer with its length before it, and the bytes of the integer alone.
 _PAIR = {BIGINT: (struct.Struct(">iq"), 8), INTEGER: (struct.Struct(">ii"), 4)}
 
@@ -93,6 +94,19 @@ def to_elements(array: bytes, element_type: int) -> list[bytes | None]:
     if position != end:
         raise ArrayError("bytes follow the last element")
     return elements
+
+
+def to_fields(record: bytes) -> list[bytes | None]:
+    """Return the fields of a record that the database wrote, in their binary format, None for a null."""
+    (count,) = _LENGTH.unpack_from(record)
+    fields: list[bytes | None] = []
+    position = _LENGTH.size
+    for _ in range(count):
+        _, length = _FIELD.unpack_from(record, position)
+        position += _FIELD.size
+        fields.append(None if length < 0 else record[position : position + length])
+        position += max(length, 0)
+    return fields
 
 
 def to_integers(array: bytes, element_type: int) -> list[int]:

@@ -1,0 +1,112 @@
+"""A script read whole: what becomes of each statement, and where it stands in its file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pybroker.tsql.administration.tree import Use
+from pybroker.tsql.source import Position, ScriptError, batches, decode
+from pybroker.tsql.steps import Step, steps
+from pybroker.tsql.variables import replace
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from pybroker.tsql.source import Batch
+    from pybroker.tsql.variables import Ask, Script
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One statement, or the first one of a batch that is not understood.
+
+    Attributes:
+        file: the script's name.
+        position: where the file has it.
+        step: what it becomes; None where it is refused.
+        refusal: why it is refused.
+    """
+
+    file: str
+    position: Position
+    step: Step | None = None
+    refusal: str | None = None
+
+    @property
+    def place(self) -> str:
+        """Return file:line:column."""
+        return f"{self.file}:{self.position.line}:{self.position.column}"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBatch:
+    """A batch's statements, which run `count` times."""
+
+    findings: tuple[Finding, ...]
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ReadScript:
+    """A script's batches."""
+
+    file: str
+    batches: tuple[ReadBatch, ...]
+    goes_on_after_error: bool = False
+
+    @property
+    def findings(self) -> list[Finding]:
+        """Return the statements of all batches."""
+        return [one for batch in self.batches for one in batch.findings]
+
+
+def read(path: Path, defined: Mapping[str, str] | None = None, ask: Ask | None = None) -> ReadScript:
+    """Read a script; behind what is not understood it goes on with the next batch.
+
+    Args:
+        path: of the script.
+        defined: the values of variables and placeholders.
+        ask: for the value of a placeholder that is not defined.
+    """
+    file = str(path)
+    try:
+        text = decode(path.read_bytes())
+    except ScriptError as error:
+        return _unread(file, error)
+    return read_text(file, text, defined, ask)
+
+
+def read_text(
+    file: str, text: str, defined: Mapping[str, str] | None = None, ask: Ask | None = None
+) -> ReadScript:
+    """Read a script's text, with newlines alone; as `read`."""
+    try:
+        script = replace(text, defined or {}, ask)
+    except ScriptError as error:
+        return _unread(file, error)
+    found: list[ReadBatch] = []
+    in_msdb = False
+    try:
+        for batch in batches(script.text):
+            read_one = _read_batch(file, script, batch, in_msdb=in_msdb)
+            found.append(read_one)
+            for one in read_one.findings:
+                if one.step is not None and isinstance(one.step.statement, Use):
+                    in_msdb = one.step.statement.database.lower() == "msdb"
+    except ScriptError as error:
+        found.append(ReadBatch((Finding(file, script.place(error.position), refusal=str(error)),)))
+    return ReadScript(file, tuple(found), script.goes_on_after_error)
+
+
+def _read_batch(file: str, script: Script, batch: Batch, *, in_msdb: bool) -> ReadBatch:
+    try:
+        made = steps(batch, in_msdb=in_msdb)
+    except ScriptError as error:
+        return ReadBatch((Finding(file, script.place(error.position), refusal=str(error)),))
+    return ReadBatch(tuple(Finding(file, script.place(one.position), one) for one in made), batch.count)
+
+
+def _unread(file: str, error: ScriptError) -> ReadScript:
+    return ReadScript(file, (ReadBatch((Finding(file, error.position, refusal=str(error)),)),))

@@ -1,0 +1,15 @@
+-- broker_private.queue_for(service, contract): the queue on which dialogs to a service lie. What
+-- the broker answers in its place lies on a queue of the broker's (3). So it is answered also while
+-- the service's is off.
+create or replace function broker_private.queue_for(service broker_private.services, contract integer)
+returns integer
+language sql stable
+begin atomic
+  select case
+    when contract in (4, 5) and not exists (
+      select from broker_private.service_contracts c
+      where c.service_id = service.service_id and c.contract_id = contract
+    ) then 3
+    else service.queue_id
+  end;
+end;

@@ -1,0 +1,109 @@
+"""A script shows rows of catalog views and queues, and refuses a query that it would get wrong."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import CliRunner
+
+from pybroker.commands import application
+from pybroker.tsql.source import Batch, ScriptError
+from pybroker.tsql.steps import steps
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from click.testing import Result
+
+    from tests.conftest import Database
+
+
+def run(text: str, url: str, directory: Path) -> Result:
+    script = directory / "look.sql"
+    script.write_text(text, "utf-8")
+    return CliRunner().invoke(application, ["tsql", "run", str(script), "--database", f"Shop={url}"])
+
+
+def shown(text: str, url: str, directory: Path) -> list[str]:
+    done = run(text, url, directory)
+    assert done.exit_code == 0, done.output
+    return done.stdout.splitlines()
+
+
+def test_rows_of_the_catalog_and_of_a_queue_are_shown(database: Database, tmp_path: Path) -> None:
+    definitions = """
+        CREATE QUEUE dbo.Orders
+        CREATE SERVICE [//shop] ON QUEUE Orders ([DEFAULT])
+        PRINT N'it''s done' -- said
+        SELECT name FROM sys.services WHERE name = '//shop'
+        SELECT TOP (1) q.[name], is_receive_enabled AS [on] FROM sys.service_queues AS q WHERE q.name = N'ORDERS' AND is_receive_enabled = 1 ORDER BY q.name DESC
+        IF NOT EXISTS (SELECT * FROM sys.services WHERE name = '//SHOP') PRINT 'names match exactly'
+        """
+    assert shown(definitions, database.url, tmp_path) == [
+        "it's done",
+        *("name", "------", "//shop", "", "(1 rows affected)"),
+        *("name   on", "------ --", "orders 1", "", "(1 rows affected)"),
+        "names match exactly",
+    ]
+    with database.connect() as session:
+        session.execute(
+            "select broker.send(broker.begin_dialog('//shop', '//shop', encryption => false), body => '<trade/>'::text, message_type => 'DEFAULT')"
+        )
+    assert shown(
+        "SELECT message_type_name, message_body FROM dbo.Orders WITH (NOLOCK);", database.url, tmp_path
+    ) == [
+        *("message_type_name message_body", "----------------- ------------", "DEFAULT           <trade/>"),
+        *("", "(1 rows affected)"),
+    ]
+    assert shown("SELECT COUNT(*) AS messages FROM Orders", database.url, tmp_path)[2] == "       1"
+
+
+def test_the_databases_are_those_that_the_command_names(database: Database, tmp_path: Path) -> None:
+    lines = shown("SELECT name, is_broker_enabled FROM sys.databases", database.url, tmp_path)
+    assert lines[2:5] == ["master 1", "msdb   1", "Shop   1"]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT 1",
+        "SELECT @a = name FROM sys.services",
+        "SELECT name FROM sys.services s JOIN sys.service_queues q ON q.object_id = s.service_queue_id",
+        "SELECT name FROM sys.services GROUP BY name",
+        "SELECT name FROM sys.services WHERE service_id > 5",
+        "SELECT name FROM sys.services WHERE name = 'a' OR name = 'b'",
+        "SELECT name FROM sys.services, sys.routes",
+        "SELECT name INTO #t FROM sys.services",
+        "SELECT DISTINCT name FROM sys.services",
+        "SELECT name FROM sys.services UNION SELECT name FROM sys.routes",
+        "SELECT name FROM sys.services EXCEPT SELECT name FROM sys.routes",
+        "SELECT name FROM sys.services s UNION SELECT name FROM sys.routes",
+        "SELECT CAST(message_body AS XML) FROM q",
+        "SELECT name FROM sys.traces",
+        "PRINT 'a' + @b",
+        "PRINT @a",
+    ],
+)
+def test_what_is_more_is_refused_and_not_run_in_part(query: str) -> None:
+    with pytest.raises(ScriptError) as caught:
+        steps(Batch(f"\n {query}"))
+    assert caught.value.position.line == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "IF EXISTS (SELECT " + " " * 300_000,
+        "IF EXISTS (SELECT " + "x " * 300_000,
+        "IF EXISTS (SELECT x FROM sys.services WHERE " + "name = 'x' AND " * 100_000,
+        "SELECT " + "a, " * 300_000,
+        "SELECT a FROM sys.services ORDER BY " + "a DESC, " * 100_000,
+        "SELECT a FROM b " + " " * 300_000 + "c d",
+        "PRINT '" + "''" * 300_000,
+        "IF " * 300_000,
+    ],
+)
+def test_what_is_hostile_is_refused_in_one_go(text: str) -> None:
+    with pytest.raises(ScriptError):
+        steps(Batch(text))
