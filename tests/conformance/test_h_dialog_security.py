@@ -132,9 +132,20 @@ class Line:
 
     def _received(self, site: Site, queue: str, count: int) -> list[bytes | None]:
         bodies: list[bytes | None] = []
-        while len(bodies) < count:
-            bodies += [body for _, _, body in site.psql.receive(queue, timeout="30 s")]
+
+        def gathers() -> int:
+            bodies.extend(body for _, _, body in site.psql.receive(queue, timeout="1 s"))
+            return len(bodies)
+
+        # What still waits is read for who is told that it was in vain.
+        until(lambda: gathers() >= count or (self._unsent(self.shop), self._unsent(self.warehouse)) == ())
         return bodies
+
+    @staticmethod
+    def _unsent(site: Site) -> list[tuple[object, ...]]:
+        return site.psql.rows(
+            "select to_service_name, message_sequence_number, transmission_status from broker.transmission_queue"
+        )
 
     def converses(self, *, encryption: bool = True) -> None:
         """Say something each way."""
