@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 # Between two looks of one whose work somebody else finds: only what he overlooked is left for them.
-WATCHED_SECONDS = 30.0
+WATCHED_SECONDS = 60.0
 
 
 class Arrivals(asyncio.Event):

@@ -27,21 +27,23 @@ if TYPE_CHECKING:
     from pybroker.workers.clock import Clock
     from pybroker.workers.database import Database
 
-# What nobody notifies of is found by the look after a sleep. Timers that are over before it notify
-# (broker.begin_conversation_timer).
-LONGEST_SLEEP = 2.0
+# What nobody notifies of is found by the look after a sleep. Definitions notify, and so do timers that are
+# over before it (broker.begin_conversation_timer).
+LONGEST_SLEEP = 5.0
+# While messages come or wait, failures may follow, which can't notify. And the parts are told no more often.
+BUSY_SLEEP = 2.0
 # A session that needs longer for a look is taken for lost: until it is back the parts look by themselves.
 _LOOK_LIMIT = 5.0
 # While messages wait somewhere it can't sleep on everything.
 LOOK_SECONDS = 0.25
 # After a notification: while messages come one after the other, not each should have to notify.
 REST_SECONDS = 0.05
-# Numbers of what is slept on besides queues: the transmission queue, the incomplete messages,
-# what the broker itself answers, and short timers and lifetimes: what would be over before the next look.
+# Numbers of what is slept on besides queues: the transmission queue, the incomplete messages, what the broker
+# itself answers, and what asks for a look now: definitions, and short timers and lifetimes.
 TRANSMISSION_QUEUE = 0
 INCOMPLETE_MESSAGES = 1
 SYSTEM_CONTRACTS = 3
-SHORT_TIMERS = -1
+LOOK_NOW = -1
 _CHANNEL = "pybroker_"
 
 logger: FilteringBoundLogger = structlog.get_logger()
@@ -49,7 +51,7 @@ logger: FilteringBoundLogger = structlog.get_logger()
 
 def is_plain_queue(queue: int) -> bool:
     """Whether this is the number of a queue that somebody receives from."""
-    return queue not in (TRANSMISSION_QUEUE, INCOMPLETE_MESSAGES, SYSTEM_CONTRACTS, SHORT_TIMERS)
+    return queue not in (TRANSMISSION_QUEUE, INCOMPLETE_MESSAGES, SYSTEM_CONTRACTS, LOOK_NOW)
 
 
 class _Due(NamedTuple):
@@ -108,7 +110,7 @@ class WakeUps:
         return [*(arrivals for arrivals, _ in self._waiters), *self._reasons.values()]
 
     async def _watch(self, session: AsyncConnection[Any]) -> None:
-        await session.execute(f'listen "{_CHANNEL}{SHORT_TIMERS}"'.encode())
+        await session.execute(f'listen "{_CHANNEL}{LOOK_NOW}"'.encode())
         self._look_at = self._tell_at = float("-inf")
         while True:
             try:
@@ -124,8 +126,10 @@ class WakeUps:
             until_look = max(0.0, self._look_at - self._clock.monotonic())
             notified = await _notified(session, min(LOOK_SECONDS, until_look) if awake_on else until_look)
             self._wake(notified)
-            if SHORT_TIMERS in notified:
+            if LOOK_NOW in notified:
                 self._look_at = float("-inf")
+            if notified or awake_on:
+                self._look_at = min(self._look_at, self._clock.monotonic() + BUSY_SLEEP)
             if notified:
                 await session.execute("select pg_advisory_unlock_all()")
                 await self._clock.sleep(REST_SECONDS)
@@ -137,11 +141,13 @@ class WakeUps:
         """
         if self._clock.monotonic() < self._look_at:
             return await _value(session, "select broker_private.sleep_on_queues()"), None
+        # Prepared: to plan it anew costs half as much as it does.
         cursor = await session.execute(
             "select broker_private.sleep_on_queues(), d.timers_in, d.is_poisoned, d.has_readers,"
             " d.has_events, d.has_schemas, d.service_broker_guid, d.broker_problem,"
             " d.has_moved, d.is_trace_due, d.endpoint_hash"
-            " from broker_private.due() d"
+            " from broker_private.due() d",
+            prepare=True,
         )
         awake_on, *due = await anext(cursor)
         return awake_on, _Due(*due)
@@ -167,8 +173,9 @@ class WakeUps:
                 self._set("timers")
         self._look_at = now + longest
         if now < self._tell_at:
+            self._look_at = min(self._look_at, self._tell_at)
             return
-        self._tell_at = now + LONGEST_SLEEP - REST_SECONDS
+        self._tell_at = now + BUSY_SLEEP - REST_SECONDS
         greeting = self._database.greeting
         seen = greeting.service_broker_guid, greeting.broker_problem
         for reason, is_due in (

@@ -57,8 +57,8 @@ begin
   end if;
   insert into broker_private.conversation_timers as t (endpoint_no, fires_at) values (e.endpoint_no, broker_private.clock() + timeout)
   on conflict (endpoint_no) do update set fires_at = excluded.fires_at;
-  -- The worker, which looks once in two seconds, would be late.
-  if timeout <= interval '2 s' then
+  -- A worker, which looks once in five seconds, would be late.
+  if timeout <= interval '5 s' then
     perform broker_private.wake_sleepers(-1);
   end if;
   return true;

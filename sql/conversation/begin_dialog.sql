@@ -110,8 +110,8 @@ begin
     handle, gen_random_uuid(), true, conversation_group.group_no, service.service_id, conversation_group.queue_id, contract.contract_id,
     to_service, instance_guid, 'U', null, expiry, encryption, broker_private.find_role(caller)
   );
-  -- The worker that looks once a second would be late.
-  if lifetime <= interval '2 s' then
+  -- A worker, which looks once in five seconds, would be late.
+  if lifetime <= interval '5 s' then
     perform broker_private.wake_sleepers(-1);
   end if;
   return handle;

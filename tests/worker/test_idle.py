@@ -109,7 +109,7 @@ def test_what_an_idle_worker_asks_is_little_beside_its_looks(database: Database)
 def test_timers_and_lifetimes_are_over_though_nobody_looks(shop: Shop) -> None:
     psql = shop.psql
     with waking(shop, {"timers": Arrivals()}):
-        for seconds in ("0.1 s", "2.2 s"):
+        for seconds in ("0.1 s", "5.2 s"):
             dialog = psql.dialog()
             psql.rows("select broker.begin_conversation_timer(%s, %s)", dialog, seconds)
             until(lambda: psql.receive("shop"))
@@ -124,6 +124,31 @@ def test_a_broker_that_changes_is_noticed_though_nobody_looks(shop: Shop) -> Non
         until(lambda: served.greeting.service_broker_guid != before.service_broker_guid)
         shop.psql.rows("select broker.alter_broker('DISABLE_BROKER')")
         until(lambda: not served.greeting.is_broker_enabled)
+
+
+CHANGES = (
+    "select broker.create_queue('woken')",
+    "select broker.alter_queue('woken', status => false)",
+    "select broker.create_event_notification('told', 'woken', 'QUEUE_ACTIVATION', '//shop/warehouse')",
+    "select broker.drop_event_notification('told')",
+    "select broker.drop_queue('woken')",
+    "select broker.alter_broker('DISABLE_BROKER')",
+    "select broker.alter_broker('ENABLE_BROKER')",
+    "select broker.create_endpoint('woken', 4022)",
+    "select broker.drop_endpoint('woken')",
+)
+
+
+def test_who_changes_what_a_look_asks_for_wakes_the_workers(shop: Shop) -> None:
+    with shop.database.connect() as listener:
+        listener.autocommit = True
+        listener.execute('listen "pybroker_-1"')
+        for change in CHANGES:
+            shop.psql.rows(change)
+            assert list(listener.notifies(timeout=60, stop_after=1)), f"nobody was woken by: {change}"
+        shop.psql.send(shop.psql.dialog())
+        shop.psql.receive("warehouse")
+        assert not list(listener.notifies(timeout=0)), "messages are no change of a definition"
 
 
 def test_without_its_session_the_parts_look_by_themselves_again(shop: Shop) -> None:
