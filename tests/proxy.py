@@ -122,6 +122,14 @@ class _Line:
         self._proxy.ended(self)
 
     def _ask(self) -> None:
+        try:
+            self._carry_there()
+        finally:
+            # Also where a test's rewriting fails: else the connection would stay, and nothing pass.
+            if not (self._loses_answers or self.is_swallowed):
+                self.close()
+
+    def _carry_there(self) -> None:
         with contextlib.suppress(OSError):
             while data := self._near.recv(_BYTES):
                 # Who is there is said at the beginning.
@@ -139,10 +147,14 @@ class _Line:
                 self._hold_back()
                 self._far.sendall(self._rewritten(data, True))
                 self._asked += len(data)
-        if not (self._loses_answers or self.is_swallowed):
-            self.close()
 
     def _answer(self) -> None:
+        try:
+            self._carry_back()
+        finally:
+            self.close()
+
+    def _carry_back(self) -> None:
         with contextlib.suppress(OSError):
             while data := self._far.recv(_BYTES):
                 if self.is_swallowed:
@@ -154,7 +166,6 @@ class _Line:
                     break
                 self._hold_back()
                 self._near.sendall(self._rewritten(data, False))
-        self.close()
 
     def _lose_answers(self) -> None:
         """End the connection for who asked; the other side reads all that was sent there first."""

@@ -33,6 +33,17 @@ begin
   this := broker_private.find_message_type(type_name);
   perform broker_private.refuse_system_object('message type', this.name, this.message_type_id);
   perform broker_private.require_ownership(caller, this.owner, 'message type', this.name);
+  -- A dropped contract keeps its types while conversations on it are open, or have something to send.
+  delete from broker_private.contract_messages m
+  using broker_private.contracts c
+  where m.message_type_id = this.message_type_id and c.contract_id = m.contract_id and c.name is null
+    and not exists (
+      select from broker_private.endpoints e
+      where e.contract_id = c.contract_id and (
+        e.local_end is null
+        or exists (select from broker_private.transmission_messages t where t.endpoint_no = e.endpoint_no)
+      )
+    );
   select coalesce(c.name, c.dropped_name || ' (dropped, and still used by conversations)') into contract_name
   from broker_private.contract_messages m
   join broker_private.contracts c on c.contract_id = m.contract_id
@@ -51,7 +62,7 @@ end
 $$;
 
 comment on function broker.drop_message_type(text) is
-$$DROP MESSAGE TYPE. One that a contract has is refused.
+$$DROP MESSAGE TYPE. Refused while a contract has it, or an open conversation on a dropped contract.
 
 name: as it was created.
 

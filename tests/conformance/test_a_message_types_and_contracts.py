@@ -110,6 +110,27 @@ def test_row_008_a_type_that_a_contract_uses_is_not_dropped(shop: Shop) -> None:
     assert psql.refused("select broker.drop_message_type('unused')") == "S8428"
 
 
+def test_who_takes_all_of_his_definitions_down_drops_types_after_contracts(shop: Shop) -> None:
+    psql = shop.psql
+    psql.rows("select broker.create_message_type('return')")
+    psql.rows("select broker.create_contract('returns', sent_by_any => '{return}')")
+    psql.rows("select broker.drop_contract('returns'), broker.drop_message_type('return')")
+    dialog = psql.dialog()
+    psql.send(dialog)
+    psql.rows("select broker.alter_service('//warehouse', drop_contracts => '{ordering}')")
+    psql.rows("select broker.drop_contract('ordering')")
+    # Both sides still have to hear of it, and one has an order to read.
+    assert psql.refused("select broker.drop_message_type('order')") == "S3716"
+    psql.end(dialog)
+    assert psql.refused("select broker.drop_message_type('order')") == "S3716"
+    assert {kind for kind, _, _ in psql.receive()} == {"order", ERROR}
+    psql.rows(
+        "select broker.end_conversation(conversation_handle) from broker.conversation_endpoints where state <> 'CD'"
+    )
+    psql.rows("select broker.drop_message_type('order')")
+    assert psql.refused("select broker.begin_dialog('//shop', '//warehouse', 'ordering')") == "S8425"
+
+
 def test_rows_009_014_039_the_defaults_are_default_and_default(shop: Shop) -> None:
     psql = shop.psql
     dialog = psql.value("select broker.begin_dialog('//shop', '//warehouse')")
