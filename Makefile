@@ -10,12 +10,14 @@ PYTEST_OPTIONS := --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reo
 PYTHON_FLOOR ?= 85
 SQL_FLOOR ?= 97
 # Twice quiet is errors only: a package index that lacks a package is no news when the next one has it.
-INSTALL := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check
+PIP_INSTALL := -m pip install --quiet --quiet --disable-pip-version-check
+# With the versions that were tested: a library's next release must not turn a test red.
+INSTALL := $(BIN)/python $(PIP_INSTALL) --constraint constraints.txt
 
-.PHONY: demo check test nightly coverage conformance test-containers lint docs bench bench-against concepts instructions capacity chaos soak clean
+.PHONY: demo check test nightly coverage conformance test-containers lint docs bench bench-against concepts constraints instructions capacity chaos soak clean
 
 .venv: .venv/.installed
-.venv/.installed: pyproject.toml
+.venv/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("pybroker needs Python 3.11 or later; run make with PYTHON=/path/to/one") if sys.version_info < (3, 11) else 0'
 	@echo "Installing pybroker into .venv"
 	@$(PYTHON) -m venv .venv
@@ -39,6 +41,14 @@ INSTALL := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-ch
 	@echo "Installing what the benchmark draws with, and the queues that it measures beside ours, into .venv"
 	@$(INSTALL) --group bench
 	@touch $@
+
+# The newest of everything; `make test` says whether we work with it.
+constraints:
+	@rm -rf build/newest && $(PYTHON) -m venv build/newest
+	@build/newest/bin/python $(PIP_INSTALL) --upgrade "pip>=25.1"
+	@build/newest/bin/python $(PIP_INSTALL) ".[all]" --group test --group lint --group bench --group docs
+	@sed -i '1!d' constraints.txt
+	@build/newest/bin/python -m pip freeze --exclude pybroker >> constraints.txt
 
 demo: .venv
 	@$(BIN)/pybroker demo --orders $(ORDERS)
