@@ -13,7 +13,7 @@ from psycopg_pool import ConnectionPool
 from pybroker import tracing
 from pybroker.client import statements
 from pybroker.client.conversation import Conversation, Message
-from pybroker.client.session import Session
+from pybroker.client.session import Session, opened
 from pybroker.client.sqlalchemy_source import is_sqlalchemy
 from pybroker.connection_string import checked
 from pybroker.message import NO_BODY
@@ -292,8 +292,7 @@ def connect(
         TypeError: the source is none of these, or has options that only a URL can have.
     """
     if isinstance(source, str):
-        connection = psycopg.Connection.connect(checked(source), autocommit=True, **options)
-        return Broker(connection, owns_source=True)
+        return Broker(opened(checked(source), **options), owns_source=True)
     if not isinstance(source, psycopg.Connection | ConnectionPool) and not is_sqlalchemy(source):
         raise TypeError(
             "connect() takes a URL, a psycopg.Connection, a ConnectionPool, or SQLAlchemy's "

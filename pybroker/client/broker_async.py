@@ -12,7 +12,7 @@ from psycopg_pool import AsyncConnectionPool
 from pybroker import tracing
 from pybroker.client import statements
 from pybroker.client.conversation_async import AsyncConversation, AsyncMessage
-from pybroker.client.session_async import AsyncSession
+from pybroker.client.session_async import AsyncSession, opened_async
 from pybroker.client.sqlalchemy_source import is_sqlalchemy_async
 from pybroker.connection_string import checked
 from pybroker.message import NO_BODY
@@ -293,8 +293,7 @@ async def connect_async(
         TypeError: the source is none of these, or has options that only a URL can have.
     """
     if isinstance(source, str):
-        connection = await psycopg.AsyncConnection.connect(checked(source), autocommit=True, **options)
-        return AsyncBroker(connection, owns_source=True)
+        return AsyncBroker(await opened_async(checked(source), **options), owns_source=True)
     if not isinstance(source, psycopg.AsyncConnection | AsyncConnectionPool) and not is_sqlalchemy_async(
         source
     ):

@@ -43,6 +43,22 @@ def _is_rollback(error: BaseException | None) -> bool:
     return isinstance(error, psycopg.Rollback) and error.transaction is None
 
 
+def opened(url: str, **options: Any) -> psycopg.Connection[Any]:
+    """Return a new connection, with autocommit, for a broker or a reader of its own.
+
+    Behind a pooler that gives a session for a transaction only, it prepares nothing: what it prepared would
+    be in another client's session a moment later. An option ``prepare_threshold`` is taken as it is.
+    """
+    connection = psycopg.Connection.connect(url, autocommit=True, **options)
+    if "prepare_threshold" not in options:
+        query = statements.is_own_session(connection.info.backend_pid)
+        with psycopg.Cursor(connection) as cursor:
+            cursor.execute(query.sql, query.parameters, prepare=False)
+            if not cursor.rowcount:
+                connection.prepare_threshold = None
+    return connection
+
+
 class Transaction:
     """The block of ``with broker.transaction():``.
 

@@ -42,6 +42,22 @@ def _is_rollback(error: BaseException | None) -> bool:
     return isinstance(error, psycopg.Rollback) and error.transaction is None
 
 
+async def opened_async(url: str, **options: Any) -> psycopg.AsyncConnection[Any]:
+    """Return a new connection, with autocommit, for a broker or a reader of its own.
+
+    Behind a pooler that gives a session for a transaction only, it prepares nothing: what it prepared would
+    be in another client's session a moment later. An option ``prepare_threshold`` is taken as it is.
+    """
+    connection = await psycopg.AsyncConnection.connect(url, autocommit=True, **options)
+    if "prepare_threshold" not in options:
+        query = statements.is_own_session(connection.info.backend_pid)
+        async with psycopg.AsyncCursor(connection) as cursor:
+            await cursor.execute(query.sql, query.parameters, prepare=False)
+            if not cursor.rowcount:
+                connection.prepare_threshold = None
+    return connection
+
+
 class AsyncTransaction:
     """The block of ``async with broker.transaction():``.
 

@@ -10,8 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import psycopg
-
+from pybroker.client.session import opened
 from pybroker.connection_string import checked
 from pybroker.errors import broker_errors
 from pybroker.programs.reader import Reader
@@ -233,7 +232,7 @@ class App:
             task.result()
 
     def _check(self) -> None:
-        with psycopg.connect(self._url, autocommit=True) as connection, broker_errors():
+        with opened(self._url) as connection, broker_errors():
             for program in self._programs.values():
                 # Names what is missing, a queue or a right, before the first message comes.
                 connection.execute("select from broker.receive(%s::text, 0)", (program.queue,))

@@ -19,6 +19,7 @@ from tenacity.wait import wait_exponential_jitter
 from pybroker import tracing
 from pybroker.client.broker import Broker
 from pybroker.client.concurrency import wait
+from pybroker.client.session import opened
 from pybroker.errors import ConversationNotFound, QueueDisabledError
 from pybroker.programs.conversation import ProgramConversation
 from pybroker.programs.failures import HandlerFailure, Pauses, in_one_line, raise_as_failure
@@ -74,7 +75,7 @@ class Reader:
             ),
             reraise=True,
         )
-        return attempts(psycopg.Connection.connect, self._url, autocommit=True)
+        return attempts(opened, self._url)
 
     def _pause(self, seconds: float) -> None:
         wait(self._stop, seconds)

@@ -18,6 +18,7 @@ from tenacity.wait import wait_exponential_jitter
 from pybroker import tracing
 from pybroker.client.broker_async import AsyncBroker
 from pybroker.client.concurrency import wait_async
+from pybroker.client.session_async import opened_async
 from pybroker.errors import ConversationNotFound, QueueDisabledError
 from pybroker.programs.conversation_async import AsyncProgramConversation
 from pybroker.programs.failures import HandlerFailure, Pauses, in_one_line, raise_as_failure
@@ -73,7 +74,7 @@ class AsyncReader:
             ),
             reraise=True,
         )
-        return await attempts(psycopg.AsyncConnection.connect, self._url, autocommit=True)
+        return await attempts(opened_async, self._url)
 
     async def _pause(self, seconds: float) -> None:
         await wait_async(self._stop, seconds)

@@ -131,3 +131,38 @@ def test_programs_send_receive_and_wait_through_a_pooler_in_transaction_mode(poo
                 dialog.send("order", str(number))
             received += taken.result(60)
     assert received == [str(number).encode() for number in range(12)]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_service_program_behind_a_pooler_answers_every_message(pooled: str, is_async: bool) -> None:
+    app = pybroker.App(pooled)
+    program = app.service_program("warehouse", max_queue_readers=3, top=1)
+    if is_async:
+
+        @program
+        async def answer_async(conversation: pybroker.AsyncProgramConversation[None]) -> None:
+            for message in conversation.messages:
+                await conversation.send("ack", message.body or b"")
+
+    else:
+
+        @program
+        def answer(conversation: pybroker.ProgramConversation[None]) -> None:
+            for message in conversation.messages:
+                conversation.send("ack", message.body or b"")
+
+    running = in_background(app.run)
+    answers = set()
+    try:
+        with pybroker.connect(pooled) as broker:
+            # Statements are prepared once they have been run a few times, so a few would show nothing.
+            for number in range(30):
+                broker.begin_dialog("//shop", "//warehouse", contract="ordering").send("order", str(number))
+            while len(answers) < 30:
+                messages = broker.receive("shop", timeout=60)
+                assert messages, f"only {answers} were answered"
+                answers.update(message.body for message in messages)
+    finally:
+        app.stop()
+        running.result(60)
+    assert answers == {str(number).encode() for number in range(30)}
