@@ -93,6 +93,7 @@ lint: .venv/.linters
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.sync_twin --check
 	$(BIN)/python -m tests.sql_checks
+	$(BIN)/python -m tests.prose
 	$(BIN)/codespell
 
 .venv/.docs: .venv/.linters

@@ -22,6 +22,7 @@ import pglast
 from pglast import ast, enums
 
 from pybroker.sql import CHAPTERS
+from tests.prose import MOST_WORDS, sentences
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -32,13 +33,11 @@ SHIPPED = ("migrations", "pybroker", "sql", "workers")
 GPL = {"pglast", "pgspot"}
 
 HEADER_COLUMNS = 100
-SENTENCE_WORDS = 25
 # What is no prose: the signature that a header begins with, lists of error numbers, names that are pointed at.
 _COMMENT = re.compile(r"\s*-- ?(?=\S)(?:- )?(.*)")
 _NO_PROSE = re.compile(
     r"^(?:hot path )?broker(?:_private)?\.\w+(?:\([^)]*\))?:\s|(?:^|\s)Errors: [^.]*\.?|\([\w., /]+\)"
 )
-_SENTENCE_ENDS = re.compile(r"(?<=[.?!])\s+|:\s+(?=[A-Z0-9])")
 # The words for priority that docs/glossary.md rules out; what they name besides, and an argument's name.
 _NOT_FOR_PRIORITY = re.compile(r"(?<!isolation )\blevels?\b(?!:)|\blevel below ten\b")
 _OTHER_LEVELS = {"diagnosis", "monitoring", "events"}
@@ -532,9 +531,9 @@ def check_sentences(file: SqlFile) -> Iterator[Finding]:
         if found is not None and text and not line.lstrip().startswith("-- - "):
             text = f"{text} {found[1]}"
             continue
-        for sentence in _SENTENCE_ENDS.split(_NO_PROSE.sub("", text)):
-            if (words := len(sentence.split())) > SENTENCE_WORDS:
-                said = f"a sentence of {words} words, at most {SENTENCE_WORDS}: {sentence[:60]}..."
+        for sentence in sentences(_NO_PROSE.sub("", text)):
+            if (words := len(sentence.split())) > MOST_WORDS:
+                said = f"a sentence of {words} words, at most {MOST_WORDS}: {sentence[:60]}..."
                 yield file.finding(begins, said)
         begins, text = (number, found[1]) if found is not None else (0, "")
 

@@ -1,0 +1,99 @@
+"""Check the pages' language: no sentence of more than 25 words, and no cell of a table that hides a page.
+
+    python -m tests.prose               what is too long on pages that have more of it than is left
+    python -m tests.prose docs/a.md     all that is too long on these pages
+
+A code span counts as one word, as a reader takes it at once. Headings, code blocks and links' targets are no
+sentences. The comments of the SQL have the same limit (tests/sql_checks.py).
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from markdown_it import MarkdownIt
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from markdown_it.token import Token
+
+ROOT = Path(__file__).resolve().parent.parent
+MOST_WORDS = 25
+MOST_CHARACTERS = 300
+# From before there was a limit. A number only falls: whoever splits one lowers it.
+LEFT = {
+    "docs/diagnose.md": 1,
+    "docs/dialog-security.md": 12,
+    "docs/differences.md": 7,
+    "docs/endpoints.md": 13,
+    "docs/external-activation.md": 4,
+    "docs/identity.md": 9,
+    "docs/internals.md": 12,
+    "docs/performance.md": 81,
+    "docs/poison-messages.md": 6,
+    "docs/routing.md": 9,
+    "docs/testing.md": 20,
+    "docs/whitepaper.md": 26,
+    "docs/wire-format.md": 41,
+    "sql/README.md": 18,
+}
+_ENDS = re.compile(r"(?<=[.?!])[\"')\]]*\s+|:\s+(?=[A-Z0-9])")
+
+
+def sentences(text: str) -> list[str]:
+    """Return the sentences of a paragraph; what a colon introduces is another one if it begins as one."""
+    return _ENDS.split(text)
+
+
+def too_long(page: Path) -> Iterator[str]:
+    """Yield what is too long on a page, each with its line.
+
+    Args:
+        page: from the checkout's root.
+    """
+    line, before = 0, ""
+    for token in MarkdownIt("commonmark").enable("table").parse((ROOT / page).read_text(encoding="utf-8")):
+        line = token.map[0] + 1 if token.map else line
+        if token.type == "inline":
+            if before == "td_open" and len(token.content) > MOST_CHARACTERS:
+                said = f"a cell of {len(token.content)} characters, at most {MOST_CHARACTERS}"
+                yield f"{page}:{line}: {said}: {token.content[:60]}..."
+            for sentence in sentences(_said(token.children or ())):
+                if (words := len(sentence.split())) > MOST_WORDS:
+                    yield f"{page}:{line}: a sentence of {words} words, at most {MOST_WORDS}: {sentence}"
+        before = token.type
+
+
+def _said(parts: Sequence[Token]) -> str:
+    said = {"code_inline": "Span", "softbreak": " ", "hardbreak": " "}
+    return "".join(part.content if part.type == "text" else said.get(part.type, "") for part in parts)
+
+
+def pages() -> list[Path]:
+    """Return the pages that people read, from the checkout's root."""
+    found = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "sql").glob("*.md")]
+    return sorted(page.relative_to(ROOT) for page in found)
+
+
+def main() -> int:
+    """Print what is too long; return 1 where a page has more of it than is left, or less."""
+    named = [Path(name).resolve().relative_to(ROOT) for name in sys.argv[1:]]
+    is_wrong = False
+    for page in named or pages():
+        found = list(too_long(page))
+        left = LEFT.get(page.as_posix(), 0)
+        if named or len(found) > left:
+            sys.stdout.write("".join(f"{finding}\n" for finding in found))
+        if len(found) != left:
+            is_wrong = True
+            what = "split them" if len(found) > left else "lower its number in tests/prose.py"
+            sys.stdout.write(f"{page}: {len(found)} are too long, {left} are left: {what}.\n")
+    return int(is_wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
