@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from packaging.version import Version
 
+import pybroker
 from tests.containers import images
 from tests.containers.deployment import Deployment, cut, kill, pause, restart
 from tests.ledgers import Load
@@ -19,7 +21,8 @@ if TYPE_CHECKING:
     from tests.containers.deployment import Broker
     from tests.containers.images import Images
 
-NEXT_VERSION = "0.1.1"
+_THIS = Version(pybroker.__version__)
+NEXT_VERSION = f"{_THIS.major}.{_THIS.minor}.{_THIS.micro + 1}"
 
 pytestmark = [pytest.mark.containers, pytest.mark.timeout(900)]
 

@@ -59,6 +59,8 @@ def test_the_kubernetes_manifests_follow_its_schemas(version: str) -> None:
     assert kinds == {"Deployment", "Service", "NetworkPolicy", "PodDisruptionBudget"}
     for document in documents:
         kubernetes_validate.validate(document, version, strict=True)
+    images = {container["image"] for container in documents[0]["spec"]["template"]["spec"]["containers"]}
+    assert images == {f"pybroker-worker:{pybroker.__version__}"}
     misspelt = {**documents[0], "spec": {**documents[0]["spec"], "replica": 2}}
     with pytest.raises(kubernetes_validate.ValidationError):
         kubernetes_validate.validate(misspelt, version, strict=True)
