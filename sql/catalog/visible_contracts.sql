@@ -8,7 +8,7 @@ where c.contract_id < 65536
   or exists (select from broker_private.all_seeing)
   or pg_catalog.pg_has_role(current_user, c.owner, 'USAGE')
   or exists (
-    select from broker_private.granted_objects g where g.class = 'C' and g.securable_id = c.contract_id
+    select from broker_private.granted_objects g where g.class = '<contract>' and g.securable_id = c.contract_id
   )
   or exists (
     select from broker_private.service_contracts a

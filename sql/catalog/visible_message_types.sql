@@ -10,7 +10,7 @@ where t.message_type_id < 65536
   or exists (
     -- What public has, as from the beginning, says nothing of this reader.
     select from broker_private.permissions p
-    where p.class = 'M' and p.securable_id = t.message_type_id and (p.grantee).role <> 0
+    where p.class = '<message type>' and p.securable_id = t.message_type_id and (p.grantee).role <> 0
       and pg_catalog.pg_has_role(current_user, (p.grantee).role, 'USAGE')
   )
   or exists (

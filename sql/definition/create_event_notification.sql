@@ -75,7 +75,7 @@ begin
   perform broker_private.check_name('target service', target_service);
   instance_guid := broker_private.parse_broker_instance(instance);
   select s.* into service from broker_private.services s where s.name = target_service;
-  if service.service_id is not null and not broker_private.is_permitted(caller, 'SEND', 'S', service.service_id, service.owner) then
+  if service.service_id is not null and not broker_private.is_permitted(caller, 'SEND', '<service>', service.service_id, service.owner) then
     perform broker_private.refuse(
       229, format('Role "%s" may not send to the service "%s".', caller, target_service),
       format('Let its owner run: SELECT broker.grant(''SEND'', ''SERVICE'', %L, %L)', target_service, caller)
@@ -104,7 +104,7 @@ begin
   values (gen_random_uuid(), source.service_id, source.queue_id)
   returning group_no into group_number;
   perform broker_private.new_endpoint(
-    handle, gen_random_uuid(), true, group_number, source.service_id, source.queue_id, 2, target_service, instance_guid, 'U', null,
+    handle, gen_random_uuid(), true, group_number, source.service_id, source.queue_id, 2, target_service, instance_guid, '<unsent>', null,
     broker_private.clock() + make_interval(secs => 2147483647), false, broker_private.find_role(caller)
   );
   return true;

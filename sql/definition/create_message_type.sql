@@ -50,7 +50,7 @@ begin
   end if;
   -- Every contract may list it, until that is revoked.
   insert into broker_private.permissions (class, securable_id, permission, grantee)
-  values ('M', new_id, 'REFERENCES', row(0, null));
+  values ('<message type>', new_id, 'REFERENCES', row(0, null));
   return true;
 end
 $$;

@@ -66,7 +66,7 @@ begin
     select n.* into notification from broker_private.event_notifications n where n.event_notification_id = number;
     perform broker_private.remove_event_notification(notification);
   end loop;
-  delete from broker_private.permissions p where p.class = 'Q' and p.securable_id = this.queue_id;
+  delete from broker_private.permissions p where p.class = '<queue>' and p.securable_id = this.queue_id;
   delete from broker_private.queue_floors f where f.queue_id = this.queue_id;
   delete from broker_private.queues q where q.queue_id = this.queue_id;
   foreach mark in array this.marks loop

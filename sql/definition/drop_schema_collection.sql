@@ -47,7 +47,7 @@ begin
       'Run pybroker worker on this database, and drop it when broker.queue_depths shows no incomplete messages.'
     );
   end if;
-  delete from broker_private.permissions p where p.class = 'X' and p.securable_id = this.schema_collection_id;
+  delete from broker_private.permissions p where p.class = '<schema collection>' and p.securable_id = this.schema_collection_id;
   delete from broker_private.schema_collections c where c.schema_collection_id = this.schema_collection_id;
   return true;
 end

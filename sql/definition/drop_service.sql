@@ -44,7 +44,7 @@ begin
   update broker_private.services s set name = null, dropped_name = service_name, queue_id = null where s.service_id = this.service_id;
   delete from broker_private.service_contracts c where c.service_id = this.service_id;
   delete from broker_private.moved_services v where v.service_id = this.service_id;
-  delete from broker_private.permissions p where p.class = 'S' and p.securable_id = this.service_id;
+  delete from broker_private.permissions p where p.class = '<service>' and p.securable_id = this.service_id;
   perform from broker_private.groups g where g.service_id = this.service_id order by g.group_no for update;
   for endpoint in
     select x.endpoint_no from broker_private.endpoints x where x.service_id = this.service_id and x.local_end is null order by x.endpoint_no

@@ -24,7 +24,7 @@ begin
     -- What is sent while retention is off is not counted: the next copy's number is worked out anew.
     delete from broker_private.sequence_counters n
     using broker_private.services s, broker_private.endpoints e
-    where s.queue_id = queue and e.service_id = s.service_id and n.endpoint_no = e.endpoint_no and n.kind = 'S';
+    where s.queue_id = queue and e.service_id = s.service_id and n.endpoint_no = e.endpoint_no and n.kind = '<next sent>';
   end if;
   if poison is null or poison not in ('DISABLE_QUEUE', 'QUARANTINE') then
     perform broker_private.refuse(

@@ -137,7 +137,7 @@ begin
       format(
         'Messages came out of order: number %s is missing.', (
           select n.next_number from broker_private.sequence_counters n
-          where n.endpoint_no = endpoint and n.kind = 'I'
+          where n.endpoint_no = endpoint and n.kind = '<next expected>'
           order by n.epoch desc
           limit 1
         )

@@ -13,7 +13,7 @@ begin
   select q.queue_id
   from broker_private.queues q
   where q.queue_id >= 65536
-    and (is_all or broker_private.is_permitted(reader, 'RECEIVE', 'Q', q.queue_id, q.owner))
+    and (is_all or broker_private.is_permitted(reader, 'RECEIVE', '<queue>', q.queue_id, q.owner))
     and (endpoint is null or q.queue_id in (
       select e.queue_id from broker_private.endpoints e where e.endpoint_no = endpoint
       union all

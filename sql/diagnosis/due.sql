@@ -31,7 +31,7 @@ begin
         and not exists (
           select from broker_private.far_events f
           where f.endpoint_no = e.endpoint_no
-            and f.event = case when e.local_end is null then 'X' else 'A' end::"char"
+            and f.event = case when e.local_end is null then '<far error>' else '<end acknowledged>' end::"char"
         )
       order by e.expires_at
       limit 1

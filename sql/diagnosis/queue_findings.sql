@@ -61,7 +61,7 @@ begin
         limit 1000
       ) f
       join broker_private.endpoints e on e.endpoint_no = f.endpoint_no and e.far_service = s.name
-      where s.queue_id = queue.queue_id and e.path = 'B'
+      where s.queue_id = queue.queue_id and e.path = '<delayed>'
     ) then
       return next broker_private.finding(
         203, 'warning', queue.name, format('Messages wait for the queue "%s", which somebody '

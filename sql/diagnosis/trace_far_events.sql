@@ -11,9 +11,9 @@ begin
     select jsonb_agg(jsonb_build_object(
       'endpoint_no', c.endpoint_no,
       'class', case c.event
-        when 'A' then 'Broker:Conversation' else 'Broker:Message Undeliverable'
+        when '<end acknowledged>' then 'Broker:Conversation' else 'Broker:Message Undeliverable'
       end,
-      'subclass', case c.event when 'A' then 'Received END CONVERSATION Ack' else 'Refused' end
+      'subclass', case c.event when '<end acknowledged>' then 'Received END CONVERSATION Ack' else 'Refused' end
     ) order by c.endpoint_no)
     from (
       select x.endpoint_no, x.event
@@ -21,7 +21,7 @@ begin
       order by x.endpoint_no
       limit 10000
     ) c
-    where c.event in ('A', 'F')
+    where c.event in ('<end acknowledged>', '<refused here>')
   ));
   return null;
 end

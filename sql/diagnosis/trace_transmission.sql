@@ -26,7 +26,7 @@ begin
       where stack ~ 'broker_private\.send(_slowly|_all|_batch)?\('
       union all
       select 2, 'Broker:Message Classify',
-        case e.path when 'R' then 'Remote' else 'Delayed' end
+        case e.path when '<remote>' then 'Remote' else 'Delayed' end
     ) s
   ));
   return null;

@@ -8,10 +8,10 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  delete from broker_private.transmission_messages t where t.endpoint_no = e.endpoint_no and t.kind <> 'X';
+  delete from broker_private.transmission_messages t where t.endpoint_no = e.endpoint_no and t.kind <> '<error>';
   update broker_private.endpoints x
   set
-    local_end = 'E',
+    local_end = '<ended>',
     closed_at = case
       when not exists (select from broker_private.transmission_messages t where t.endpoint_no = e.endpoint_no) then broker_private.closing_time(e)
     end

@@ -7,7 +7,7 @@ returns timestamp with time zone
 language sql stable
 begin atomic
   select case
-    when not (e).is_initiator and (e).path = 'R' and not (select n.is_confirmed from broker_private.newest_counter((e).endpoint_no, 'I') n) then greatest((e).expires_at, broker_private.clock())
+    when not (e).is_initiator and (e).path = '<remote>' and not (select n.is_confirmed from broker_private.newest_counter((e).endpoint_no, '<next expected>') n) then greatest((e).expires_at, broker_private.clock())
     else broker_private.clock()
   end;
 end;

@@ -6,7 +6,7 @@ returns integer
 language sql stable
 begin atomic
   select case
-    when (e).path = 'B' and exists (
+    when (e).path = '<delayed>' and exists (
       select from broker_private.endpoints f
       where f.conversation_id = (e).conversation_id and f.is_initiator <> (e).is_initiator
     ) then 0

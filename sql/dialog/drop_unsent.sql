@@ -10,7 +10,7 @@ begin
   delete from broker_private.transmission_messages m
   where m.ctid = any (array(
     select t.ctid from broker_private.transmission_messages t
-    where t.endpoint_no = endpoint and (with_error or t.kind <> 'X')
+    where t.endpoint_no = endpoint and (with_error or t.kind <> '<error>')
     for update skip locked
   ));
   delete from broker_private.transmission_status w

@@ -6,7 +6,7 @@ returns text
 language sql immutable
 begin atomic
   select case event
-    when 'E' then '9779: The remote end has ended the conversation: the message is held, and goes when this side ends it.'
+    when '<far end>' then '9779: The remote end has ended the conversation: the message is held, and goes when this side ends it.'
     else '9784: An Error of the remote end has arrived: the message is held, and goes when this side ends the conversation.'
   end;
 end;

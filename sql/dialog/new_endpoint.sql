@@ -27,7 +27,7 @@ begin
   )
   returning endpoint_no into number;
   insert into broker_private.sequence_counters (endpoint_no, kind, epoch, next_number, padding)
-  values (number, 'A', 0, 0, null), (number, 'I', 0, 0, null), (number, 'R', 0, 0, repeat(' ', 120));
+  values (number, '<next acknowledged>', 0, 0, null), (number, '<next expected>', 0, 0, null), (number, '<next received>', 0, 0, repeat(' ', 120));
   return number;
 end
 $$;

@@ -6,7 +6,7 @@ returns bigint
 language sql stable
 begin atomic
   select
-    (select n.next_number from broker_private.newest_counter(endpoint, 'R') n) + (
+    (select n.next_number from broker_private.newest_counter(endpoint, '<next received>') n) + (
       select count(*)
       from broker_private.endpoints e
       join broker_private.messages m

@@ -13,7 +13,7 @@ as $$
 declare
   is_first boolean;
 begin
-  insert into broker_private.far_events (endpoint_no, event) values (endpoint, 'X') on conflict do nothing;
+  insert into broker_private.far_events (endpoint_no, event) values (endpoint, '<far error>') on conflict do nothing;
   is_first := found;
   perform broker_private.drop_unsent(endpoint, is_first);
   if not is_first then

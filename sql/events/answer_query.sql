@@ -62,10 +62,10 @@ begin
     status := status || '<ConversationState>' || coalesce(
       (select s.state from broker_private.endpoint_states s where s.endpoint_no = f.endpoint_no), 'unknown'
     ) || '</ConversationState>';
-    if f.path = 'R' then
+    if f.path = '<remote>' then
       status := status || '<ArrivedInOrder>' || (
         select max(n.next_number) from broker_private.sequence_counters n
-        where n.endpoint_no = f.endpoint_no and n.kind = 'I'
+        where n.endpoint_no = f.endpoint_no and n.kind = '<next expected>'
       )::text || '</ArrivedInOrder>';
     end if;
   end if;

@@ -23,7 +23,7 @@ begin
     perform broker_private.send_end(e, null, null);
   else
     delete from broker_private.transmission_messages t where t.endpoint_no = e.endpoint_no;
-    update broker_private.endpoints x set local_end = 'E', closed_at = broker_private.clock() where x.endpoint_no = e.endpoint_no;
+    update broker_private.endpoints x set local_end = '<ended>', closed_at = broker_private.clock() where x.endpoint_no = e.endpoint_no;
   end if;
   delete from broker_private.messages m where m.group_no = e.group_no;
 end

@@ -10,6 +10,6 @@ declare
 begin
   select q.owner into owner_role from broker_private.queues q where q.queue_id = queue;
   return pg_has_role(role_name, owner_role, 'USAGE')
-    or broker_private.is_permitted(role_name, 'RECEIVE', 'Q', queue, owner_role);
+    or broker_private.is_permitted(role_name, 'RECEIVE', '<queue>', queue, owner_role);
 end
 $$;

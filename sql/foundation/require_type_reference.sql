@@ -8,7 +8,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   if this.message_type_id >= 65536
-    and not broker_private.is_permitted(role_name, 'REFERENCES', 'M', this.message_type_id, this.owner)
+    and not broker_private.is_permitted(role_name, 'REFERENCES', '<message type>', this.message_type_id, this.owner)
   then
     perform broker_private.refuse(
       229, format('Role "%s" may not list the message type "%s" in a contract.', role_name, this.name),

@@ -8,6 +8,6 @@ where pg_catalog.pg_has_role(current_user, q.owner, 'USAGE')
   or pg_catalog.pg_has_role(current_user, 'pg_database_owner', 'USAGE')
   or exists (
     select from broker_private.permissions p
-    where p.class = 'Q' and p.securable_id = q.queue_id and p.permission = 'RECEIVE'
+    where p.class = '<queue>' and p.securable_id = q.queue_id and p.permission = 'RECEIVE'
       and ((p.grantee).role = 0 or pg_catalog.pg_has_role(current_user, (p.grantee).role, 'USAGE'))
   );

@@ -7,6 +7,6 @@ from broker_private.services s
 where exists (select from broker_private.all_seeing)
   or pg_catalog.pg_has_role(current_user, s.owner, 'USAGE')
   or exists (
-    select from broker_private.granted_objects g where g.class = 'S' and g.securable_id = s.service_id
+    select from broker_private.granted_objects g where g.class = '<service>' and g.securable_id = s.service_id
   )
   or exists (select from broker_private.visible_queues q where q.queue_id = s.queue_id);

@@ -61,7 +61,7 @@ begin
     where e.closed_at is null and e.expires_at <= moment
       and not exists (
         select from broker_private.far_events f
-        where f.endpoint_no = e.endpoint_no and f.event = case when e.local_end is null then 'X' else 'A' end::"char"
+        where f.endpoint_no = e.endpoint_no and f.event = case when e.local_end is null then '<far error>' else '<end acknowledged>' end::"char"
       )
     order by e.expires_at
     limit 1000
@@ -71,7 +71,7 @@ begin
     );
     -- A side that has ended waits for no acknowledgement any more.
     insert into broker_private.far_events (endpoint_no, event)
-    select e.endpoint_no, 'A' from broker_private.endpoints e where e.endpoint_no = expired and e.local_end is not null
+    select e.endpoint_no, '<end acknowledged>' from broker_private.endpoints e where e.endpoint_no = expired and e.local_end is not null
     on conflict do nothing;
     if found then
       perform broker_private.drop_unsent(expired, true);

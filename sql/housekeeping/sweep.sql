@@ -27,7 +27,7 @@ begin
     select x.endpoint_no
     from broker_private.far_events f
     join broker_private.endpoints x on x.endpoint_no = f.endpoint_no
-    where f.event = 'A' and x.local_end is not null and x.closed_at is null
+    where f.event = '<end acknowledged>' and x.local_end is not null and x.closed_at is null
     for update of x skip locked
   );
 

@@ -27,7 +27,7 @@ from (
   select
     'conversation_endpoints',
     'broker_private.endpoints'::pg_catalog.regclass,
-    (select count(*) from (select from broker_private.endpoints e where e.local_end is distinct from 'C' limit 10001) l),
+    (select count(*) from (select from broker_private.endpoints e where e.local_end is distinct from '<cleaned up>' limit 10001) l),
     null
 ) d
 join pg_catalog.pg_class p on p.oid = d.relation

@@ -17,7 +17,7 @@ select
   (f.time_to_live_ms / 1000)::integer as time_to_live,
   (f.time_consumed_ms / 1000)::integer as time_consumed,
   case when f.message_sequence_number between 0 and 1152921504606846975 then broker_private.message_id(
-    f.conversation_id, f.is_initiator, case f.kind when 'X' then 1 else 2 end::smallint, f.message_sequence_number
+    f.conversation_id, f.is_initiator, case f.kind when '<error>' then 1 else 2 end::smallint, f.message_sequence_number
   ) end as message_id,
   f.worker_id
 from broker_private.forwarded_messages f

@@ -31,13 +31,13 @@ from (
         m.sequence_number,
         case when m.urgency = 2 then (
           select n.next_number from broker_private.sequence_counters n
-          where n.endpoint_no = m.endpoint_no and n.kind = 'R'
+          where n.endpoint_no = m.endpoint_no and n.kind = '<next received>'
           order by n.epoch desc
           limit 1
         ) + row_number() over (partition by m.queue_id, m.endpoint_no, m.urgency order by m.status, m.id) - 1
         else (
           select n.next_number from broker_private.sequence_counters n
-          where n.endpoint_no = m.endpoint_no and n.kind = 'R'
+          where n.endpoint_no = m.endpoint_no and n.kind = '<next received>'
           order by n.epoch desc
           limit 1
         ) + (

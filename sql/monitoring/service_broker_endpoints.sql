@@ -27,7 +27,7 @@ from broker_private.tcp_endpoint t
 where exists (select from broker_private.all_seeing)
   or pg_catalog.pg_has_role(current_user, t.owner, 'USAGE')
   or exists (
-    select from broker_private.granted_objects g where g.class = 'P' and g.securable_id = t.endpoint_id
+    select from broker_private.granted_objects g where g.class = '<tcp endpoint>' and g.securable_id = t.endpoint_id
   );
 
 comment on view broker.service_broker_endpoints is

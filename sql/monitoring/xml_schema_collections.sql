@@ -14,7 +14,7 @@ from broker_private.schema_collections c
 where exists (select from broker_private.all_seeing)
   or pg_catalog.pg_has_role(current_user, c.owner, 'USAGE')
   or exists (
-    select from broker_private.granted_objects g where g.class = 'X' and g.securable_id = c.schema_collection_id
+    select from broker_private.granted_objects g where g.class = '<schema collection>' and g.securable_id = c.schema_collection_id
   )
   -- A client validates what it sends, so it reads the schemas of the types that it may send.
   or exists (

@@ -36,7 +36,7 @@ begin
       update broker_private.sequence_counters s
       set next_number = s.next_number + 1, epoch = (s.next_number + 1) >> 7
       where s.ctid = (
-        select n.location from broker_private.newest_counter(e.endpoint_no, 'R') n
+        select n.location from broker_private.newest_counter(e.endpoint_no, '<next received>') n
       );
     end if;
   end if;

@@ -31,7 +31,7 @@ begin
   end if;
   perform broker_private.require_database_ownership(caller, 'endpoint');
   this := broker_private.find_endpoint(endpoint_name);
-  delete from broker_private.permissions p where p.class = 'P' and p.securable_id = this.endpoint_id;
+  delete from broker_private.permissions p where p.class = '<tcp endpoint>' and p.securable_id = this.endpoint_id;
   delete from broker_private.tcp_endpoint;
   return true;
 end

@@ -11,7 +11,7 @@ begin
     c.name, broker_private.principal_name(c.user_name), c.certificate_pem,
     exists (
       select from broker_private.permissions p
-      where p.class = 'P' and p.permission = 'CONNECT' and ((p.grantee).role = 0 or p.grantee = c.user_name)
+      where p.class = '<tcp endpoint>' and p.permission = 'CONNECT' and ((p.grantee).role = 0 or p.grantee = c.user_name)
     ),
     c.is_active_for_begin_dialog
   from broker_private.certificates c

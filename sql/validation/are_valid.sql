@@ -10,7 +10,7 @@ declare
   content bytea;
   is_valid boolean;
 begin
-  if sendable.validation = 'N' then
+  if sendable.validation = '<no validation>' then
     return true;
   end if;
   foreach content in array contents loop
@@ -21,8 +21,8 @@ begin
       perform broker_private.refuse(
         8430, format('The message body failed the validation of message type "%s".', sendable.message_type_name),
         case sendable.validation
-          when 'E' then 'Messages of this type have no body.'
-          when 'J' then 'Send JSON, in UTF-8.'
+          when '<empty>' then 'Messages of this type have no body.'
+          when '<json>' then 'Send JSON, in UTF-8.'
           else 'Send a well-formed XML document, in UTF-8, with one root element and without a DTD.'
         end
       );

@@ -25,7 +25,7 @@ begin
     );
   end if;
   this := broker_private.find_schema_collection(collection_name);
-  if not broker_private.is_permitted(role_name, 'REFERENCES', 'X', this.schema_collection_id, this.owner) then
+  if not broker_private.is_permitted(role_name, 'REFERENCES', '<schema collection>', this.schema_collection_id, this.owner) then
     perform broker_private.refuse(
       229, format('Role "%s" may not use the schema collection "%s".', role_name, this.name),
       format('Let its owner, "%s", run: SELECT broker.grant(''REFERENCES'', ''XML SCHEMA COLLECTION'', %L, %L)', pg_get_userbyid(this.owner), this.name, role_name)

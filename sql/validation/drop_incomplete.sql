@@ -20,10 +20,10 @@ begin
     returning i.kind, i.sequence_number
   )
   insert into broker_private.far_events (endpoint_no, event)
-  select e.endpoint_no, 'A'
+  select e.endpoint_no, '<end acknowledged>'
   from broker_private.endpoints f
   join broker_private.endpoints e on e.conversation_id = f.conversation_id and e.is_initiator <> f.is_initiator
-  where f.endpoint_no = endpoint and exists (select from gone g where g.kind = 'E' and g.sequence_number is null)
+  where f.endpoint_no = endpoint and exists (select from gone g where g.kind = '<end dialog>' and g.sequence_number is null)
   on conflict do nothing;
 end
 $$;

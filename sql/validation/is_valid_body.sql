@@ -7,9 +7,9 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   return case validation
-    when 'N' then true
-    when 'E' then content = ''
-    when 'J' then broker_private.is_valid_json(content)
+    when '<no validation>' then true
+    when '<empty>' then content = ''
+    when '<json>' then broker_private.is_valid_json(content)
     else broker_private.is_well_formed_xml(content)
   end;
 end
