@@ -34,6 +34,8 @@ SHIPPED = ("migrations", "pybroker", "sql", "workers")
 GPL = {"pglast", "pgspot"}
 
 HEADER_COLUMNS = 100
+_SECTIONS = ("Locks", "Plan", "Errors", "Why")
+_SECTION = re.compile(rf"({'|'.join(_SECTIONS)}): ")
 # What is no prose: the signature that a header begins with, lists of error numbers, names that are pointed at.
 _COMMENT = re.compile(r"\s*-- ?(?=\S)(?:- )?(.*)")
 _NO_PROSE = re.compile(
@@ -50,7 +52,7 @@ OTHER_LETTERS = {
     ("sql/foundation/refuse.sql", "T"),
     ("sql/poison/sweep_marks.sql", "S"),
 }
-_LETTERS_LEFT = {"conversation", "delivery", "queue", "sending"}
+_LEFT = {"conversation", "delivery", "queue", "sending"}
 _BARE_LETTER = re.compile(r"'([A-Z])'")
 _COLUMNS_OF = {letter.name: {column.partition(".")[2] for column in letter.columns} for letter in LETTERS}
 _LETTER_COLUMNS = set().union(*_COLUMNS_OF.values())
@@ -525,12 +527,30 @@ def check_one_thing(file: SqlFile) -> Iterator[Finding]:
 
 
 def check_header(file: SqlFile) -> Iterator[Finding]:
-    """A file begins by saying what it is for, in lines that a terminal shows whole."""
+    """A file begins with its purpose in one line; what there is of Locks, Plan, Errors, Why ends its header."""
     if not any(file.header):
         yield file.finding(1, "does not start with a -- header comment")
+        return
+    if file.is_migration:
+        return
     for number, line in enumerate(file.text.splitlines()[: len(file.header)], start=1):
-        if len(line) > HEADER_COLUMNS and not file.is_migration:
+        if len(line) > HEADER_COLUMNS:
             yield file.finding(number, f"header line of {len(line)} columns: at most {HEADER_COLUMNS}")
+    if file.chapter in _LEFT:
+        return
+    first = 1 if file.header[0].startswith("hot path") else 0
+    purpose, *others = file.header[first:] or [""]
+    is_alone = not others or not others[0] or _SECTION.match(others[0])
+    if not is_alone or not re.fullmatch(r".*[\w)'\"][.?]", purpose):
+        yield file.finding(first + 1, "say the purpose in one line, which ends with a full stop")
+    section = ""
+    for number, line in enumerate(others, start=first + 2):
+        if found := _SECTION.match(line):
+            if section and _SECTIONS.index(found[1]) <= _SECTIONS.index(section):
+                yield file.finding(number, f"{found[1]} comes once, in this order: {', '.join(_SECTIONS)}")
+            section = found[1]
+        elif not line and section not in {"", "Why"}:
+            yield file.finding(number, f"after {section} comes another of {', '.join(_SECTIONS)}, or nothing")
 
 
 def check_sentences(file: SqlFile) -> Iterator[Finding]:
@@ -733,7 +753,7 @@ def check_letters(files: Iterable[SqlFile]) -> Iterator[Finding]:
         for number, line in enumerate(file.text.splitlines(), start=1):
             code = line.partition("--")[0]
             for letter in _BARE_LETTER.findall(code):
-                if (file.path, letter) not in OTHER_LETTERS and file.chapter not in _LETTERS_LEFT:
+                if (file.path, letter) not in OTHER_LETTERS and file.chapter not in _LEFT:
                     yield file.finding(number, f"'{letter}': say its name, of those in sql/letters.py")
             for name in NAMED_LETTER.findall(code):
                 if name not in _COLUMNS_OF:

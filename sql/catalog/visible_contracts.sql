@@ -1,6 +1,7 @@
--- broker_private.visible_contracts: the contracts that the reader of a view may know of. They are
--- the system's, its own, those that it has REFERENCES on, and those of services that it may know
--- of.
+-- The contracts that the reader of a view may know of.
+--
+-- They are the system's, its own, those that it has REFERENCES on, and those of services that it
+-- may know of.
 create or replace view broker_private.visible_contracts with (security_barrier) as
 select c.contract_id
 from broker_private.contracts c

@@ -1,4 +1,5 @@
--- broker_private.visible_message_types: the message types that the reader of a view may know of.
+-- The message types that the reader of a view may know of.
+--
 -- They are the system's, its own, those that it has REFERENCES on, and those of contracts that it
 -- may know of.
 create or replace view broker_private.visible_message_types with (security_barrier) as

@@ -1,11 +1,12 @@
--- broker.create_event_notification(name, queue, event, to_service, broker_instance, fan_in): CREATE
--- EVENT NOTIFICATION ... ON QUEUE, or, without a queue, ON DATABASE. From now on each such event
--- sends a message to the service, on a conversation of the notification's own. WITH FAN_IN one
--- message is enough for all that are equal (watched_queues says which). Events: QUEUE_ACTIVATION,
--- when messages wait and somebody should read them (emit_queue_activations); BROKER_QUEUE_DISABLED,
--- when poison messages turned the queue off. The service need not exist yet. It must accept the
--- contract http://schemas.microsoft.com/SQL/Notifications/PostEventNotification. The caller must be
--- allowed to send to it. Otherwise the first event ends the notification, with a reported error.
+-- CREATE EVENT NOTIFICATION, ON QUEUE or, without a queue, ON DATABASE.
+--
+-- From now on each such event sends a message to the service, on a conversation of the
+-- notification's own. WITH FAN_IN one message is enough for all that are equal (watched_queues says
+-- which). Events: QUEUE_ACTIVATION, when messages wait and somebody should read them
+-- (emit_queue_activations); BROKER_QUEUE_DISABLED, when poison messages turned the queue off. The
+-- service need not exist yet. It must accept the contract
+-- http://schemas.microsoft.com/SQL/Notifications/PostEventNotification. The caller must be allowed
+-- to send to it. Otherwise the first event ends the notification, with a reported error.
 -- Locks: the queue's row, if there is one, so that activation is not turned on meanwhile.
 -- Errors: 208 queue, 229 not the owner of queue or database, or no SEND on the service, 2714 the
 -- name exists, 9718 internal activation is on, 8413 broker instance, 8421 no to_service, 153 event

@@ -1,5 +1,6 @@
--- broker.drop_contract(name): DROP CONTRACT. Each open conversation on it ends with an Error,
--- -8487, on both sides.
+-- DROP CONTRACT.
+--
+-- Each open conversation on it ends with an Error, -8487, on both sides.
 -- Errors: 8425 not found, 9663 system contract, 3716 a service or a broker priority uses it, 229.
 create or replace function broker.drop_contract(name text)
 returns void

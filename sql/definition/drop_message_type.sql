@@ -1,4 +1,4 @@
--- broker.drop_message_type(name): DROP MESSAGE TYPE.
+-- DROP MESSAGE TYPE.
 -- Errors: 8428 not found, 9663 system type, 229 not the owner, 3716 a contract uses it.
 create or replace function broker.drop_message_type(name text)
 returns void

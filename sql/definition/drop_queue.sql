@@ -1,6 +1,7 @@
--- broker.drop_queue(name): DROP QUEUE, and its view, with the caller's rights. Its event
--- notifications go with it. Waits for the transactions that have received from the queue: their
--- marks are locked until they end.
+-- DROP QUEUE, and its view, with the caller's rights.
+--
+-- Its event notifications go with it. Waits for the transactions that have received from the queue:
+-- their marks are locked until they end.
 -- Errors: 208 not found, 229 not the owner, 3716 a service uses it.
 create or replace function broker.drop_queue(name text)
 returns void

@@ -1,4 +1,4 @@
--- broker.drop_schema_collection(name): DROP XML SCHEMA COLLECTION.
+-- DROP XML SCHEMA COLLECTION.
 -- Errors: 208 not found, 229 not the owner, 3716 a message type uses it, or a message waits to be
 -- validated by it.
 create or replace function broker.drop_schema_collection(name text)

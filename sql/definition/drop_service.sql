@@ -1,5 +1,4 @@
--- broker.drop_service(name): DROP SERVICE: its messages are removed, and the far side of each open
--- conversation gets an Error, -8470.
+-- DROP SERVICE: its messages go, and each open conversation's far side gets an Error, -8470.
 -- Locks: the groups of the service, in their order: it waits for sessions that work on them.
 -- Errors: 8423 not found, 3716 a broker priority refers to it, 229.
 create or replace function broker.drop_service(name text)

@@ -1,5 +1,6 @@
--- broker_private.set_queue_options(queue, ...): checks and stores the options of CREATE and ALTER
--- QUEUE. The runner is the role that activation runs the procedure as; null is the owner.
+-- Checks and stores the options of CREATE and ALTER QUEUE.
+--
+-- The runner is the role that activation runs the procedure as; null is the owner.
 -- Errors: 9717 activation with an event notification, 153 an option's value, 9614, 9620, 9653, 9742
 -- the procedure itself.
 create or replace function broker_private.set_queue_options(

@@ -1,7 +1,6 @@
--- broker_private.broker_findings(role, endpoint): findings 101 to 111: what concerns the broker of
--- this database as a whole.
--- Plan: a probe for each destination and each queue; the sessions and prepared transactions of
--- this server.
+-- Findings 101 to 111: what concerns the broker of this database as a whole.
+-- Plan: a probe for each destination and each queue; the sessions and prepared transactions of this
+-- server.
 create or replace function broker_private.broker_findings(reader name, endpoint bigint)
 returns setof jsonb
 language plpgsql

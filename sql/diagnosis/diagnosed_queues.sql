@@ -1,6 +1,7 @@
--- broker_private.diagnosed_queues(role, endpoint): the queues that a diagnosis may tell the role
--- of, by their numbers. A role that sees all is told of all, any other of those that it may receive
--- from. With an endpoint, the queues of its two sides only.
+-- The queues that a diagnosis may tell the role of, by their numbers.
+--
+-- A role that sees all is told of all, any other of those that it may receive from. With an
+-- endpoint, the queues of its two sides only.
 create or replace function broker_private.diagnosed_queues(reader name, endpoint bigint)
 returns setof integer
 language plpgsql stable

@@ -1,5 +1,4 @@
--- broker_private.queue_findings(role, endpoint): findings 201 to 210: queues that are off, their
--- activation, and who holds a group.
+-- Findings 201 to 210: queues that are off, their activation, and who holds a group.
 -- Plan: a few probes by index for each queue.
 create or replace function broker_private.queue_findings(reader name, endpoint bigint)
 returns setof jsonb

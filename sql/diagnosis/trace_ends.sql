@@ -1,5 +1,6 @@
--- broker_private.trace_ends(): trigger of a trace. Conversations that this side ends, and those
--- that are over on both sides (Terminate Dialog).
+-- Trigger of a trace: conversations that end.
+--
+-- They are those that this side ends, and those that are over on both sides (Terminate Dialog).
 create or replace function broker_private.trace_ends()
 returns trigger
 language plpgsql security definer

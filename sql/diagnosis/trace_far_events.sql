@@ -1,6 +1,7 @@
--- broker_private.trace_far_events(): trigger of a trace. What the far side did: our end was
--- acknowledged, or a message of it was refused here. Its EndDialog and its Error are told of when
--- they come into the queue.
+-- Trigger of a trace: what the far side did.
+--
+-- Our end was acknowledged, or a message of it was refused here. Its EndDialog and its Error are
+-- told of when they come into the queue.
 create or replace function broker_private.trace_far_events()
 returns trigger
 language plpgsql security definer

@@ -1,5 +1,6 @@
--- broker_private.trace_transmission(): trigger of a trace. Messages that SEND puts into the
--- transmission queue: Remote, or Delayed where they wait for a queue of this database.
+-- Trigger of a trace: messages that SEND puts into the transmission queue.
+--
+-- They are Remote, or Delayed where they wait for a queue of this database.
 create or replace function broker_private.trace_transmission()
 returns trigger
 language plpgsql security definer

@@ -1,5 +1,6 @@
--- broker_private.closing_time(endpoint): from when on a side that closes now, with no end of its
--- own to be acknowledged, is to be kept for 30 minutes. A target whose initiator is not known to
+-- From when on a side that closes now is to be kept for 30 minutes.
+--
+-- It is one with no end of its own to be acknowledged. A target whose initiator is not known to
 -- have the acknowledgement of its first message is kept to the end of the lifetime. Until then the
 -- message may come again, however late, and would open a second conversation.
 create or replace function broker_private.closing_time(e broker_private.endpoints)

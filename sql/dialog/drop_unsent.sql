@@ -1,6 +1,6 @@
--- broker_private.drop_unsent(endpoint, with_error): removes what the endpoint still wants to send,
--- its Error only if that is asked for. Rows that an END CONVERSATION WITH ERROR is dropping are
--- left to it, so this waits for nobody.
+-- Removes what the endpoint still wants to send, its Error only if that is asked for.
+--
+-- Rows that an END CONVERSATION WITH ERROR is dropping are left to it, so this waits for nobody.
 create or replace function broker_private.drop_unsent(endpoint bigint, with_error boolean)
 returns void
 language plpgsql

@@ -1,5 +1,6 @@
--- broker_private.held_status(event): the transmission status of what a side still wanted to send
--- when the far side's EndDialog (E) or Error (X) arrived. The view broker.transmission_queue calls
+-- The transmission status of what a side still wanted to send when the far side had ended.
+--
+-- That is when the far side's EndDialog or Error arrived. The view broker.transmission_queue calls
 -- it with its reader's rights.
 create or replace function broker_private.held_status(event "char")
 returns text

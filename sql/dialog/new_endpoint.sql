@@ -1,4 +1,5 @@
--- broker_private.new_endpoint(...): one side of a dialog, with its counters and its destination.
+-- One side of a dialog, with its counters and its destination.
+--
 -- Returns its number.
 create or replace function broker_private.new_endpoint(
   handle uuid, conversation uuid, initiator boolean, group_number bigint, service integer, queue integer, contract integer,

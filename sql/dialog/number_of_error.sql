@@ -1,6 +1,7 @@
--- broker_private.number_of_error(endpoint): the sequence number of an Error that was sent within
--- this database. It was the last message of its dialog, so everything received and everything still
--- waiting comes before it.
+-- The sequence number of an Error that was sent within this database.
+--
+-- It was the last message of its dialog, so everything received and everything still waiting comes
+-- before it.
 create or replace function broker_private.number_of_error(endpoint bigint)
 returns bigint
 language sql stable

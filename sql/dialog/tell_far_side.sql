@@ -1,5 +1,6 @@
--- broker_private.tell_far_side(endpoint, code, description): sends an Error to the far side of a
--- dialog that is in error here. A far side in this database is told by itself.
+-- Sends an Error to the far side of a dialog that is in error here.
+--
+-- A far side in this database is told by itself.
 create or replace function broker_private.tell_far_side(e broker_private.endpoints, code integer, description text)
 returns void
 language plpgsql

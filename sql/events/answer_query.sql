@@ -1,8 +1,9 @@
--- broker_private.answer_query(endpoint, query): sends a Status of the endpoint's service. What a
--- Query may name is told by the Description that one gets which can't be understood. A Status says
--- what a sender learns anyway by sending: whether the queue takes messages, and whether the service
--- takes the contract. The broker on a conversation's other side is also told its state, and how
--- many messages have arrived in order.
+-- Sends a Status of the endpoint's service.
+--
+-- What a Query may name is told by the Description that one gets which can't be understood. A
+-- Status says what a sender learns anyway by sending: whether the queue takes messages, and whether
+-- the service takes the contract. The broker on a conversation's other side is also told its state,
+-- and how many messages have arrived in order.
 -- Locks: the group's row.
 create or replace function broker_private.answer_query(e broker_private.endpoints, query bytea)
 returns void

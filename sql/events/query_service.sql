@@ -1,5 +1,6 @@
--- broker.query_service(from_service, to_service, contract, conversation_id, encryption): asks the
--- broker of another service, on ServiceDiagnostic, how it stands. The answer waits for read_status.
+-- Asks the broker of another service, on ServiceDiagnostic, how it stands.
+--
+-- The answer waits for read_status.
 --
 -- The dialog takes the services' own way, security and rights. But its group lies on the broker's
 -- own queue (3), so no program of the asking service receives the answer. It lives for a minute:

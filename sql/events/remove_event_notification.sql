@@ -1,5 +1,4 @@
--- broker_private.remove_event_notification(notification): removes it, and ends its conversation, if
--- that is there.
+-- Removes it, and ends its conversation, if that is there.
 -- Locks: the conversation's group.
 create or replace function broker_private.remove_event_notification(this broker_private.event_notifications)
 returns void

@@ -1,5 +1,6 @@
--- broker_private.endpoint_states: the state of every endpoint: SO, SI, CO, DI, DO, ER or CD; null
--- for one that is gone but for its remains. The state is derived: what this side did is in the
+-- The state of every endpoint: SO, SI, CO, DI, DO, ER or CD.
+--
+-- Null for one that is gone but for its remains. The state is derived: what this side did is in the
 -- endpoint, what the far side did is in far_events.
 create or replace view broker_private.endpoint_states as
 select

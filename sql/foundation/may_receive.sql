@@ -1,5 +1,4 @@
--- broker_private.may_receive(role, queue): whether the role may send and receive on the queue's
--- conversations; as require_receive, for SEND.
+-- Whether the role may send and receive on the queue's conversations; as require_receive, for SEND.
 create or replace function broker_private.may_receive(role_name name, queue integer)
 returns boolean
 language plpgsql stable

@@ -1,4 +1,4 @@
--- broker_private.require_receive(role, queue): refuses a role without RECEIVE on the queue.
+-- Refuses a role without RECEIVE on the queue.
 create or replace function broker_private.require_receive(role_name name, queue integer)
 returns void
 language plpgsql

@@ -1,5 +1,6 @@
--- broker_private.require_reference(role, contract): refuses a role without REFERENCES on the
--- contract. Everybody may refer to the contracts that come with the broker.
+-- Refuses a role without REFERENCES on the contract.
+--
+-- Everybody may refer to the contracts that come with the broker.
 create or replace function broker_private.require_reference(role_name name, contract integer)
 returns void
 language plpgsql

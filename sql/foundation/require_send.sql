@@ -1,4 +1,4 @@
--- broker_private.require_send(role, service): refuses a role without SEND on the service.
+-- Refuses a role without SEND on the service.
 create or replace function broker_private.require_send(role_name name, service integer)
 returns void
 language plpgsql

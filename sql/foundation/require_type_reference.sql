@@ -1,5 +1,6 @@
--- broker_private.require_type_reference(role, message type): refuses a role without REFERENCES on
--- the type, as CREATE CONTRACT asks. Everybody may list the types that come with the broker.
+-- Refuses a role without REFERENCES on the type, as CREATE CONTRACT asks.
+--
+-- Everybody may list the types that come with the broker.
 -- Errors: 229.
 create or replace function broker_private.require_type_reference(role_name name, this broker_private.message_types)
 returns void

@@ -1,6 +1,6 @@
--- broker_private.visible_queues: the queues that the reader of a view may receive from, as
--- broker_private.is_permitted says. A view, as a function in a view would run with its reader's
--- rights.
+-- The queues that the reader of a view may receive from, as broker_private.is_permitted says.
+--
+-- A view, as a function in a view would run with its reader's rights.
 create or replace view broker_private.visible_queues with (security_barrier) as
 select q.queue_id, q.name
 from broker_private.queues q

@@ -1,6 +1,7 @@
--- broker_private.visible_services: the services that the reader of a view may know of. They are its
--- own, those that it may send to, and those of a queue that it may receive from. Each message there
--- names its service.
+-- The services that the reader of a view may know of.
+--
+-- They are its own, those that it may send to, and those of a queue that it may receive from. Each
+-- message there names its service.
 create or replace view broker_private.visible_services with (security_barrier) as
 select s.service_id
 from broker_private.services s

@@ -1,6 +1,7 @@
--- broker_private.fire_timers(): puts a DialogTimer message into the queue of each endpoint whose
--- timer is over. An Error, -8489, goes into that of each whose lifetime is over. Returns how many
--- messages that made. A timer of a queue that is off waits until it is on.
+-- Puts a DialogTimer message into the queue of each endpoint whose timer is over.
+--
+-- An Error, -8489, goes into that of each whose lifetime is over. Returns how many messages that
+-- made. A timer of a queue that is off waits until it is on.
 -- Locks: the timers, skipping one that is being set anew; no group.
 -- Plan: conversation_timers_due and endpoints_lifetime, as far as they are due.
 create or replace function broker_private.fire_timers()

@@ -1,8 +1,9 @@
--- broker.conversation_endpoints: the sides of conversations in this database, as
--- sys.conversation_endpoints: those on queues that the reader may receive from. An initiator's row
--- goes when the conversation is over; a target's stays as CLOSED until security_timestamp. Numbers
--- are counted from what is waiting, for the rows that are read and only if they are asked for. What
--- has no meaning here is NULL: docs/internals.md says why.
+-- The sides of conversations in this database, as sys.conversation_endpoints.
+--
+-- They are those on queues that the reader may receive from. An initiator's row goes when the
+-- conversation is over; a target's stays as CLOSED until security_timestamp. Numbers are counted
+-- from what is waiting, for the rows that are read and only if they are asked for. What has no
+-- meaning here is NULL: docs/internals.md says why.
 create or replace view broker.conversation_endpoints with (security_barrier) as
 select
   e.conversation_handle,

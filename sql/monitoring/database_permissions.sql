@@ -1,5 +1,6 @@
--- broker.database_permissions: what broker.grant gave, as sys.database_permissions, with CONNECT on
--- the endpoint, which SQL Server shows in sys.server_permissions.
+-- What broker.grant gave, as sys.database_permissions.
+--
+-- CONNECT on the endpoint is among it, which SQL Server shows in sys.server_permissions.
 create or replace view broker.database_permissions with (security_barrier) as
 select
   case p.class when '<queue>' then 1 when '<schema collection>' then 10 when '<message type>' then 15 when '<contract>' then 16 when '<service>' then 17 else 105 end::smallint as class,

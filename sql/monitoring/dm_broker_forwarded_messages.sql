@@ -1,7 +1,8 @@
--- broker.dm_broker_forwarded_messages: the messages that the workers whose home database this is
--- hold to pass them on to another worker, as sys.dm_broker_forwarded_messages, as of a few seconds.
--- time_to_live and time_consumed are seconds; message_fragment_number counts the pieces of a large
--- message from 0. Ours: worker_id. Rows only for the database's owner and members of pg_monitor.
+-- What workers hold to pass it on, as sys.dm_broker_forwarded_messages.
+--
+-- They are the workers whose home database this is, as of a few seconds ago. time_to_live and
+-- time_consumed are seconds; message_fragment_number counts the pieces of a large message from 0.
+-- Ours: worker_id. Rows only for the database's owner and members of pg_monitor.
 create or replace view broker.dm_broker_forwarded_messages with (security_barrier) as
 select
   f.conversation_id,

@@ -1,6 +1,7 @@
--- broker.service_broker_endpoints: the TCP endpoint of the worker whose home database this is, as
--- sys.service_broker_endpoints. The TLS of the workers chooses its cipher by itself, so
--- encryption_algorithm is NULL. Ours: port, ip_address, encryption_desc.
+-- The TCP endpoint of the worker whose home database this is, as sys.service_broker_endpoints.
+--
+-- The TLS of the workers chooses its cipher by itself, so encryption_algorithm is NULL. Ours: port,
+-- ip_address, encryption_desc.
 create or replace view broker.service_broker_endpoints with (security_barrier) as
 select
   t.name,

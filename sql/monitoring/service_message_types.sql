@@ -1,5 +1,6 @@
--- broker.service_message_types: the message types, as sys.service_message_types. Validation N none,
--- E empty, X XML, and ours: J JSON.
+-- The message types, as sys.service_message_types.
+--
+-- Validation N none, E empty, X XML, and ours: J JSON.
 create or replace view broker.service_message_types with (security_barrier) as
 select
   t.name,

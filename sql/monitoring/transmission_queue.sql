@@ -1,5 +1,6 @@
--- broker.transmission_queue: the messages on their way, as sys.transmission_queue: those from
--- queues that the reader may receive from.
+-- The messages on their way, as sys.transmission_queue.
+--
+-- They are those from queues that the reader may receive from.
 create or replace view broker.transmission_queue with (security_barrier) as
 select
   e.conversation_handle,

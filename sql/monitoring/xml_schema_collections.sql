@@ -1,6 +1,7 @@
--- broker.xml_schema_collections: the schema collections, as sys.xml_schema_collections, and ours:
--- documents, and problem: why messages can't be validated by it. It is null if they can, or if no
--- worker has read it yet (is_read).
+-- The schema collections, as sys.xml_schema_collections.
+--
+-- Ours are documents, and problem: why messages can't be validated by it. It is null if they can,
+-- or if no worker has read it yet (is_read).
 create or replace view broker.xml_schema_collections with (security_barrier) as
 select
   c.schema_collection_id as xml_collection_id,

@@ -1,4 +1,6 @@
--- broker.drop_endpoint(name): DROP ENDPOINT. The worker stops listening when it looks next.
+-- DROP ENDPOINT.
+--
+-- The worker stops listening when it looks next.
 -- Errors: 208 not found, 229.
 create or replace function broker.drop_endpoint(name text)
 returns void

@@ -1,5 +1,4 @@
--- broker_private.find_securable(caller, permission, class, name, grantee): the class code and the
--- id of what a GRANT or REVOKE names, if the caller may say who uses it.
+-- The class code and the id of what a GRANT or REVOKE names, if the caller may say who uses it.
 create or replace function broker_private.find_securable(
   role_name name, permission_name text, class_name text, securable_name text, grantee_name text,
   out class "char", out securable_id integer

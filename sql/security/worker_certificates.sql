@@ -1,5 +1,6 @@
--- broker_private.worker_certificates(): every certificate of this database, whether its user may
--- connect to the endpoint, and whether it is for new dialogs.
+-- Every certificate of this database, and what it is good for.
+--
+-- Whether its user may connect to the endpoint, and whether it is for new dialogs.
 create or replace function broker_private.worker_certificates()
 returns table (name text, user_name name, certificate_pem text, may_connect boolean, is_active_for_begin_dialog boolean)
 language plpgsql stable security definer

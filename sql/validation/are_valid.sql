@@ -1,6 +1,7 @@
--- broker_private.are_valid(contract message, contents): refuses bodies that the sender's own
--- message type forbids (8430). False where this server can't tell, for want of an XML parser or as
--- XML schemas are to match. Then a worker looks before the delivery.
+-- Refuses bodies that the sender's own message type forbids (8430).
+--
+-- False where this server can't tell, for want of an XML parser or as XML schemas are to match.
+-- Then a worker looks before the delivery.
 create or replace function broker_private.are_valid(sendable broker_private.contract_messages, contents bytea[])
 returns boolean
 language plpgsql

@@ -1,6 +1,6 @@
--- broker_private.collection_for(role, type, validation, schema collection): the id of the
--- collection that a message type's definition names, or null where the validation takes none.
--- VALID_XML needs one, and the right to use it.
+-- The id of the collection that a message type's definition names.
+--
+-- Null where the validation takes none. VALID_XML needs one, and the right to use it.
 -- Errors: 153 a collection missing, or given for nothing, 208 not found, 229.
 create or replace function broker_private.collection_for(role_name name, type_name text, type_validation text, collection_name text)
 returns integer

@@ -1,7 +1,7 @@
--- broker_private.drop_incomplete(endpoint): removes what is incomplete on the endpoint's dialog or
--- came too early, as its side has ended or refused a message. An EndDialog from this database
--- counts as acknowledged. Rows that a worker has just taken to make them ready are left to it, so
--- this waits for nobody.
+-- Removes what is incomplete on the endpoint's dialog or came too early.
+--
+-- Its side has ended or refused a message. An EndDialog from this database counts as acknowledged.
+-- Rows that a worker has just taken to make them ready are left to it, so this waits for nobody.
 create or replace function broker_private.drop_incomplete(endpoint bigint)
 returns void
 language plpgsql

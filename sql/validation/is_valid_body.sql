@@ -1,5 +1,6 @@
--- broker_private.is_valid_body(validation, body): whether a body, '' for none, is what a validation
--- wants, XML schemas left aside; null for XML where this server has no parser.
+-- Whether a body, '' for none, is what a validation wants, XML schemas left aside.
+--
+-- Null for XML where this server has no parser.
 create or replace function broker_private.is_valid_body(validation "char", content bytea)
 returns boolean
 language plpgsql stable

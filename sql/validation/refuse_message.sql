@@ -1,6 +1,7 @@
--- broker_private.refuse_message(endpoint, is_first, code, text): the oldest incomplete message that
--- came to this endpoint failed its check: it and all after it are dropped, and its sender gets an
--- Error. If nothing had come before it, the endpoint goes as if the dialog had never begun here.
+-- Drops the oldest incomplete message of this endpoint, which failed its check.
+--
+-- All after it are dropped too, and its sender gets an Error. If nothing had come before it, the
+-- endpoint goes as if the dialog had never begun here.
 -- Locks: then the group; if somebody has it, nothing is done, and the next look tries again.
 create or replace function broker_private.refuse_message(endpoint bigint, first_of_dialog boolean, code integer, description text)
 returns void

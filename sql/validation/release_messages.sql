@@ -1,6 +1,7 @@
--- broker_private.release_messages(endpoints): makes ready what nothing holds back any more on these
--- dialogs, in order, and answers the first message that failed its check with an Error. Returns how
--- many messages became ready. A queue that is off takes nothing.
+-- Makes ready what nothing holds back any more on these dialogs, in order.
+--
+-- Answers the first message that failed its check with an Error. Returns how many messages became
+-- ready. A queue that is off takes nothing.
 -- Locks: the counter of each dialog, as deliver does and in its order, so that nothing arrives in
 -- between. The rows too, skipping those that the end of the conversation is dropping: what comes
 -- after one of them stays.

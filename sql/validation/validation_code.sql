@@ -1,5 +1,4 @@
--- broker_private.validation_code(type, validation): the one-letter code of a validation's name, or
--- a refusal.
+-- The one-letter code of a validation's name, or a refusal.
 create or replace function broker_private.validation_code(type_name text, type_validation text)
 returns "char"
 language plpgsql

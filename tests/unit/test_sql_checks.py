@@ -22,7 +22,7 @@ MESSAGES = "-- Messages.\nCREATE TABLE broker_private.messages (a int);"
 def routine(
     body: str, *, name: str = "broker_private.probe", options: str = PINNED, hot: bool = False
 ) -> str:
-    header = "-- Probes.\n" + ("-- hot path: one row by its key\n" if hot else "")
+    header = ("-- hot path: one row by its key\n" if hot else "") + "-- Probes.\n"
     return (
         f"{header}CREATE FUNCTION {name}(given uuid) RETURNS integer"
         f" LANGUAGE plpgsql {options}\nAS $$ {body} $$;\n"
@@ -352,6 +352,35 @@ def test_a_call_of_a_later_chapter_is_found() -> None:
     assert [str(found) for found in sql_checks.check_chapters(files)] == [
         "sql/queue/early.sql:2: broker_private.later: queue comes before conversation, and can't call it"
     ]
+
+
+@pytest.mark.parametrize(
+    ("header", "finding"),
+    [
+        ("-- Probes\n", "1: say the purpose in one line, which ends with a full stop"),
+        ("-- Probes, and\n-- more.\n", "1: say the purpose in one line, which ends with a full stop"),
+        ("-- hot path\n-- Probes\n", "2: say the purpose in one line, which ends with a full stop"),
+        (
+            "-- Probes.\n-- Plan: a.\n-- Locks: b.\n",
+            "3: Locks comes once, in this order: Locks, Plan, Errors, Why",
+        ),
+        (
+            "-- Probes.\n-- Why: a.\n-- Why: b.\n",
+            "3: Why comes once, in this order: Locks, Plan, Errors, Why",
+        ),
+        (
+            "-- Probes.\n-- Plan: a.\n--\n-- It does.\n",
+            "3: after Plan comes another of Locks, Plan, Errors, Why, or nothing",
+        ),
+        ("-- hot path\n-- Probes.\n--\n-- It does.\n-- Locks: a.\n-- Why: b.\n--\n-- c.\n", None),
+    ],
+)
+def test_a_header_has_its_purpose_in_one_line_and_its_sections_in_order(
+    header: str, finding: str | None
+) -> None:
+    [file] = sql_checks.build({"sql/dialog/probe.sql": f"{header}SELECT 1;"})
+    found = [str(each) for each in sql_checks.check_header(file)]
+    assert found == ([f"sql/dialog/probe.sql:{finding}"] if finding else [])
 
 
 @pytest.mark.parametrize(
