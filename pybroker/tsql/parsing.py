@@ -1,16 +1,15 @@
-"""From a script's text to its tree, by the grammar of grammar.lark."""
+"""From the text of a definition to its tree, by the grammar of grammar.lark."""
 
 from __future__ import annotations
 
-from functools import cache
-from importlib.resources import files
+import re
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lark import Lark, Token, Transformer, v_args
-from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken, VisitError
+from lark import Token, Transformer, v_args
 
 from pybroker.tsql import tree
-from pybroker.tsql.source import Batch, Position, ScriptError
+from pybroker.tsql.grammars import read_statement
+from pybroker.tsql.source import Batch, Position, ScriptError, position_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,69 +17,25 @@ if TYPE_CHECKING:
 # SQL Server's own limit for a name.
 _LONGEST_NAME = 128
 _LARGEST_NUMBER = 2**31 - 1
-_MOST_EXPECTED = 6
+_BEGINNINGS = re.compile(
+    r"(?:CREATE|ALTER|DROP)(?:\s|--[^\n]*\n)+(?:MESSAGE|CONTRACT|QUEUE|SERVICE|ROUTE|REMOTE|BROKER)\b",
+    re.IGNORECASE,
+)
 Made = TypeVar("Made", bound=tree.Statement)
 
 
-def parse(batch: Batch) -> list[tree.Statement]:
-    """Return the statements of a batch; they stand where they stand in the script.
+def begins(text: str, at: int) -> bool:
+    """Return whether one of these statements begins at this offset."""
+    return _BEGINNINGS.match(text, at) is not None
+
+
+def read(batch: Batch, at: int) -> tuple[tree.Statement, int]:
+    """Return the definition that begins at this offset of a batch, and the offset behind it.
 
     Raises:
-        ScriptError: at the first word that is not understood.
+        ScriptError: at the word that is not understood.
     """
-    try:
-        statements: list[tree.Statement] = _Builder(batch.line).transform(_parser().parse(batch.text))
-    except UnexpectedInput as error:
-        raise _refusal(error, batch) from None
-    except VisitError as error:
-        if isinstance(error.orig_exc, ScriptError):
-            raise error.orig_exc from None
-        raise
-    return statements
-
-
-@cache
-def _parser() -> Lark:
-    grammar = files("pybroker.tsql").joinpath("grammar.lark").read_text("utf-8")
-    return Lark(grammar, parser="lalr", lexer="contextual", propagate_positions=True)
-
-
-def _refusal(error: UnexpectedInput, batch: Batch) -> ScriptError:
-    expected: set[str] = set()
-    if isinstance(error, UnexpectedToken) and error.token.type == "$END":
-        last_line = batch.text.rstrip().rpartition("\n")[2]
-        position = Position(batch.line + batch.text.rstrip().count("\n"), len(last_line) + 1)
-        found, expected = "the end of the batch", error.accepts or error.expected
-    else:
-        position = Position(batch.line + (error.line or 1) - 1, error.column or 1)
-        if isinstance(error, UnexpectedToken):
-            found, expected = f'"{str(error.token)[:40]}"', error.accepts or error.expected
-        else:
-            at = error.pos_in_stream or 0
-            found = f'"{batch.text[at : at + 40].split(maxsplit=1)[0]}"'
-            expected = error.allowed if isinstance(error, UnexpectedCharacters) else set()
-    words = sorted(_PLAIN.get(one, one) for one in expected if one != "$END")
-    if {"CREATE", "ALTER", "DROP"} <= set(words):
-        hint = "only CREATE, ALTER and DROP of Service Broker's objects are translated"
-    else:
-        more = ", …" if len(words) > _MOST_EXPECTED else ""
-        hint = f"expected {', '.join(words[:_MOST_EXPECTED])}{more}"
-    return ScriptError(position, f"{found} is not understood here: {hint}")
-
-
-_PLAIN = {
-    "WORD": "a name",
-    "BRACKETED": "[a name]",
-    "DOUBLE_QUOTED": '"a name"',
-    "STRING": "'text'",
-    "NUMBER": "a number",
-    "COMMA": ",",
-    "DOT": ".",
-    "EQUAL": "=",
-    "LPAR": "(",
-    "RPAR": ")",
-    "SEMICOLON": ";",
-}
+    return read_statement("pybroker.tsql", _Builder, batch, at)
 
 
 def _field(name: str) -> Callable[..., tuple[str, Any]]:
@@ -95,15 +50,16 @@ def _field(name: str) -> Callable[..., tuple[str, Any]]:
 class _Builder(Transformer[Token, Any]):
     """Makes the tree; a clause is a pair of a field's name and its value."""
 
-    def __init__(self, line: int) -> None:
+    def __init__(self, batch: Batch) -> None:
         super().__init__()
-        self._before = line - 1
+        self._batch = batch
 
-    def start(self, children: list[Any]) -> list[tree.Statement]:
-        return children
+    def start(self, children: list[Any]) -> tree.Statement:
+        statement: tree.Statement = children[0]
+        return statement
 
     def _position(self, meta: Any) -> Position:
-        return Position(meta.line + self._before, meta.column)
+        return position_of(self._batch, meta.start_pos)
 
     def _make(self, kind: type[Made], meta: Any, clauses: list[Any], **fields: Any) -> Made:
         position = self._position(meta)
@@ -121,7 +77,7 @@ class _Builder(Transformer[Token, Any]):
             name = name[1:-1].replace(close * 2, close)
         if len(name) > _LONGEST_NAME:
             raise ScriptError(
-                Position((token.line or 1) + self._before, token.column or 1),
+                position_of(self._batch, token.start_pos or 0),
                 f"a name of {len(name)} characters: at most {_LONGEST_NAME} are allowed",
             )
         return name
@@ -148,7 +104,7 @@ class _Builder(Transformer[Token, Any]):
         # The length first: int() of a million digits is not linear.
         if len(token) > len(str(_LARGEST_NUMBER)) or int(token) > _LARGEST_NUMBER:
             raise ScriptError(
-                Position((token.line or 1) + self._before, token.column or 1),
+                position_of(self._batch, token.start_pos or 0),
                 f"a number above {_LARGEST_NUMBER}: write a smaller one",
             )
         return int(token)

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 # Statements of administration begin with words that T-SQL reserves, so a word outside of these is enough.
 _PIECES = re.compile(
-    r"""'[^']*(?:'|\Z) | "[^"]*(?:"|\Z) | \[(?:[^\]]|\]\])*(?:\]|\Z) | --[^\n]* | [\w@$#]+""", re.VERBOSE
+    r"""'[^']*(?:'|\Z) | "[^"]*(?:"|\Z) | \[(?:[^\]]|\]\])*(?:\]|\Z) | --[^\n]* | [\w@$#]+ | [^\s;]""",
+    re.VERBOSE,
 )
-_NO_NEWLINE = re.compile(r"[^\n]")
 # DROP … IF EXISTS is a clause, not a question.
 _QUESTION = re.compile(r"IF\b(?!\s+EXISTS\s*[^\s(])", re.IGNORECASE)
 Conditions = tuple[tuple["Condition", bool], ...]
@@ -73,8 +73,7 @@ def steps(batch: Batch, *, in_msdb: bool = False) -> list[Step]:
     outline = _Outline(batch)
     found: list[tuple[Step, Statement | None]] = [(step, None) for step in outline.looks]
     found += [(_administered(statement), statement) for statement in outline.administration]
-    defined = parsing.parse(Batch(outline.rest, batch.line))
-    found += [(Step(one.position, "", None), one) for one in defined]
+    found += [(Step(one.position, "", None), one) for one in outline.definitions]
     found.sort(key=lambda pair: (pair[0].position.line, pair[0].position.column))
     hanging = outline.hanging()
     done = []
@@ -95,15 +94,14 @@ class _Outline:
     Attributes:
         administration: these statements.
         looks: SELECT and PRINT.
-        rest: the batch's text without them, and without IF, ELSE, BEGIN and END.
+        definitions: Service Broker's own.
     """
 
     def __init__(self, batch: Batch) -> None:
         self._batch = batch
         self.administration: list[Statement] = []
         self.looks: list[Step] = []
-        self._kept: list[str] = []
-        self._begin = 0
+        self.definitions: list[Statement] = []
         # Where a block begins and ends, and the statements that stand behind IF or ELSE alone.
         self._ended: list[tuple[int, int, Conditions]] = []
         self._alone: dict[int, Conditions] = {}
@@ -115,7 +113,6 @@ class _Outline:
             at = self._take(found)
         if self._blocks:
             raise ScriptError(position_of(batch, self._blocks[-1][0]), "BEGIN has no END")
-        self.rest = "".join([*self._kept, batch.text[self._begin :]])
 
     def hanging(self) -> Callable[[int], Conditions]:
         """Return a function that says what a statement hangs on; ask it by offsets that grow."""
@@ -139,7 +136,7 @@ class _Outline:
             return found.end()
         end = self._hang(at, word)
         if end is not None:
-            return self._blank(at, end)
+            return end
         if self._pending:
             self._alone[at] = self._pending
             self._pending, self._last = (), self._pending
@@ -148,8 +145,12 @@ class _Outline:
         if administration.begins(self._batch.text, at):
             statement, end = administration.read(self._batch, at)
             self.administration.append(statement)
-            return self._blank(at, end)
-        return found.end()
+            return end
+        if parsing.begins(self._batch.text, at):
+            statement, end = parsing.read(self._batch, at)
+            self.definitions.append(statement)
+            return end
+        raise ScriptError(position_of(self._batch, at), f'"{found.group()[:40]}" is not understood here')
 
     def _look(self, at: int, word: str) -> int:
         place = position_of(self._batch, at)
@@ -161,7 +162,7 @@ class _Outline:
             notes = ("NOLOCK has no meaning here: no reader waits for a writer",) if has_hint else ()
             step = Step(place, self._batch.text[at:end], sql, notes, Shown.ROWS, at_home=at_home)
         self.looks.append(step)
-        return self._blank(at, end)
+        return end
 
     def _hang(self, at: int, word: str) -> int | None:
         """Take a word of control; return the offset behind it, or None if it is another word."""
@@ -180,12 +181,6 @@ class _Outline:
             self._ended.append((begin, at, self._last))
         else:
             return None
-        return end
-
-    def _blank(self, begin: int, end: int) -> int:
-        blank = _NO_NEWLINE.sub(" ", self._batch.text[begin:end])
-        self._kept += [self._batch.text[self._begin : begin], ";", blank[1:]]
-        self._begin = end
         return end
 
 

@@ -11,10 +11,11 @@ NOWHERE = Position(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A name with its schema, if one is written."""
+    """A name with its schema and its database, if they are written."""
 
     name: str
     schema: str | None = None
+    database: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

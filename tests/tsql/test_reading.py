@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pybroker.tsql import tree
-from pybroker.tsql.parsing import parse
+from pybroker.tsql.language import read as parse
 from pybroker.tsql.printing import print_statement
 from pybroker.tsql.source import Position, ScriptError, batches, decode
 from pybroker.tsql.translation import translate
@@ -163,7 +163,7 @@ def test_go_ends_a_batch_only_outside_of_texts_names_and_comments() -> None:
 @pytest.mark.parametrize(
     ("script", "place"),
     [
-        ("drop queue a\nGO\n  select 1", (3, 3)),
+        ("drop queue a\nGO\n  selecting 1", (3, 3)),
         ("create queue a with\n  statsu = on", (2, 3)),
         ("create contract c (\n[m] sent by initiator", (2, 22)),
         ("create queue a with status = on, status = off", (1, 1)),

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from functools import cache
-from importlib.resources import files
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
-from lark import Lark, TextSlice, Token, Transformer, v_args
-from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken, VisitError
+from lark import Token, Transformer, v_args
 
 from pybroker.tsql.administration import tree
+from pybroker.tsql.grammars import read_statement
 from pybroker.tsql.source import Batch, ScriptError, position_of
 from pybroker.tsql.tree import Name, Statement
 
@@ -19,7 +17,6 @@ if TYPE_CHECKING:
 
 _LONGEST_NAME = 128
 _LARGEST_NUMBER = 2**31 - 1
-_MOST_EXPECTED = 6
 
 _BLANK = r"(?:\s|--[^\n]*\n)+"
 _BEGINNINGS = re.compile(
@@ -77,66 +74,7 @@ def read(batch: Batch, at: int) -> tuple[Statement, int]:
         if found := words.match(batch.text, at):
             words_found = " ".join(found.group().upper().split())
             raise ScriptError(position_of(batch, at), f"{words_found} is not translated: {hint}")
-    # Any: lark has no types for it.
-    parser: Any = _parser().parse_interactive(TextSlice(batch.text, at, len(batch.text)))
-    end = at
-    try:
-        for token in parser.lexer_thread.lex(parser.parser_state):
-            parser.feed_token(token)
-            end = token.end_pos or end
-    except UnexpectedInput as error:
-        if "$END" not in parser.accepts():
-            _refuse(error, batch)
-    try:
-        return _Builder(batch).transform(parser.feed_eof()), end
-    except UnexpectedInput as error:
-        _refuse(error, batch)
-    except VisitError as error:
-        if isinstance(error.orig_exc, ScriptError):
-            raise error.orig_exc from None
-        raise
-
-
-@cache
-def _parser() -> Lark:
-    grammar = files("pybroker.tsql.administration").joinpath("grammar.lark").read_text("utf-8")
-    return Lark(grammar, parser="lalr", lexer="contextual", propagate_positions=True)
-
-
-def _refuse(error: UnexpectedInput, batch: Batch) -> NoReturn:
-    expected: set[str] = set()
-    at = error.pos_in_stream
-    if isinstance(error, UnexpectedToken):
-        at = error.token.start_pos if error.token.type != "$END" else len(batch.text.rstrip())
-        expected = error.accepts or error.expected
-    elif isinstance(error, UnexpectedCharacters):
-        expected = error.allowed or set()
-    at = len(batch.text.rstrip()) if at is None or at < 0 else at
-    rest = batch.text[at : at + 40].split(maxsplit=1)
-    found = f'"{rest[0]}"' if rest else "the end of the batch"
-    words = sorted(_PLAIN.get(one, one) for one in expected if one != "$END")
-    more = ", …" if len(words) > _MOST_EXPECTED else ""
-    hint = f": expected {', '.join(words[:_MOST_EXPECTED])}{more}" if words else ""
-    raise ScriptError(position_of(batch, at), f"{found} is not understood here{hint}")
-
-
-_PLAIN = {
-    "WORD": "a name",
-    "BRACKETED": "[a name]",
-    "DOUBLE_QUOTED": '"a name"',
-    "STRING": "'text'",
-    "NUMBER": "a number",
-    "BINARY": "0x…",
-    "COMMA": ",",
-    "DOT": ".",
-    "EQUAL": "=",
-    "LPAR": "(",
-    "RPAR": ")",
-    "__ANON_0": "::",
-    "SIMPLE_OPTION": "an option",
-    "OPTION": "an option",
-    "PERMISSION": "a permission",
-}
+    return read_statement("pybroker.tsql.administration", _Builder, batch, at)
 
 
 def _field(name: str) -> Callable[..., tuple[str, Any]]:
