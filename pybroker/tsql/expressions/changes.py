@@ -1,0 +1,448 @@
+"""INSERT, UPDATE, DELETE and TRUNCATE in PostgreSQL's SQL."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sqlglot import Token, TokenType, exp
+
+from pybroker.tsql.expressions import types
+from pybroker.tsql.expressions.names import exact, folded
+from pybroker.tsql.expressions.printer import Printer, Source
+from pybroker.tsql.expressions.reading import at_top, closing, parse, place_of, text_of, token, tokens_of
+from pybroker.tsql.expressions.rows import hints, relation_of, select, table
+from pybroker.tsql.expressions.types import Type, Unfaithful, convert
+from pybroker.tsql.source import ScriptError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pybroker.tsql.expressions.scope import Scope
+    from pybroker.tsql.language.tree import Code
+
+_ENDS_OF_OUTPUT = frozenset(
+    {"FROM", "WHERE", "VALUES", "SELECT", "DEFAULT", "EXEC", "EXECUTE", "OPTION", "WITH"}
+)
+_ENDS_OF_SET = frozenset({"FROM", "WHERE", "OUTPUT", "OPTION"})
+_ARITHMETIC = {
+    TokenType.PLUS,
+    TokenType.DASH,
+    TokenType.STAR,
+    TokenType.SLASH,
+    TokenType.MOD,
+    TokenType.AMP,
+    TokenType.PIPE,
+    TokenType.CARET,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A statement that changes rows, and the rows that it returns."""
+
+    sql: str
+    columns: list[tuple[str | None, Type]]
+    assigned: list[tuple[str, Type]]
+
+
+@dataclass(slots=True)
+class _Clauses:
+    """What was taken out of the tokens, as sqlglot does not read it."""
+
+    output: list[Any]
+    into: Any = None
+    into_columns: tuple[str, ...] = ()
+    top: exp.Expr | None = None
+
+
+def change(code: Code, scope: Scope, notes: list[str]) -> Change:
+    """Print INSERT, UPDATE or DELETE.
+
+    Raises:
+        ScriptError: there is no faithful form.
+    """
+    tokens, clauses = _taken_out(code, tokens_of(code))
+    tree = parse(code, tokens)
+    printer = Printer(code, scope, notes=notes)
+    ways: dict[Any, Any] = {
+        exp.Insert: _insert,
+        exp.Update: _update,
+        exp.Delete: _delete,
+        exp.TruncateTable: _truncate,
+    }
+    way = ways.get(type(tree), _refused)
+    try:
+        return way(printer, tree, clauses)  # type: ignore[no-any-return]
+    except Unfaithful as reason:
+        raise ScriptError(place_of(code, tree), str(reason)) from None
+
+
+def _taken_out(code: Code, tokens: list[Token]) -> tuple[list[Token], _Clauses]:
+    clauses = _Clauses([])
+    tokens = _without_top(code, tokens, clauses)
+    tokens = _without_compound(tokens)
+    return _without_output(code, tokens, clauses), clauses
+
+
+def _word(one: Token) -> str:
+    return str(one.text).upper()
+
+
+def _without_top(code: Code, tokens: list[Token], clauses: _Clauses) -> list[Token]:
+    verbs = [index for index, one in at_top(tokens) if _word(one) in ("INSERT", "UPDATE", "DELETE")]
+    if not verbs or verbs[0] + 2 >= len(tokens) or _word(tokens[verbs[0] + 1]) != "TOP":
+        return tokens
+    begin = verbs[0] + 2
+    if tokens[begin].token_type is not TokenType.L_PAREN:
+        raise ScriptError(code.place(tokens[begin].start), "the number behind TOP stands in parentheses here")
+    end = closing(tokens, begin)
+    clauses.top = parse(text_of(code, tokens[begin + 1 : end]))
+    if end + 1 < len(tokens) and _word(tokens[end + 1]) == "PERCENT":
+        raise ScriptError(code.place(tokens[end + 1].start), "TOP … PERCENT has no form here: write a number")
+    return [*tokens[: verbs[0] + 1], *tokens[end + 1 :]]
+
+
+def _without_compound(tokens: list[Token]) -> list[Token]:
+    """Write `a += b` as `a = a + (b)`."""
+    if not tokens or not any(_word(one) == "UPDATE" for one in tokens[:1]):
+        return tokens
+    tops = dict(at_top(tokens))
+    found: list[Token] = []
+    index, open_ = 0, False
+    while index < len(tokens):
+        one = tokens[index]
+        ends = index in tops and (one.token_type is TokenType.COMMA or _word(one) in _ENDS_OF_SET)
+        if open_ and ends:
+            found.append(token(TokenType.R_PAREN, ")", one))
+            open_ = False
+        follows = tokens[index + 1] if index + 1 < len(tokens) else None
+        if (
+            one.token_type in _ARITHMETIC
+            and follows is not None
+            and follows.token_type is TokenType.EQ
+            and follows.start == one.end + 1
+            and index in tops
+        ):
+            target = _target_before(found)
+            found += [follows, *target, one, token(TokenType.L_PAREN, "(", one)]
+            index, open_ = index + 2, True
+            continue
+        found.append(one)
+        index += 1
+    if open_:
+        found.append(token(TokenType.R_PAREN, ")", tokens[-1]))
+    return found
+
+
+def _target_before(found: list[Token]) -> list[Token]:
+    begin = len(found) - 1
+    while begin > 0 and found[begin - 1].token_type in (TokenType.DOT, TokenType.PARAMETER):
+        begin -= 2 if found[begin - 1].token_type is TokenType.DOT else 1
+    return found[begin:]
+
+
+def _without_output(code: Code, tokens: list[Token], clauses: _Clauses) -> list[Token]:
+    tops = list(at_top(tokens))
+    begin = next((index for index, one in tops if _word(one) == "OUTPUT"), None)
+    if begin is None:
+        return tokens
+    end = next((index for index, one in tops if index > begin and _word(one) in _ENDS_OF_OUTPUT), len(tokens))
+    into = next((index for index, one in tops if begin < index < end and _word(one) == "INTO"), end)
+    listed = text_of(code, tokens[begin + 1 : into])
+    items = [*tokens_of(listed)]
+    select_ = token(TokenType.SELECT, "SELECT", items[0]) if items else None
+    tree: Any = parse(listed, [select_, *items] if select_ else [])
+    clauses.output = list(tree.expressions)
+    for one in clauses.output:
+        for column in one.find_all(exp.Column):
+            column.meta["output"] = True
+    if into < end:
+        _read_into(code, tokens[into + 1 : end], clauses)
+    return [*tokens[:begin], *tokens[end:]]
+
+
+def _read_into(code: Code, tokens: Sequence[Token], clauses: _Clauses) -> None:
+    paren = next((at for at, one in enumerate(tokens) if one.token_type is TokenType.L_PAREN), len(tokens))
+    name = text_of(code, tokens[:paren])
+    prefix = [token(TokenType.SELECT, "SELECT", tokens[0]), token(TokenType.STAR, "*", tokens[0])]
+    prefix.append(token(TokenType.FROM, "FROM", tokens[0]))
+    tree: Any = parse(name, [*prefix, *tokens_of(name)])
+    clauses.into = tree.args["from_"].this
+    clauses.into_columns = tuple(
+        str(one.text) for one in tokens[paren:] if one.token_type in (TokenType.VAR, TokenType.IDENTIFIER)
+    )
+
+
+# INSERT.
+
+
+def _insert(printer: Printer, node: Any, clauses: _Clauses) -> Change:
+    target, listed = node.this, []
+    if isinstance(target, exp.Schema):
+        target, listed = target.this, [one.name for one in target.expressions]
+    if clauses.top is not None:
+        raise Unfaithful("INSERT TOP has no form here: write TOP in the SELECT")
+    prefix = ""
+    if node.args.get("with_") is not None:
+        raise Unfaithful("WITH before INSERT has no form here: write the query in the SELECT")
+    hints(printer, target, [], "")
+    name, known = relation_of(printer, target)
+    columns = listed or (None if known is None else list(known))
+    typed = [(known or {}).get(one.casefold(), types.UNKNOWN) for one in columns or []]
+    head = f"insert into {name}" + (f" ({', '.join(map(folded, listed))})" if listed else "")
+    source = node.expression
+    if node.args.get("default"):
+        body = "default values"
+    elif isinstance(source, exp.Values):
+        body = _values(printer, source, typed)
+    else:
+        body = _inserted_rows(printer, source, typed)
+    return _with_output(printer, f"{prefix}{head} {body}", clauses, known, "inserted")
+
+
+def _values(printer: Printer, node: Any, typed: list[Type]) -> str:
+    rows = []
+    for row in node.expressions:
+        cells = row.expressions if isinstance(row, exp.Tuple) else [row]
+        rows.append(
+            "("
+            + ", ".join(
+                "default"
+                if isinstance(cell, exp.Var) and cell.name.upper() == "DEFAULT"
+                else printer.converted(cell, typed[at] if at < len(typed) else types.UNKNOWN)
+                for at, cell in enumerate(cells)
+            )
+            + ")"
+        )
+    return f"values {', '.join(rows)}"
+
+
+def _inserted_rows(printer: Printer, node: Any, typed: list[Type]) -> str:
+    rows = select(printer, node)
+    wanted = [typed[at] if at < len(typed) else types.UNKNOWN for at in range(len(rows.columns))]
+    pairs = list(zip(rows.columns, wanted, strict=True))
+    if all(one.family is other.family or _assignable(one, other) for (_, one), other in pairs):
+        return rows.sql
+    if any(heading == "*" for heading, _ in rows.columns):
+        raise Unfaithful(
+            "the types behind * are not known: list the columns, and let its CREATE TABLE stand here"
+        )
+    names = [f"c{number}" for number in range(1, len(pairs) + 1)]
+    items = [
+        convert(f"r.{name}", source, target) for name, ((_, source), target) in zip(names, pairs, strict=True)
+    ]
+    return f"select {', '.join(items)} from ({rows.sql}) r ({', '.join(names)})"
+
+
+def _assignable(source: Type, target: Type) -> bool:
+    """Whether PostgreSQL's own conversion on assignment gives what SQL Server's does."""
+    if source.family is types.Family.NULL or source.literal is not None:
+        return True
+    if target.family is types.Family.UNKNOWN:
+        return source.family is not types.Family.BINARY
+    if source.family is types.Family.UNKNOWN:
+        return target.family is not types.Family.TEXT
+    return source.family is types.Family.INTEGER and target.family in types.NUMBERS - {types.Family.BIT}
+
+
+# UPDATE and DELETE.
+
+
+def _target(node: Any, from_: Any) -> Any:
+    """Return the table that changes; FROM may name it by an alias."""
+    wanted = node.this if isinstance(node.this, exp.Table) else node.this.this
+    if from_ is None:
+        return wanted
+    own = wanted.name.casefold()
+    for one in [from_.this, *(join.this for join in from_.this.args.get("joins") or [])]:
+        if not isinstance(one, exp.Table):
+            continue
+        if one.alias and one.alias.casefold() == own:
+            return one
+        if not one.alias and not isinstance(one.this, exp.Parameter) and one.name.casefold() == own:
+            return one
+        if (
+            isinstance(one.this, exp.Parameter)
+            and isinstance(wanted.this, exp.Parameter)
+            and one.this.name == wanted.this.name
+        ):
+            return one
+    return wanted
+
+
+def _update(printer: Printer, node: Any, clauses: _Clauses) -> Change:
+    from_ = node.args.get("from_")
+    target = _target(node, from_)
+    sources: dict[str, Source] = {}
+    head, name = table(printer, target, sources, [])
+    known = sources[name.casefold()].columns
+    others, conditions = _others(printer, node, from_, target, sources)
+    printer.sources.append(sources)
+    sets, assigned = [], []
+    for one in node.expressions:
+        left, right = one.this, one.expression
+        if isinstance(left, exp.Parameter):
+            variable = printer.scope.variable(f"@{left.name}")
+            if isinstance(right, exp.EQ):
+                left, right = right.this, right.expression
+                assigned.append((variable, left))
+            else:
+                changed = {
+                    item.this.name.casefold()
+                    for item in node.expressions
+                    if isinstance(item.this, exp.Column)
+                }
+                if any(column.name.casefold() in changed for column in right.find_all(exp.Column)):
+                    raise Unfaithful("a variable that gets the value before the change: SELECT it before")
+                assigned.append((variable, right))
+                continue
+        type_ = (known or {}).get(left.name.casefold(), types.UNKNOWN)
+        value = "default" if isinstance(right, exp.Var) else printer.converted(right, type_)
+        sets.append(f"{folded(left.name)} = {value}")
+    if not sets:
+        raise Unfaithful("UPDATE that changes no column: write SELECT")
+    conditions += [printer.condition(node.args["where"].this)] if node.args.get("where") is not None else []
+    where = _where(printer, conditions, clauses, head)
+    sql = f"update {head} set {', '.join(sets)}" + (f" from {', '.join(others)}" if others else "") + where
+    if assigned:
+        if clauses.output:
+            raise Unfaithful("UPDATE that both assigns variables and has OUTPUT: divide it")
+        items = [printer.converted(value, variable.type) for variable, value in assigned]
+        names = [f"c{number}" for number in range(1, len(items) + 1)]
+        returned = ", ".join(f"{item} as {one}" for item, one in zip(items, names, strict=True))
+        return Change(
+            f"{sql} returning {returned}", [], [(variable.sql, variable.type) for variable, _ in assigned]
+        )
+    changed = {one.partition(" = ")[0].strip('"').casefold() for one in sets}
+    return _with_output(printer, sql, clauses, known, "updated", changed=changed)
+
+
+def _others(
+    printer: Printer, node: Any, from_: Any, target: Any, sources: dict[str, Source]
+) -> tuple[list[str], list[str]]:
+    if from_ is None:
+        return [], []
+    others: list[str] = []
+    pending: list[Any] = []
+    printer.sources.append(sources)
+    tables = [(from_.this, None)]
+    joins = [*(from_.this.args.get("joins") or []), *(node.args.get("joins") or [])]
+    for join in joins:
+        side = (join.args.get("side") or "").upper()
+        if side:
+            raise Unfaithful(f"{side} JOIN in UPDATE or DELETE has no form here: write EXISTS")
+        if isinstance(join.this, exp.Lateral):
+            raise Unfaithful("APPLY in UPDATE or DELETE has no form here: write a query in WHERE")
+        tables.append((join.this, join.args.get("on")))
+    for one, on in tables:
+        if one is not target:
+            sql, _ = table(printer, one, sources, [])
+            others.append(sql)
+        if on is not None:
+            pending.append(on)
+    conditions = [printer.condition(on) for on in pending]
+    printer.sources.pop()
+    return others, [f"({one})" if " or " in one else one for one in conditions]
+
+
+def _where(printer: Printer, conditions: list[str], clauses: _Clauses, head: str) -> str:
+    if len(conditions) > 1:
+        conditions = [f"({one})" if " or " in one and not one.startswith("(") else one for one in conditions]
+    where = " and ".join(conditions)
+    if clauses.top is None:
+        return f" where {where}" if where else ""
+    count = printer.whole(clauses.top)
+    inner = f" where {where}" if where else ""
+    if len(printer.sources) and len(printer.sources[-1]) > 1:
+        raise Unfaithful("TOP in UPDATE or DELETE with FROM has no form here: write a query in WHERE")
+    return f" where ctid in (select ctid from {head}{inner} limit {count})"
+
+
+def _delete(printer: Printer, node: Any, clauses: _Clauses) -> Change:
+    from_ = None
+    if node.args.get("tables"):
+        # DELETE t FROM …: sqlglot has the tables behind FROM in `this`.
+        from_ = exp.From(this=node.this)
+        wanted = exp.Delete(this=node.args["tables"][0])
+        target = _target(wanted, from_)
+    elif isinstance(node.this, exp.Table):
+        target = node.this
+        if node.this.args.get("joins"):
+            raise Unfaithful("DELETE FROM … JOIN needs the name of the table that it changes before FROM")
+    else:
+        raise Unfaithful("DELETE names a table")
+    sources: dict[str, Source] = {}
+    head, name = table(printer, target, sources, [])
+    known = sources[name.casefold()].columns
+    others, conditions = _others(printer, node, from_, target, sources)
+    printer.sources.append(sources)
+    conditions += [printer.condition(node.args["where"].this)] if node.args.get("where") is not None else []
+    where = _where(printer, conditions, clauses, head)
+    using = f" using {', '.join(others)}" if others else ""
+    return _with_output(printer, f"delete from {head}{using}{where}", clauses, known, "deleted")
+
+
+def _refused(_printer: Printer, node: Any, _clauses: _Clauses) -> Change:
+    if isinstance(node, exp.Merge):
+        raise Unfaithful("MERGE has no form here: write UPDATE and INSERT")
+    raise Unfaithful("this has no form here")
+
+
+def _truncate(printer: Printer, node: Any, _clauses: _Clauses) -> Change:
+    names = [relation_of(printer, one)[0] for one in node.expressions]
+    return Change(f"truncate table {', '.join(names)} restart identity", [], [])
+
+
+def _with_output(
+    printer: Printer, sql: str, clauses: _Clauses, known: Any, kind: str, *, changed: set[str] | None = None
+) -> Change:
+    if not clauses.output:
+        return Change(sql, [], [])
+    items, columns = [], []
+    printer.sources.append({one: Source(known) for one in ("inserted", "deleted")})
+    for one in clauses.output:
+        for column in one.find_all(exp.Column):
+            _check_output(column, kind, changed)
+        named = (
+            one.alias if isinstance(one, exp.Alias) else (one.name if isinstance(one, exp.Column) else None)
+        )
+        inner = one.this if isinstance(one, exp.Alias) else one
+        if isinstance(inner, exp.Column) and isinstance(inner.this, exp.Star):
+            items.append("*")
+            columns += [("*", types.UNKNOWN)] if known is None else list(known.items())
+            continue
+        stripped = inner.copy()
+        for column in stripped.find_all(exp.Column):
+            if column.table.lower() in ("inserted", "deleted"):
+                column.set("table", None)
+        printer.sources.append({"": Source(known)})
+        value = printer.value(stripped)
+        printer.sources.pop()
+        items.append(f"{value.sql} as {exact(named)}" if isinstance(one, exp.Alias) and named else value.sql)
+        columns.append((named, value.type))
+    printer.sources.pop()
+    sql = f"{sql} returning {', '.join(items)}"
+    if clauses.into is None:
+        return Change(sql, columns, [])
+    target, target_columns = relation_of(printer, clauses.into)
+    listed = f" ({', '.join(map(folded, clauses.into_columns))})" if clauses.into_columns else ""
+    wanted = [
+        (target_columns or {}).get(one.casefold(), types.UNKNOWN)
+        for one in (clauses.into_columns or tuple(target_columns or ()))
+    ]
+    for (_, source), type_ in zip(columns, wanted, strict=False):
+        if source.family is not type_.family and not _assignable(source, type_):
+            raise Unfaithful("OUTPUT INTO a column of another type: CAST it")
+    return Change(f"with changed as ({sql}) insert into {target}{listed} select * from changed", [], [])
+
+
+def _check_output(column: Any, kind: str, changed: set[str] | None) -> None:
+    owner = column.table.lower()
+    if kind == "updated" and owner == "deleted":
+        if isinstance(column.this, exp.Star) or column.name.casefold() in (changed or set()):
+            raise Unfaithful("OUTPUT of the value before an UPDATE has no form here: SELECT it before")
+    elif kind == "inserted" and owner == "deleted":
+        raise Unfaithful("INSERT has no deleted rows")
+    elif kind == "deleted" and owner == "inserted":
+        raise Unfaithful("DELETE has no inserted rows")

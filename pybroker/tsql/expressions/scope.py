@@ -1,0 +1,96 @@
+"""What an expression may name: variables, table variables, and the columns of tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from pybroker.tsql.expressions.types import Type, Unfaithful, read_type
+from pybroker.tsql.translation import identifier
+
+Columns = Mapping[str, Type]
+
+# What SQL Server's own names of a table lead to: its columns, or None where nobody knows.
+Tables = Callable[[str | None, str], Columns | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A variable, and how it is written in PostgreSQL's SQL."""
+
+    sql: str
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class TableVariable:
+    """A table variable, or a temporary table."""
+
+    sql: str
+    columns: Columns
+
+
+@dataclass(slots=True)
+class Scope:
+    """The names that are known at one place.
+
+    Attributes:
+        variables: by their folded names, with the @; `@@rowcount` and `error_number()` are among them.
+        table_variables: likewise, with the @ or the #.
+        tables: tells the columns of a table.
+        aliases: types that CREATE TYPE made, by folded names.
+        functions: what functions return, by folded names with their schemas.
+        placeholders: whether a percent sign is written twice, as psycopg wants it beside parameters.
+    """
+
+    variables: dict[str, Variable] = field(default_factory=dict)
+    table_variables: dict[str, TableVariable] = field(default_factory=dict)
+    tables: Tables = lambda _schema, _name: None
+    aliases: dict[str, Type] = field(default_factory=dict)
+    functions: dict[str, Type] = field(default_factory=dict)
+    placeholders: bool = False
+
+    def declare(self, name: str, written: str | Type, sql: str | None = None) -> Variable:
+        """Add a variable; its own name, quoted, is its name in PL/pgSQL."""
+        type_ = self.type(written) if isinstance(written, str) else written
+        one = Variable(sql or '"' + name.replace('"', '""') + '"', type_)
+        self.variables[name.casefold()] = one
+        return one
+
+    def declare_table(self, name: str, columns: Columns, sql: str | None = None) -> TableVariable:
+        """Add a table variable or a temporary table."""
+        one = TableVariable(sql or f"pg_temp.{identifier(name.lstrip('@#'))}", columns)
+        self.table_variables[name.casefold()] = one
+        return one
+
+    def variable(self, name: str) -> Variable:
+        """Return the variable of a name, with its @.
+
+        Raises:
+            Unfaithful: there is none.
+        """
+        found = self.variables.get(name.casefold())
+        if found is not None:
+            return found
+        if name.startswith("@@"):
+            raise Unfaithful(f"{name} has no meaning here: leave it out")
+        if name.endswith("()"):
+            raise Unfaithful(f"{name.upper()} is not known here")
+        raise Unfaithful(f"the variable {name} is not declared: DECLARE it")
+
+    def table_variable(self, name: str) -> TableVariable:
+        """Return the table variable or temporary table of a name.
+
+        Raises:
+            Unfaithful: there is none.
+        """
+        found = self.table_variables.get(name.casefold())
+        if found is None:
+            raise Unfaithful(f"the table {name} is not declared here: DECLARE or CREATE it above")
+        return found
+
+    def type(self, written: str, *, cast: bool = False) -> Type:
+        """Return a type by its name; those of CREATE TYPE are known."""
+        folded = written.replace("[", "").replace("]", "").strip().casefold()
+        alias = self.aliases.get(folded) or self.aliases.get(folded.removeprefix("dbo."))
+        return alias or read_type(written, cast=cast)

@@ -1,0 +1,257 @@
+"""The definitions of tables: of CREATE TABLE, of table variables, and of OUTPUT's targets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sqlglot import Token, TokenType
+
+from pybroker.tsql.expressions.names import folded, relation
+from pybroker.tsql.expressions.printer import Printer, Source
+from pybroker.tsql.expressions.reading import at_top, closing, parse, text_of, tokens_of
+from pybroker.tsql.expressions.types import BIT, Type, Unfaithful, convert
+from pybroker.tsql.source import ScriptError
+
+if TYPE_CHECKING:
+    from pybroker.tsql.expressions.scope import Scope
+    from pybroker.tsql.language.tree import Code
+
+_CONSTRAINTS = frozenset(
+    {"CONSTRAINT", "PRIMARY", "PRIMARY KEY", "UNIQUE", "CHECK", "FOREIGN", "FOREIGN KEY", "INDEX"}
+)
+_ACTIONS = ("CASCADE", "SET NULL", "SET DEFAULT", "NO ACTION")
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A table's columns in PostgreSQL's SQL, without parentheses, and their types by folded names."""
+
+    sql: str
+    columns: dict[str, Type]
+
+
+def definition(code: Code, scope: Scope, notes: list[str]) -> Definition:
+    """Print `(column type, …)`.
+
+    Raises:
+        ScriptError: there is no faithful form.
+    """
+    tokens = tokens_of(code)
+    if not tokens or tokens[0].token_type is not TokenType.L_PAREN:
+        raise ScriptError(code.position, "the columns of a table stand in parentheses")
+    end = closing(tokens, 0)
+    if end == len(tokens):
+        raise ScriptError(code.position, "the parenthesis of a table's columns is not closed")
+    if end < len(tokens) - 1:
+        notes.append("what stands behind a table's columns has no meaning here")
+    items: list[list[Token]] = [[]]
+    inner = tokens[1:end]
+    tops = {index for index, one in at_top(inner) if one.token_type is TokenType.COMMA}
+    for index, one in enumerate(inner):
+        if index in tops:
+            items.append([])
+        else:
+            items[-1].append(one)
+    printed: list[str] = []
+    columns: dict[str, Type] = {}
+    rest: list[list[Token]] = []
+    for item in items:
+        if not item:
+            raise ScriptError(code.position, "a column is missing between two commas")
+        if item[0].token_type is not TokenType.IDENTIFIER and item[0].text.upper() in _CONSTRAINTS:
+            rest.append(item)
+            continue
+        printed.append(_Column(code, scope, notes, item, columns).printed())
+    for item in rest:
+        sql = _Column(code, scope, notes, item, columns).constraint()
+        if sql:
+            printed.append(sql)
+    return Definition(",\n  ".join(printed), columns)
+
+
+class _Column:
+    """Reads one item between commas, from left to right."""
+
+    def __init__(
+        self, code: Code, scope: Scope, notes: list[str], tokens: list[Token], columns: dict[str, Type]
+    ) -> None:
+        self._code, self._scope, self._notes = code, scope, notes
+        self._tokens, self._at = tokens, 0
+        self._columns = columns
+
+    def printed(self) -> str:
+        name = self._next().text
+        if self._is("AS"):
+            raise self._refusal("a computed column has no form here: compute it in the query")
+        type_ = self._columns[name.casefold()] = self._type()
+        parts = [folded(name), type_.sql]
+        if type_.padded:
+            parts[1] = f"char({type_.length})"
+        if type_ is BIT:
+            parts.append(f"check ({folded(name)} in (0, 1))")
+        parts += self._options(type_)
+        return " ".join(parts)
+
+    def _options(self, type_: Type) -> list[str]:
+        parts: list[str] = []
+        identity = False
+        while self._at < len(self._tokens):
+            if self._is("IDENTITY"):
+                numbers = self._numbers()
+                start, step = (*numbers, "1", "1")[:2]
+                parts.append(f"generated always as identity (start with {start} increment by {step})")
+                identity = True
+            elif self._is("NOT", "NULL"):
+                parts.append("not null")
+            elif self._is("NULL") or self._is("ROWGUIDCOL") or self._is("SPARSE"):
+                pass
+            elif self._is("COLLATE"):
+                self._notes.append(
+                    f"COLLATE {self._next().text} has no meaning here: texts are compared exactly"
+                )
+            elif self._is("CONSTRAINT"):
+                parts.append(f"constraint {folded(self._next().text)}")
+            elif self._is("DEFAULT"):
+                parts.append(f"default {self._value(type_)}")
+            elif self._is("WITH", "VALUES"):
+                pass
+            else:
+                parts.append(self._check())
+        if identity and "not null" in parts:
+            parts.remove("not null")
+        return [one for one in parts if one]
+
+    def constraint(self) -> str:
+        prefix = f"constraint {folded(self._next().text)} " if self._is("CONSTRAINT") else ""
+        if self._is("INDEX"):
+            self._notes.append("an index within CREATE TABLE is not made here: write CREATE INDEX")
+            return ""
+        return prefix + self._check()
+
+    def _check(self) -> str:
+        if self._is("PRIMARY", "KEY"):
+            return "primary key" + self._key()
+        if self._is("UNIQUE"):
+            return "unique" + self._key()
+        if self._is("CHECK"):
+            return f"check ({self._condition()})"
+        if self._is("FOREIGN", "KEY"):
+            names = self._names()
+            if not self._is("REFERENCES"):
+                raise self._refusal("REFERENCES is missing")
+            return f"foreign key{names} {self._references()}"
+        if self._is("REFERENCES"):
+            return self._references()
+        raise self._refusal(f"{self._peek()} has no form here: leave it out")
+
+    def _key(self) -> str:
+        """Read [NON]CLUSTERED, (columns), WITH (…), ON filegroup."""
+        if self._is("CLUSTERED") or self._is("NONCLUSTERED"):
+            pass
+        names = self._names()
+        if self._is("WITH"):
+            self._at = closing(self._tokens, self._at) + 1
+        if self._is("ON"):
+            self._next()
+        return names
+
+    def _names(self) -> str:
+        names: list[str] = []
+        if self._peek() == "(":
+            end = closing(self._tokens, self._at)
+            names += [
+                folded(one.text)
+                for one in self._tokens[self._at + 1 : end]
+                if one.token_type is not TokenType.COMMA and one.text.upper() not in ("ASC", "DESC")
+            ]
+            self._at = end + 1
+        return f" ({', '.join(names)})" if names else ""
+
+    def _references(self) -> str:
+        words = [self._next().text]
+        while self._peek() == ".":
+            self._next()
+            words.append(self._next().text)
+        sql = f"references {relation(words[-2] if len(words) > 1 else None, words[-1])}{self._names()}"
+        while self._is("ON"):
+            event = self._next().text.lower()
+            action = next((one for one in _ACTIONS if self._is(*one.split())), None)
+            if event not in ("delete", "update") or action is None:
+                raise self._refusal("ON DELETE or ON UPDATE with an action is expected")
+            sql += f" on {event} {action.lower()}"
+        return sql
+
+    def _value(self, type_: Type) -> str:
+        begin = self._at
+        depth_end = begin + 1
+        if self._peek() == "(":
+            depth_end = closing(self._tokens, begin) + 1
+        elif begin + 1 < len(self._tokens) and self._tokens[begin + 1].text == "(":
+            depth_end = closing(self._tokens, begin + 1) + 1
+        elif self._peek() in ("-", "+"):
+            depth_end = begin + 2
+        piece = text_of(self._code, self._tokens[begin:depth_end])
+        self._at = depth_end
+        tree = parse(piece)
+        printer = Printer(piece, self._scope, notes=self._notes)
+        value = printer.value(tree)
+        try:
+            sql = convert(value.sql, value.type, type_)
+        except Unfaithful as reason:
+            raise ScriptError(piece.position, str(reason)) from None
+        return sql if sql.startswith("(") or sql.replace("'", "").isalnum() else f"({sql})"
+
+    def _condition(self) -> str:
+        end = closing(self._tokens, self._at)
+        piece = text_of(self._code, self._tokens[self._at + 1 : end])
+        self._at = end + 1
+        printer = Printer(piece, self._scope, sources=[{"": Source(self._columns)}], notes=self._notes)
+        return printer.condition(parse(piece))
+
+    def _type(self) -> Type:
+        begin = self._at
+        self._at += 1
+        while self._peek() == ".":
+            self._at += 2
+        if self._peek() == "(":
+            self._at = closing(self._tokens, self._at) + 1
+        piece = text_of(self._code, self._tokens[begin : self._at])
+        try:
+            return self._scope.type(piece.text)
+        except Unfaithful as reason:
+            raise ScriptError(piece.position, str(reason)) from None
+
+    def _numbers(self) -> list[str]:
+        if self._peek() != "(":
+            return []
+        end = closing(self._tokens, self._at)
+        found = [one.text for one in self._tokens[self._at + 1 : end] if one.token_type is TokenType.NUMBER]
+        self._at = end + 1
+        return found
+
+    def _is(self, *words: str) -> bool:
+        # sqlglot reads some pairs of words as one token.
+        if self._peek().upper() == " ".join(words):
+            self._at += 1
+            return True
+        found = [one.text.upper() for one in self._tokens[self._at : self._at + len(words)]]
+        if found != list(words):
+            return False
+        self._at += len(words)
+        return True
+
+    def _peek(self) -> str:
+        return str(self._tokens[self._at].text) if self._at < len(self._tokens) else ""
+
+    def _next(self) -> Token:
+        if self._at >= len(self._tokens):
+            raise ScriptError(
+                self._code.place(self._tokens[-1].end + 1), "the definition of a column ends here"
+            )
+        self._at += 1
+        return self._tokens[self._at - 1]
+
+    def _refusal(self, message: str) -> ScriptError:
+        at = min(self._at, len(self._tokens) - 1)
+        return ScriptError(self._code.place(self._tokens[at].start), message)

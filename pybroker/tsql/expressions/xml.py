@@ -1,0 +1,159 @@
+"""The methods of XML, and FOR XML, by PostgreSQL's functions; they need a server with libxml."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from sqlglot import exp
+
+from pybroker.tsql.expressions import types
+from pybroker.tsql.expressions.names import exact
+from pybroker.tsql.expressions.printer import Printer, Value
+from pybroker.tsql.expressions.types import Family, Type, Unfaithful, cast, convert
+from pybroker.tsql.translation import literal
+
+_PROLOG = re.compile(
+    r'\s*declare\s+namespace\s+(?P<prefix>[\w.-]+)\s*=\s*(?P<quote>["\'])(?P<uri>[^"\']*)(?P=quote)\s*;'
+)
+# What XQuery has and XPath 1.0 has not, and what would reach out of the path.
+_NOT_XPATH = re.compile(r"\b(?:for|let|return|declare|if|some|every|sql:\w+|data|cast\s+as|xs:\w+)\b|[{}]|:=")
+
+
+def _path(printer: Printer, node: exp.Expr) -> tuple[str, dict[str, str]]:
+    if not isinstance(node, exp.Literal | exp.National):
+        raise Unfaithful("the path of an XML method stands in quotes")
+    text, spaces = str(node.this), dict(printer.namespaces)
+    while found := _PROLOG.match(text):
+        spaces[found["prefix"]] = found["uri"]
+        text = text[found.end() :]
+    text = text.strip()
+    if _NOT_XPATH.search(text) or not text:
+        raise Unfaithful("paths are XPath 1.0 here: write one without XQuery's own words")
+    return text, spaces
+
+
+def method(printer: Printer, target: exp.Expr, node: Any) -> Value:
+    """Print .value, .query and .exist."""
+    if isinstance(target, exp.Dot) and isinstance(target.this, exp.Identifier):
+        target = exp.Column(this=target.expression, table=target.this)
+    value = printer.value(exp.Column(this=target) if isinstance(target, exp.Identifier) else target)
+    if value.type.family is not Family.XML:
+        raise Unfaithful(f"{node.name} is a method of XML: CAST it")
+    name = node.name.lower()
+    if name in ("modify", "nodes"):
+        raise Unfaithful(f".{name} has no form here" + (": it stands behind FROM" if name == "nodes" else ""))
+    if len(node.expressions) != (2 if name == "value" else 1):
+        raise Unfaithful(f".{name} has other arguments")
+    path, spaces = _path(printer, node.expressions[0])
+    if name == "value":
+        return _value(printer, value.sql, path, spaces, node.expressions[1])
+    arguments = f"{literal(path)}, {value.sql}{_namespace_array(spaces)}"
+    if name == "exist":
+        return Value(cast(f"xpath_exists({arguments})", "integer"), types.BIT)
+    return Value(cast(f"array_to_string(xpath({arguments}), '')", "xml"), types.XML)
+
+
+def _value(printer: Printer, value: str, path: str, spaces: dict[str, str], written: exp.Expr) -> Value:
+    target = printer.scope.type(str(written.this), cast=True)
+    # A path that is relative is of a node, whose row is the element itself.
+    row = "/" if path.startswith(("/", "(/")) else "/*"
+    names = ", ".join(f"{literal(uri)} as {exact(prefix)}" for prefix, uri in spaces.items())
+    declared = f"xmlnamespaces({names}), " if names else ""
+    read = (
+        f"(select v.v from xmltable({declared}{literal(row)} passing {value}"
+        f" columns v text path {literal(path)}) v)"
+    )
+    return Value(
+        convert(read, types.TEXT, target) if target.family is not Family.TEXT else _text(read, target), target
+    )
+
+
+def _text(read: str, target: Type) -> str:
+    return read if target.length is None else cast(read, target)
+
+
+def nodes(printer: Printer, value: Value, node: Any) -> str:
+    """Print .nodes() behind FROM: a row for each node."""
+    if value.type.family is not Family.XML:
+        raise Unfaithful("nodes is a method of XML: CAST it")
+    path, spaces = _path(printer, node.expressions[0])
+    return f"unnest(xpath({literal(path)}, {value.sql}{_namespace_array(spaces)}))"
+
+
+def _namespace_array(spaces: dict[str, str]) -> str:
+    if not spaces:
+        return ""
+    pairs = ", ".join(f"[{literal(prefix)}, {literal(uri)}]" for prefix, uri in spaces.items())
+    return f", array[{pairs}]"
+
+
+def for_xml(select: str, columns: list[tuple[str | None, Type]], options: Any, source: str) -> Value:
+    """Print FOR XML around a query whose columns are named c1, c2 and so on."""
+    mode, element, root, elements, typed = _options(options, source)
+    escaped = [_as_xml(f"x.c{number}", type_) for number, (_, type_) in enumerate(columns, 1)]
+    named = [(name, sql) for (name, _), sql in zip(columns, escaped, strict=True)]
+    if mode == "PATH" and element == "" and len(named) == 1 and named[0][0] is None:
+        text = "x.c1"
+        for character, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
+            text = f"replace({text}, '{character}', '{entity}')"
+        row = f"string_agg({text}, '')"
+        if typed:
+            row = cast(row, "xml")
+        return Value(f"select {row} from ({select}) x", types.XML if typed else types.TEXT)
+    if any(name is None for name, _ in named):
+        raise Unfaithful("a column of FOR XML without a name: give it one by AS")
+    row = _row(element, elements, [(name or "", sql) for name, sql in named])
+    whole = f"xmlagg({row})"
+    if root is not None:
+        whole = f"xmlelement(name {exact(root)}, {whole})"
+    if not typed:
+        whole = cast(whole, "text")
+    return Value(f"select {whole} from ({select}) x", types.XML if typed else types.TEXT)
+
+
+def _as_xml(column: str, type_: Type) -> str:
+    return f"upper(cast({column} as text))" if type_.family is Family.UUID else column
+
+
+def _row(element: str, elements: bool, columns: list[tuple[str, str]]) -> str:
+    if any("/" in name for name, _ in columns):
+        raise Unfaithful("a column named by a path in FOR XML has no form here: nest a query with TYPE")
+    attributes = [
+        (name.removeprefix("@"), sql) for name, sql in columns if name.startswith("@") or not elements
+    ]
+    inner = [(name, sql) for name, sql in columns if not name.startswith("@") and elements]
+    forest = f"xmlforest({', '.join(f'{sql} as {exact(name)}' for name, sql in inner)})" if inner else ""
+    if element == "":
+        if attributes:
+            raise Unfaithful("FOR XML PATH('') has no row for attributes")
+        return forest
+    parts = [f"name {exact(element)}"]
+    if attributes:
+        parts.append(f"xmlattributes({', '.join(f'{sql} as {exact(name)}' for name, sql in attributes)})")
+    if forest:
+        parts.append(forest)
+    return f"xmlelement({', '.join(parts)})"
+
+
+def _options(node: Any, source: str) -> tuple[str, str, str | None, bool, bool]:
+    mode, element, root, elements, typed = "", "row", None, False, False
+    for option in node.expressions:
+        one = option.this
+        name = (one.this.name if isinstance(one, exp.XMLKeyValueOption) else one.name).upper()
+        argument = one.expression.name if isinstance(one, exp.XMLKeyValueOption) and one.expression else None
+        match name:
+            case "PATH" | "RAW" | "AUTO":
+                mode, elements = name, elements or name == "PATH"
+                element = argument if argument is not None else (source if name == "AUTO" else "row")
+            case "ROOT":
+                root = argument or "root"
+            case "ELEMENTS":
+                elements = True
+            case "TYPE":
+                typed = True
+            case _:
+                raise Unfaithful(f"{name} of FOR XML has no form here")
+    if not mode:
+        raise Unfaithful("FOR XML needs PATH, RAW or AUTO here")
+    return mode, element, root, elements, typed
