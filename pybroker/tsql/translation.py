@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+# Of what is named without one.
+DEFAULT_SCHEMA = "dbo"
+
+
 @dataclass(frozen=True, slots=True)
 class Seconds:
     """A length of time."""

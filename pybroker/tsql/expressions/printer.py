@@ -10,6 +10,7 @@ from sqlglot import exp
 from pybroker.tsql.expressions import types
 from pybroker.tsql.expressions.names import folded, relation
 from pybroker.tsql.expressions.reading import place_of
+from pybroker.tsql.expressions.system import BOOLEAN, SYSTEM
 from pybroker.tsql.expressions.types import MOMENTS, NUMBERS, Family, Type, Unfaithful, cast, convert
 from pybroker.tsql.source import ScriptError
 from pybroker.tsql.translation import literal
@@ -35,11 +36,16 @@ class Source:
     Attributes:
         columns: None where nobody knows them.
         prefix: what stands before its columns that are written without a table.
-        nodes: whether it is of .nodes(), whose one column is XML.
+        is_system: whether it is a catalog view, some of whose columns are known by their names.
     """
 
     columns: Columns | None
     prefix: str = ""
+    is_system: bool = False
+
+    def type_of(self, name: str) -> Type | None:
+        """Return a column's type, if it is known."""
+        return (SYSTEM if self.is_system else self.columns or {}).get(name.casefold())
 
 
 Sources = dict[str, Source]
@@ -107,12 +113,11 @@ class Printer:
             if table is not None:
                 found = sources.get(table.casefold())
                 if found is not None:
-                    known = (found.columns or {}).get(name.casefold(), types.UNKNOWN)
-                    return known, ""
+                    return found.type_of(name) or types.UNKNOWN, ""
                 continue
-            holders = [one for one in sources.values() if name.casefold() in (one.columns or {})]
+            holders = [(one, type_) for one in sources.values() if (type_ := one.type_of(name)) is not None]
             if len(holders) == 1:
-                return (holders[0].columns or {})[name.casefold()], holders[0].prefix
+                return holders[0][1], holders[0][0].prefix
             if any(one.columns is None for one in sources.values()):
                 return types.UNKNOWN, ""
         return types.UNKNOWN, ""
@@ -189,13 +194,17 @@ def _column(printer: Printer, node: Any) -> Value:
         return Value(f"{relation(node.args['db'].name, node.table)}.{folded(node.name)}", type_)
     if node.table:
         type_, _ = printer.column_type(node.table, node.name)
-        return Value(f"{folded(node.table)}.{folded(node.name)}", type_)
+        return _as_bit(f"{folded(node.table)}.{folded(node.name)}", type_)
     type_, prefix = printer.column_type(None, node.name)
     if not printer.sources or (type_ is types.UNKNOWN and not any(printer.sources)):
         raise Unfaithful(
             f"there is no column {node.name} here: a variable begins with @, a text stands in '…'"
         )
-    return Value(f"{prefix}{folded(node.name)}", type_)
+    return _as_bit(f"{prefix}{folded(node.name)}", type_)
+
+
+def _as_bit(sql: str, type_: Type) -> Value:
+    return Value(cast(sql, "integer"), types.BIT) if type_ == BOOLEAN else Value(sql, type_)
 
 
 def _parenthesis(printer: Printer, node: Any) -> Value:

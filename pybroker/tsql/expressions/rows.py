@@ -385,7 +385,8 @@ def table(printer: Printer, node: Any, sources: dict[str, Source], locks: list[s
     hints(printer, node, locks, name)
     sql, columns = relation_of(printer, node)
     own = _own_name(node)
-    sources[(name or own).casefold()] = Source(columns)
+    is_system = node.args.get("db") is not None and node.args["db"].name.lower() == "sys"
+    sources[(name or own).casefold()] = Source(columns, is_system=is_system and columns is None)
     if not name and sql.startswith("("):
         name = own
     return f"{sql} {folded(name)}" if name else sql, name or own

@@ -75,7 +75,7 @@ class Scope:
         if name.startswith("@@"):
             raise Unfaithful(f"{name} has no meaning here: leave it out")
         if name.endswith("()"):
-            raise Unfaithful(f"{name.upper()} is not known here")
+            raise Unfaithful(f"{name.upper()} is known within CATCH alone: give it as a parameter")
         raise Unfaithful(f"the variable {name} is not declared: DECLARE it")
 
     def table_variable(self, name: str) -> TableVariable:

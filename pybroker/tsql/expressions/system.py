@@ -1,0 +1,42 @@
+"""The columns of the catalog views, by name; a name has one type in all views that have it."""
+
+from __future__ import annotations
+
+from pybroker.tsql.expressions import types
+from pybroker.tsql.expressions.types import Family, Type
+
+# PostgreSQL's views have booleans where SQL Server has bits.
+BOOLEAN = Type("boolean", Family.BIT)
+# Not "state", which is a text in some views and a number in others.
+_TEXTS = """
+    activation_procedure address counter_name far_service from_service_name instance_name
+    message_type_name name object_name procedure_name remote_service_name service_contract_name
+    service_name state_desc to_service_name transmission_status type type_desc validation
+    validation_desc
+"""
+_HANDLES = """
+    broker_instance conversation_group_id conversation_handle conversation_id far_broker_instance
+    message_id service_broker_guid to_broker_instance
+"""
+_BITS = """
+    is_activation_enabled is_broker_enabled is_broker_priority_honored is_conversation_error
+    is_end_of_dialog is_enqueue_enabled is_initiator is_ms_shipped is_poison_message_handling_enabled
+    is_receive_enabled is_retention_enabled is_system is_trustworthy_on
+"""
+_NUMBERS = """
+    cntr_value database_id max_readers message_sequence_number message_type_id object_id principal_id
+    priority queue_id queuing_order receive_sequence rows send_sequence service_contract_id service_id
+    spid tasks_waiting
+"""
+_MOMENTS = """
+    create_date dialog_timer enqueue_time last_activated_time last_empty_rowset_time lifetime modify_date
+    security_timestamp
+"""
+SYSTEM: dict[str, Type] = {
+    **dict.fromkeys(_TEXTS.split(), types.TEXT),
+    **dict.fromkeys(_HANDLES.split(), types.UUID),
+    **dict.fromkeys(_BITS.split(), BOOLEAN),
+    **dict.fromkeys(_NUMBERS.split(), types.BIGINT),
+    **dict.fromkeys(_MOMENTS.split(), types.OFFSET),
+    "message_body": types.BINARY,
+}

@@ -1,0 +1,1 @@
+"""Procedures, functions and triggers of T-SQL as PL/pgSQL in the database."""

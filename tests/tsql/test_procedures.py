@@ -1,0 +1,467 @@
+"""A procedure of T-SQL does in the database what it does in SQL Server, and needs no client for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from pybroker.tsql import modules
+from pybroker.tsql.expressions.types import INTEGER, TEXT
+from pybroker.tsql.known import Known
+from pybroker.tsql.language import read
+from pybroker.tsql.source import ScriptError, batches
+from tests.patience import until
+from tests.shop import in_background
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.conftest import Database
+
+DEFINITIONS = """
+    create schema dbo;
+    select broker.create_message_type(name) from unnest(array['//x/Request', '//x/Reply']) name;
+    select broker.create_contract('//x/Contract', sent_by_initiator => array['//x/Request'], sent_by_target => array['//x/Reply']);
+    select broker.create_queue('client', schema => 'dbo'), broker.create_queue('target', schema => 'dbo');
+    select broker.create_service('Client', 'client'), broker.create_service('Target', 'target', array['//x/Contract']);
+    create table dbo.done (n integer generated always as identity, body text);
+    create table dbo.errors (number integer, message text, transactions integer, state integer);
+"""
+TABLES = {
+    ("dbo", "done"): {"n": INTEGER, "body": TEXT},
+    ("dbo", "errors"): {"number": INTEGER, "message": TEXT, "transactions": INTEGER, "state": INTEGER},
+}
+
+
+class Programs:
+    """A database with a client, a target, and translated procedures."""
+
+    def __init__(self, database: Database, session: psycopg.Connection[Any]) -> None:
+        self.database = database
+        self.session = session
+        self.notices: list[str] = []
+        self.known = Known(tables=dict(TABLES))
+        session.add_notice_handler(lambda notice: self.notices.append(notice.message_primary or ""))
+        session.execute(DEFINITIONS.encode())
+        self.notices.clear()
+
+    def create(self, text: str) -> list[str]:
+        notes: list[str] = []
+        for batch in batches(text):
+            for statement in read(batch):
+                made = modules.translate(statement, self.known)
+                self.session.execute(made.sql.encode())
+                notes += made.notes
+        self.notices.clear()
+        return notes
+
+    def call(self, text: str) -> list[str]:
+        self.notices.clear()
+        self.session.execute(f"call {text}".encode())
+        return self.notices
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        return self.session.execute(query.encode()).fetchall()
+
+    def send(self, *bodies: str, handle: Any = None) -> Any:
+        begin = "select broker.begin_dialog('Client', 'Target', '//x/Contract', encryption => false)"
+        handle = handle or self.rows(begin)[0][0]
+        for body in bodies:
+            self.session.execute("select broker.send(%s, '//x/Request', %s::text)", (handle, body))
+        return handle
+
+    def waiting(self, queue: str = "target") -> list[str]:
+        bodies = f"select convert_from(message_body, 'UTF8') from dbo.{queue} order by queuing_order"
+        return [body for (body,) in self.rows(bodies)]
+
+    def done(self) -> list[str]:
+        return [body for (body,) in self.rows("select body from dbo.done order by n")]
+
+
+@pytest.fixture
+def programs(any_database: Database) -> Iterator[Programs]:
+    with any_database.connect() as session:
+        yield Programs(any_database, session)
+
+
+LOOP = """
+CREATE PROCEDURE dbo.HandleRequests AS
+BEGIN
+  SET NOCOUNT ON;
+  DECLARE @h uniqueidentifier, @body nvarchar(max), @type sysname;
+  WHILE (1 = 1)
+  BEGIN
+    BEGIN TRY
+      BEGIN TRANSACTION;
+      WAITFOR (
+        RECEIVE TOP (1) @h = conversation_handle, @body = CAST(message_body AS nvarchar(max)), @type = message_type_name
+        FROM dbo.Target
+      ), TIMEOUT 100;
+      IF (@@ROWCOUNT = 0)
+      BEGIN
+        ROLLBACK TRANSACTION;
+        BREAK;
+      END
+      IF @type = N'//x/Request'
+      BEGIN
+        INSERT INTO dbo.Done (body) VALUES (@body);
+        IF @body = N'bad' RAISERROR (N'%s is %d times bad', 16, 3, @body, 2);
+        SEND ON CONVERSATION @h MESSAGE TYPE [//x/Reply] (N'<' + @body + N'>');
+      END
+      ELSE IF @type = 'http://schemas.microsoft.com/SQL/ServiceBroker/EndDialog'
+        END CONVERSATION @h;
+      COMMIT TRANSACTION;
+    END TRY
+    BEGIN CATCH
+      IF XACT_STATE() <> 0 ROLLBACK TRANSACTION;
+      INSERT INTO dbo.Errors VALUES (ERROR_NUMBER(), ERROR_MESSAGE(), @@TRANCOUNT, ERROR_STATE());
+      END CONVERSATION @h WITH ERROR = 1 DESCRIPTION = N'bad';
+    END CATCH
+  END
+END
+"""
+
+
+def test_the_receive_loop_commits_what_is_good_and_undoes_what_fails(programs: Programs) -> None:
+    programs.create(LOOP)
+    programs.send("a", "b")
+    programs.send("bad")
+    programs.send("é")
+    programs.call("dbo.handlerequests()")
+    assert programs.done() == ["a", "b", "é"]
+    assert programs.rows("select number, message, transactions, state from dbo.errors") == [
+        (50000, "bad is 2 times bad", 0, 3)
+    ]
+    assert programs.waiting() == []
+    assert [one for one in programs.waiting("client") if "Error" not in one] == ["<a>", "<b>", "<é>"]
+
+
+CHAPTER = """
+CREATE PROCEDURE tradeEntryProc AS
+DECLARE @dh uniqueidentifier
+DECLARE @msg varbinary(max)
+DECLARE @ack nvarchar(max)
+DECLARE @cg uniqueidentifier
+WHILE (1=1)
+BEGIN
+  BEGIN TRAN;
+  SET @cg = NULL;
+  WAITFOR (GET CONVERSATION GROUP @cg FROM Target), TIMEOUT 100
+  IF @cg IS NULL
+  BEGIN ROLLBACK TRANSACTION BREAK END;
+  ;RECEIVE TOP(1) @dh=conversation_handle, @msg=message_body FROM Target WHERE conversation_group_id = @cg
+  INSERT INTO done (body) VALUES (@msg)
+  SET @ack='<id>1</id><ackid>1</ackid>'
+  ;SEND ON CONVERSATION @dh MESSAGE TYPE [//x/Reply] (@ack)
+  END CONVERSATION @dh
+  COMMIT TRAN
+END
+"""
+
+
+def test_the_chapters_service_program_answers_and_ends(programs: Programs) -> None:
+    programs.create(CHAPTER)
+    programs.send("<id>Order1</id>")
+    programs.send("<id>Order2</id>")
+    programs.call("dbo.tradeentryproc()")
+    assert programs.done() == ["<id>Order1</id>", "<id>Order2</id>"]
+    types = "select message_type_name from dbo.client where message_body is not null"
+    assert programs.rows(types) == [("//x/Reply",), ("//x/Reply",)]
+
+
+WHITEPAPER = """
+create procedure [dbo].[SRPerf_Queue_LabTest]
+as
+begin
+declare @receive table (message_type sysname,
+                        message_body varbinary(max),
+                        [dialog] uniqueidentifier)
+while 1=1
+begin
+    begin tran
+    waitfor (receive top (10000)
+            message_type_name,
+            message_body,
+            conversation_handle
+            from target
+            into @receive
+            ), timeout 100;
+    if @@rowcount = 0
+    begin
+        rollback tran
+        break
+    end
+    insert into dbo.done (body)
+    select cast(message_body as varbinary(3))
+    from @receive
+    delete from @receive
+    commit tran
+end -- end while
+end -- end procedure
+"""
+
+
+def test_the_whitepapers_procedure_receives_into_a_table_variable(programs: Programs) -> None:
+    notes = programs.create(WHITEPAPER)
+    assert any("ROLLBACK empties the table variable @receive" in note for note in notes)
+    for _ in range(2):
+        programs.send("first", "second")
+        programs.call("dbo.srperf_queue_labtest()")
+    assert programs.done() == ["fir", "sec"] * 2
+
+
+GRANULAR = """
+CREATE PROCEDURE dbo.KeepGoing AS
+DECLARE @h uniqueidentifier, @body nvarchar(max)
+BEGIN TRY
+  BEGIN TRAN
+  ;RECEIVE TOP (1) @h = conversation_handle, @body = message_body FROM target
+  INSERT INTO dbo.done (body) VALUES (@body)
+  INSERT INTO dbo.done (body) SELECT CAST(1 / (LEN(@body) - 3) AS varchar(9))
+  INSERT INTO dbo.done (body) VALUES ('end')
+  COMMIT
+END TRY
+BEGIN CATCH
+  INSERT INTO dbo.errors (number, message, transactions, state)
+  VALUES (ERROR_NUMBER(), ERROR_MESSAGE(), @@TRANCOUNT, XACT_STATE())
+  COMMIT
+END CATCH
+"""
+
+
+def test_catch_without_rollback_keeps_what_was_done_before_the_error(programs: Programs) -> None:
+    programs.create(GRANULAR)
+    programs.send("abc", "abcd")
+    programs.call("dbo.keepgoing()")
+    # The message is received, as in SQL Server: only the statement that failed is undone.
+    assert (programs.done(), programs.waiting()) == (["abc"], ["abcd"])
+    assert programs.rows("select number, transactions, state from dbo.errors") == [(8134, 1, 1)]
+    programs.call("dbo.keepgoing()")
+    assert programs.done() == ["abc", "abcd", "1", "end"]
+
+
+def test_catch_still_holds_the_group_that_was_received(programs: Programs) -> None:
+    text = GRANULAR.replace("  COMMIT\nEND CATCH", "  WAITFOR DELAY '00:00:02'\n  COMMIT\nEND CATCH")
+    programs.create(text)
+    programs.send("abc", "second")
+    with programs.database.connect() as other, programs.database.connect() as third:
+        running = in_background(lambda: other.execute("call dbo.keepgoing()"))
+        sleeping = "select count(*) from pg_stat_activity where wait_event = 'PgSleep' and datname = current_database()"
+        until(lambda: third.execute(sleeping.encode()).fetchone() == (1,))
+        assert third.execute("select * from broker.receive('target')").fetchall() == []
+        running.result()
+        assert len(third.execute("select * from broker.receive('target')").fetchall()) == 1
+
+
+def test_what_ran_outside_of_a_transaction_is_not_undone_with_the_next(programs: Programs) -> None:
+    programs.create("""
+        CREATE PROCEDURE dbo.p AS
+        INSERT INTO dbo.done (body) VALUES ('by itself')
+        BEGIN TRAN
+        INSERT INTO dbo.done (body) VALUES ('undone')
+        ROLLBACK
+        INSERT INTO dbo.done (body) VALUES ('at the end')
+    """)
+    programs.call("dbo.p()")
+    assert programs.done() == ["by itself", "at the end"]
+
+
+def test_an_inner_commit_commits_nothing(programs: Programs) -> None:
+    programs.create("""
+        CREATE PROCEDURE dbo.p @n int AS
+        BEGIN TRAN
+        INSERT INTO dbo.done (body) VALUES ('outer')
+        IF @n > 0 BEGIN
+          BEGIN TRAN
+          INSERT INTO dbo.done (body) VALUES (CAST(@@TRANCOUNT AS varchar(9)))
+        END
+        COMMIT
+        IF @@TRANCOUNT > 0 BEGIN PRINT 'open' ROLLBACK END
+    """)
+    assert programs.call("dbo.p(1)") == ["open"]
+    assert programs.done() == []
+    assert programs.call("dbo.p(0)") == []
+    assert programs.done() == ["outer"]
+
+
+ROW_COUNTS = """
+CREATE PROCEDURE dbo.p AS
+DECLARE @n int, @body nvarchar(20)
+INSERT INTO dbo.done (body) VALUES ('a'), ('b')
+PRINT @@ROWCOUNT
+UPDATE dbo.done SET body = body + '!' WHERE body = 'a'
+IF @@ROWCOUNT = 1 PRINT 'one'
+SELECT @body = body FROM dbo.done ORDER BY n
+PRINT CAST(@@ROWCOUNT AS varchar(9)) + @body
+SELECT @body = 'same', @n = n FROM dbo.done WHERE n > 100
+PRINT CAST(@@ROWCOUNT AS varchar(9)) + @body
+SET @n = 5
+PRINT @@ROWCOUNT
+DELETE FROM dbo.done
+IF @n = 5 PRINT @@ROWCOUNT
+"""
+
+
+def test_rows_are_counted_as_in_sql_server(programs: Programs) -> None:
+    programs.create(ROW_COUNTS)
+    # Each row assigns, the last one stays; SET counts one, IF none.
+    assert programs.call("dbo.p()") == ["2", "one", "2b", "0b", "1", "0"]
+
+
+def test_an_error_that_is_asked_for_undoes_its_statement_alone(programs: Programs) -> None:
+    programs.session.execute("create unique index on dbo.done (body)")
+    programs.create("""
+        CREATE PROCEDURE dbo.p AS
+        INSERT INTO dbo.done (body) VALUES ('once')
+        INSERT INTO dbo.done (body) VALUES ('once')
+        IF @@ERROR <> 0 PRINT 'twice'
+        INSERT INTO dbo.done (body) VALUES ('more')
+        IF @@ERROR = 0 PRINT 'good'
+    """)
+    assert [one for one in programs.call("dbo.p()") if "violates" not in one] == ["twice", "good"]
+    assert programs.done() == ["once", "more"]
+
+
+def test_errors_have_the_numbers_that_were_raised(programs: Programs) -> None:
+    programs.create("""
+        CREATE PROCEDURE dbo.p @what int AS
+        DECLARE @h uniqueidentifier, @n int
+        BEGIN TRY
+          IF @what = 1 THROW 50123, 'thrown', 7;
+          IF @what = 2 RAISERROR ('raised', 11, 2);
+          IF @what = 3 BEGIN SET @h = NEWID(); END CONVERSATION @h END
+          IF @what = 4 SET @n = CAST('x' + CAST(@what AS varchar(9)) AS int)
+          IF @what = 5 RAISERROR ('only said', 10, 1) WITH NOWAIT;
+          PRINT 'no error'
+        END TRY
+        BEGIN CATCH
+          PRINT CONCAT(ERROR_NUMBER(), '/', ERROR_SEVERITY(), '/', ERROR_STATE(), ' ', XACT_STATE())
+          IF @what = 1 THROW
+        END CATCH
+    """)
+    with pytest.raises(psycopg.Error) as thrown:
+        programs.call("dbo.p(1)")
+    assert programs.notices == ["50123/16/7 0"]
+    assert (thrown.value.diag.message_primary, thrown.value.diag.message_detail) == (
+        "thrown",
+        "Msg 50123, Level 16, State 7",
+    )
+    assert programs.call("dbo.p(2)") == ["50000/11/2 0"]
+    assert programs.call("dbo.p(3)") == ["8426/16/1 0"]
+    assert programs.call("dbo.p(4)") == ["245/16/1 0"]
+    assert programs.call("dbo.p(5)") == ["only said", "no error"]
+
+
+def test_parameters_go_in_and_out(programs: Programs) -> None:
+    notes = programs.create(
+        """
+        CREATE PROCEDURE dbo.Inner_one @a int, @b nvarchar(5) = N'none', @sum int OUTPUT, @on bit = 0 AS
+        SET @sum = @a + LEN(@b)
+        IF @on = 1 SET @sum += 100
+        RETURN 3
+    """.replace("@sum int OUTPUT, @on bit = 0", "@on bit = 0, @sum int = 0 OUTPUT")
+    ) + programs.create("""
+        CREATE PROCEDURE dbo.Outer_one AS
+        DECLARE @s int
+        EXEC Inner_one 1, 'abcdefgh', 1, @s OUTPUT
+        PRINT @s
+        EXECUTE dbo.Inner_one @sum = @s OUTPUT, @a = 2
+        PRINT @s
+    """)
+    assert any("use an OUTPUT parameter" in note for note in notes)
+    assert programs.call("dbo.outer_one()") == ["106", "6"]
+
+
+def test_a_cursor_is_read_to_its_end(programs: Programs) -> None:
+    programs.create("""
+        CREATE PROCEDURE dbo.p AS
+        DECLARE @n int, @body nvarchar(10), @all nvarchar(100) = ''
+        INSERT INTO dbo.done (body) VALUES ('a'), ('b'), ('c')
+        DECLARE conv CURSOR LOCAL FAST_FORWARD FOR SELECT n, body FROM dbo.done ORDER BY n
+        OPEN conv
+        FETCH NEXT FROM conv INTO @n, @body
+        WHILE @@FETCH_STATUS = 0
+        BEGIN
+          IF @body = 'b' BEGIN FETCH NEXT FROM conv INTO @n, @body CONTINUE END
+          SET @all = @all + @body
+          FETCH NEXT FROM conv INTO @n, @body
+        END
+        CLOSE conv
+        DEALLOCATE conv
+        PRINT @all + @body
+    """)
+    assert programs.call("dbo.p()") == ["acc"]
+
+
+def test_a_result_set_is_a_notice(programs: Programs) -> None:
+    programs.create("""
+        CREATE PROCEDURE dbo.p AS
+        INSERT INTO dbo.done (body) OUTPUT inserted.body AS New VALUES ('x')
+        SELECT n AS Number, 0x4A AS bin, body FROM dbo.done
+        SELECT n FROM dbo.done WHERE n > 99
+    """)
+    assert [one.replace(" ", "") for one in programs.call("dbo.p()")] == [
+        '{"names":["New"],"rows":[["x"]]}',
+        '{"names":["Number","bin","body"],"rows":[[1,"0x4a","x"]]}',
+        '{"names":["n"],"rows":[]}',
+    ]
+
+
+def test_all_statements_on_conversations_have_their_arguments(programs: Programs) -> None:
+    programs.create("""
+        CREATE PROCEDURE dbo.p AS
+        DECLARE @a uniqueidentifier, @b uniqueidentifier, @c uniqueidentifier, @g uniqueidentifier, @life int = 600, @status nvarchar(max)
+        BEGIN DIALOG CONVERSATION @a FROM SERVICE Client TO SERVICE 'Target', 'CURRENT DATABASE'
+          ON CONTRACT [//x/Contract] WITH LIFETIME = @life, ENCRYPTION = OFF
+        BEGIN DIALOG @b FROM SERVICE Client TO SERVICE N'Target' ON CONTRACT [//x/Contract]
+          WITH RELATED_CONVERSATION = @a, LIFETIME = 60, ENCRYPTION = OFF;
+        SEND ON CONVERSATION (@a, @b) MESSAGE TYPE [//x/Request] ('both');
+        BEGIN CONVERSATION TIMER (@a) TIMEOUT = 300
+        BEGIN DIALOG @c FROM SERVICE Client TO SERVICE N'Target' ON CONTRACT [//x/Contract]
+        SELECT @g = conversation_group_id FROM sys.conversation_endpoints
+        WHERE conversation_handle = @c AND is_initiator = 1
+        MOVE CONVERSATION @b TO @g
+        SELECT @status = GET_TRANSMISSION_STATUS(@a)
+        PRINT ISNULL(@status, 'none')
+        END CONVERSATION @b WITH CLEANUP
+    """)
+    assert programs.call("dbo.p()") == [""]
+    assert programs.waiting() == ["both", "both"]
+    states = "select count(*) from broker.conversation_endpoints where is_initiator"
+    assert programs.rows(states) == [(2,)]
+
+
+REFUSED = {
+    "CREATE PROCEDURE p AS SAVE TRAN a": ("SAVE TRANSACTION", 1, 23),
+    "CREATE PROCEDURE p AS\nDECLARE @s nvarchar(9)\nEXEC (@s)": ("", 3, 1),
+    "CREATE PROCEDURE p AS\nEXEC sp_who": ("sp_who is not known", 2, 1),
+    "CREATE PROCEDURE p AS\nPRINT ERROR_MESSAGE()": ("ERROR_MESSAGE() is known within CATCH", 2, 7),
+    "CREATE PROCEDURE p AS\nTHROW": ("stands in CATCH", 2, 1),
+    "CREATE PROCEDURE p AS\nSET @x = 1": ("@x is not declared", 2, 1),
+    "CREATE PROCEDURE p AS\nDECLARE @x int\nSET @x =  1 + FOO(2)": ("FOO", 3, 15),
+    "CREATE PROCEDURE p WITH EXECUTE AS OWNER AS BEGIN TRAN COMMIT": ("ACTIVATION", 1, 1),
+    "CREATE PROCEDURE p AS\nDECLARE c CURSOR FOR SELECT 1 AS a\nOPEN c\nBEGIN TRAN\nCOMMIT": (
+        "cursor is open",
+        4,
+        1,
+    ),
+    "CREATE PROCEDURE p AS\nDECLARE @r int\nEXEC @r = q": ("OUTPUT parameter", 3, 1),
+    "CREATE PROCEDURE p AS\nWAITFOR TIME '10:00'": ("DELAY", 2, 1),
+    "CREATE PROCEDURE p AS\nCREATE QUEUE x": ("run it before", 2, 1),
+    "CREATE PROCEDURE p AS\nRAISERROR (50001, 16, 1)": ("write the text", 2, 1),
+    "CREATE PROCEDURE p AS\nRAISERROR ('%s %s', 16, 1, 'a')": ("2 places", 2, 1),
+    "CREATE PROCEDURE p @t dbo.Rows READONLY AS RETURN": ("@t is a table", 1, 1),
+}
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_what_has_no_faithful_form_is_refused_before_anything_runs(text: str) -> None:
+    message, line, column = REFUSED[text]
+    (batch,) = batches(text)
+    (statement,) = read(batch)
+    with pytest.raises(ScriptError) as refused:
+        modules.translate(statement, Known())
+    assert message in str(refused.value)
+    assert (refused.value.position.line, refused.value.position.column) == (line, column)
