@@ -14,7 +14,7 @@ PIP_INSTALL := -m pip install --quiet --quiet --disable-pip-version-check
 # With the versions that were tested: a library's next release must not turn a test red.
 INSTALL := $(BIN)/python $(PIP_INSTALL) --constraint constraints.txt
 
-.PHONY: demo check test nightly coverage conformance test-containers lint docs bench bench-against concepts constraints instructions capacity chaos soak clean
+.PHONY: demo check test nightly coverage conformance test-containers lint docs bench bench-against concepts constraints instructions capacity simulation chaos soak clean
 
 .venv: .venv/.installed
 .venv/.installed: pyproject.toml constraints.txt
@@ -66,6 +66,7 @@ nightly: .venv/.linters
 	CI=true $(MAKE) test
 	$(MAKE) chaos ROUNDS=20 MESSAGES=100000 RESTORES=2
 	$(MAKE) soak MESSAGES=1000000
+	$(MAKE) simulation SEEDS=5000
 	$(BIN)/python -m tests.specs --nightly
 	$(BIN)/python -m tests.fuzz --inputs 1000000
 	$(BIN)/python -m tests.bench.diagnosis
@@ -124,6 +125,10 @@ instructions: .venv
 capacity: .venv
 	@$(BIN)/python -m tests.bench.capacity $(if $(RATE),--rate $(RATE)) $(if $(RESULTS),--results $(RESULTS)) $(if $(SIZE),--size $(SIZE)) \
 	  $(if $(DIALOGS),--dialogs $(DIALOGS)) $(if $(BATCH),--batch $(BATCH)) $(if $(CROSSES),--crosses)
+
+# SEED=42: that one again. SEEDS=1000: so many from there on.
+simulation: .venv
+	@$(BIN)/python -m tests.simulation --seed $(or $(SEED),1) --seeds $(or $(SEEDS),1)
 
 chaos: .venv
 	@$(BIN)/python -m tests.chaos --rounds $(ROUNDS) --restores $(RESTORES) $(if $(MESSAGES),--messages $(MESSAGES)) $(if $(SEED),--seed $(SEED))
