@@ -59,11 +59,13 @@ check: lint
 
 # On PostgreSQL 18, without containers; in CI on 15, 16 and 18, with them.
 test: .venv .venv/.spark
-	$(BIN)/python -m pytest $(PYTEST_OPTIONS) $(if $(CI),,-m "not containers")
+	$(BIN)/python -m pytest $(PYTEST_OPTIONS) -m "not nightly$(if $(CI),, and not containers)"
 
 # For hours: faults at random, load, whole models. Each of them can be typed by itself. Some mistakes still survive.
 nightly: .venv/.linters
 	CI=true $(MAKE) test
+	CI=true $(BIN)/python -m pytest $(PYTEST_OPTIONS) -m nightly
+	$(MAKE) instructions
 	$(MAKE) chaos ROUNDS=20 MESSAGES=100000 RESTORES=2
 	$(MAKE) soak MESSAGES=1000000
 	$(MAKE) simulation SEEDS=5000
@@ -76,7 +78,7 @@ nightly: .venv/.linters
 # Branches of Python, and SQL functions, that no test has run. The floors are a little below what was measured.
 coverage: .venv/.linters
 	rm -rf build/coverage && mkdir -p build/coverage/sql
-	PYBROKER_TEST_SQL_CALLS=$(CURDIR)/build/coverage/sql $(BIN)/coverage run -m pytest $(PYTEST_OPTIONS) -m "not containers"
+	PYBROKER_TEST_SQL_CALLS=$(CURDIR)/build/coverage/sql $(BIN)/coverage run -m pytest $(PYTEST_OPTIONS) -m "not containers and not nightly"
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --fail-under=$(PYTHON_FLOOR)
 	$(BIN)/python -m tests.sql_calls --floor $(SQL_FLOOR) build/coverage/sql
