@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -519,3 +521,37 @@ def test_what_has_no_faithful_form_is_refused_before_anything_runs(text: str) ->
         modules.translate(statement, Known())
     assert message in str(refused.value)
     assert (refused.value.position.line, refused.value.position.column) == (line, column)
+
+
+PAGE = Path("docs/tsql-procedures.md")
+
+
+def shown(name: str) -> str:
+    found = re.search(rf"<!-- {name} -->\n```sql\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+def test_the_page_shows_what_its_procedure_becomes_and_it_runs(programs: Programs) -> None:
+    programs.session.execute("create table dbo.trades (entry text)")
+    programs.session.execute(
+        "select broker.create_queue('tradequeue'); select broker.alter_service('Target', queue => 'tradequeue')"
+    )
+    (batch,) = batches(shown("source"))
+    (statement,) = read(batch)
+    made = modules.translate(statement, Known(tables={("dbo", "trades"): {"entry": TEXT}}))
+    assert made.sql + "\n" == shown("becomes")
+    programs.session.execute(made.sql.encode())
+    programs.send("<trade/>")
+    programs.call("dbo.booktrades()")
+    assert programs.rows("select entry from dbo.trades") == [("<trade/>",)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    re.findall(r"^\| `(.+)` \|", PAGE.read_text("utf-8").partition("## What is refused")[2], re.MULTILINE),
+)
+def test_what_the_page_says_is_refused_is_refused(text: str) -> None:
+    (batch,) = batches(f"CREATE PROCEDURE p AS DECLARE @s nvarchar(9), @n int, @b varbinary(9) {text}")
+    with pytest.raises(ScriptError):
+        [modules.translate(statement, Known()) for statement in read(batch)]
