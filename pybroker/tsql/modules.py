@@ -20,6 +20,16 @@ def translate(statement: Statement, known: Known) -> Translation:
     Raises:
         ScriptError: for what has no faithful form, with what to write instead.
     """
-    if isinstance(statement, tree.CreateProcedure):
-        return creating.procedure(statement, known)
-    raise ScriptError(statement.position, "only procedures are translated: write this in PostgreSQL's SQL")
+    match statement:
+        case tree.CreateProcedure():
+            return creating.procedure(statement, known)
+        case tree.CreateFunction():
+            return creating.function(statement, known)
+        case tree.CreateView():
+            return creating.view(statement, known)
+        case tree.CreateTrigger():
+            return creating.trigger(statement, known)
+        case tree.DropThings(kind="TRIGGER"):
+            return creating.drop_trigger(statement)
+        case _:
+            raise ScriptError(statement.position, "this is no module: it is not translated here")

@@ -433,7 +433,61 @@ def test_all_statements_on_conversations_have_their_arguments(programs: Programs
     assert programs.rows(states) == [(2,)]
 
 
+def test_functions_and_views_are_made_and_used(programs: Programs) -> None:
+    programs.create("""
+        CREATE FUNCTION dbo.Twice (@text nvarchar(20), @times int = 2) RETURNS nvarchar(40) AS
+        BEGIN
+          DECLARE @r nvarchar(40) = ''
+          WHILE @times > 0 BEGIN SET @r += @text SET @times -= 1 END
+          RETURN @r
+        END
+        GO
+        CREATE VIEW dbo.Doubled AS SELECT n AS Number, dbo.Twice(body, 2) AS Body FROM dbo.done
+        GO
+        CREATE FUNCTION dbo.After (@n int) RETURNS TABLE AS RETURN (SELECT number, CAST(body AS nvarchar(9)) AS b FROM dbo.Doubled WHERE Number > @n)
+        GO
+        CREATE PROCEDURE dbo.p AS
+        DECLARE @all nvarchar(50)
+        INSERT INTO dbo.done (body) VALUES ('a'), ('b'), ('c')
+        SELECT @all = (SELECT STRING_AGG(x.b, '') FROM dbo.After(1) AS x)
+        PRINT @all + dbo.Twice('!', 3)
+    """)
+    assert programs.call("dbo.p()") == ["bbcc!!!"]
+
+
+def test_a_trigger_sends_what_was_inserted(programs: Programs) -> None:
+    programs.create("""
+        CREATE TRIGGER dbo.Tell ON dbo.done AFTER INSERT, UPDATE AS
+        BEGIN
+          DECLARE @h uniqueidentifier, @body nvarchar(max)
+          IF NOT EXISTS (SELECT * FROM inserted) RETURN
+          SELECT @body = STRING_AGG(i.body, ',') FROM inserted i
+          BEGIN DIALOG @h FROM SERVICE Client TO SERVICE 'Target' ON CONTRACT [//x/Contract] WITH ENCRYPTION = OFF;
+          SEND ON CONVERSATION @h MESSAGE TYPE [//x/Request] (@body)
+        END
+    """)
+    programs.session.execute("insert into dbo.done (body) values ('a'), ('b')")
+    programs.session.execute("update dbo.done set body = 'c' where body = 'b'")
+    programs.session.execute("update dbo.done set body = 'd' where body = 'none'")
+    assert programs.waiting() == ["a,b", "c"]
+    programs.create("DROP TRIGGER dbo.Tell")
+    programs.session.execute("insert into dbo.done (body) values ('e')")
+    assert programs.waiting() == ["a,b", "c"]
+
+
 REFUSED = {
+    "CREATE TRIGGER t ON dbo.x AFTER INSERT, DELETE AS SELECT * FROM inserted": (
+        "make one for each event",
+        1,
+        1,
+    ),
+    "CREATE TRIGGER t ON dbo.x INSTEAD OF INSERT AS RETURN": ("write AFTER", 1, 1),
+    "CREATE FUNCTION f () RETURNS int AS BEGIN RETURN FOO(1) END": ("FOO", 1, 50),
+    "CREATE FUNCTION f () RETURNS TABLE AS RETURN (SELECT a FROM unknown)": (
+        "a column whose name or type",
+        1,
+        1,
+    ),
     "CREATE PROCEDURE p AS SAVE TRAN a": ("SAVE TRANSACTION", 1, 23),
     "CREATE PROCEDURE p AS\nDECLARE @s nvarchar(9)\nEXEC (@s)": ("", 3, 1),
     "CREATE PROCEDURE p AS\nEXEC sp_who": ("sp_who is not known", 2, 1),

@@ -411,6 +411,9 @@ def relation_of(printer: Printer, node: Any) -> tuple[str, Any]:
             found = sources.get(f"with {name.casefold()}")
             if found is not None:
                 return folded(name), found.columns
+        special = scope.table_variables.get(name.casefold())
+        if special is not None:
+            return special.sql, special.columns
     if schema is not None and schema.lower() == "sys":
         view = catalog.relation(name)
         if view is None:

@@ -27,7 +27,7 @@ class TableVariable:
     """A table variable, or a temporary table."""
 
     sql: str
-    columns: Columns
+    columns: Columns | None
 
 
 @dataclass(slots=True)

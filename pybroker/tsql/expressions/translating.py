@@ -117,8 +117,17 @@ def body(code: Code, scope: Scope) -> Expression:
     return found
 
 
-def query(code: Code, scope: Scope) -> Statement:
-    """Print SELECT, INSERT, UPDATE, DELETE or TRUNCATE."""
+def query(code: Code, scope: Scope, *, outermost: bool = True) -> Statement:
+    """Print SELECT, INSERT, UPDATE, DELETE or TRUNCATE.
+
+    Args:
+        code: of the statement.
+        scope: the names that are known.
+        outermost: whether its headings are shown, and keep their case; else they are names of columns.
+
+    Raises:
+        ScriptError: there is no faithful form.
+    """
     tokens = tokens_of(code)
     verb = next((one.text.upper() for one in tokens if one.text.upper() in _VERBS), "")
     notes: list[str] = []
@@ -137,7 +146,7 @@ def query(code: Code, scope: Scope) -> Statement:
     into = tree.args.get("into") if isinstance(tree, exp.Select) else None
     if into is not None:
         return _selected_into(printer, tree, into, notes)
-    rows = select(printer, tree, outermost=True)
+    rows = select(printer, tree, outermost=outermost)
     return Statement(rows.sql, tuple(rows.columns), notes=tuple(notes), reads=_reads_of(tokens))
 
 

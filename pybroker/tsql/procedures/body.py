@@ -66,6 +66,8 @@ class Body:
         self._first: list[str] = []
         self._indent = 1
         self._tries = 0
+        self._returns = "return;"
+        self._value: Type | None = None
         self._within_tries = 0
         # The TRY whose CATCH gets the errors of what is printed now outside of a block of its own.
         self._try: _Try | None = None
@@ -76,13 +78,18 @@ class Body:
         self.ends_transactions = False
         self._rolls_back = False
 
-    def print(self, body: Sequence[Statement], returns: str = "return;") -> None:
+    def print(self, body: Sequence[Statement], returns: str = "return;", value: Type | None = None) -> None:
         """Print a module's body.
+
+        Args:
+            body: its statements.
+            returns: what RETURN without a value becomes.
+            value: the type that RETURN gives, in a function.
 
         Raises:
             ScriptError: at a statement without a faithful form.
         """
-        self._returns = returns
+        self._returns, self._value = returns, value
         everything = [each for one in body for each in flow.statements(one)]
         verbs = {one.verb for one in everything if isinstance(one, tree.Transaction)}
         self.ends_transactions, self._rolls_back = bool(verbs), "ROLLBACK" in verbs
@@ -324,7 +331,7 @@ class Body:
         try_ = _Try(self._tries, undoes=flow.rolls_back_first(one.handler))
         outer = self._try
         self.declarations[try_.state] = "text"
-        read = [code.text.lower() for each in one.handler for code in _all_code(each)]
+        read = [code.text.lower() for each in one.handler for code in all_code(each)]
         for name, (type_, _) in try_.values.items():
             if any(name.partition("(")[0] in text for text in read):
                 self.declarations[try_.variable(name)] = type_
@@ -418,6 +425,11 @@ class Body:
 
     def return_(self, one: tree.Return) -> None:
         """Print RETURN; the code has no reader here."""
+        if self._value is not None:
+            if one.value is None:
+                raise Unfaithful("RETURN of a function needs a value")
+            self.line(f"return {self.value(one.value, self._value)};")
+            return
         if one.value is not None and one.value.text.strip() != "0":
             self.note(one.position, "the return code has no meaning here: use an OUTPUT parameter")
         self.line(self._returns)
@@ -693,7 +705,7 @@ class Body:
     def _receive_into(self, one: tree.Receive, source: str, into: str) -> None:
         target = self.scope.table_variable(into)
         columns = self._received(one)
-        wanted = list(target.columns.values())
+        wanted = list((target.columns or {}).values())
         if len(columns) != len(wanted):
             raise Unfaithful(f"{into} has {len(wanted)} columns, and RECEIVE gives {len(columns)}: list them")
         items = [
@@ -989,7 +1001,8 @@ def _is_harmless(one: Any) -> bool:
             return False
 
 
-def _all_code(one: Any) -> Iterator[tree.Code]:
+def all_code(one: Any) -> Iterator[tree.Code]:
+    """Yield all code of a statement, and of those within it."""
     for each in flow.statements(one):
         if isinstance(each, tree.Code):
             yield each

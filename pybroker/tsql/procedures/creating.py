@@ -1,14 +1,17 @@
-"""CREATE, ALTER and DROP of procedures in PostgreSQL's SQL."""
+"""Procedures, functions, triggers and views in PostgreSQL's SQL."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pybroker.tsql.expressions import translating
 from pybroker.tsql.expressions.names import folded, relation
-from pybroker.tsql.expressions.types import Unfaithful
-from pybroker.tsql.procedures.body import Body, written
+from pybroker.tsql.expressions.scope import TableVariable
+from pybroker.tsql.expressions.types import Unfaithful, without_literal
+from pybroker.tsql.language import tree
+from pybroker.tsql.procedures.body import Body, all_code, written
 from pybroker.tsql.source import ScriptError
 from pybroker.tsql.translation import DEFAULT_SCHEMA, Translation
 
@@ -16,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pybroker.tsql.known import Known
-    from pybroker.tsql.language import tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +38,7 @@ def procedure(one: tree.CreateProcedure, known: Known) -> Translation:
     Raises:
         ScriptError: for what has no faithful form, with what to write instead.
     """
-    if one.name.database or one.name.name.startswith("#"):
-        raise ScriptError(one.position, "a procedure of another database, or a temporary one: make it here")
-    name = relation(one.name.schema, one.name.name)
-    scope = known.scope()
-    scope.variables = {}
-    scope.table_variables = dict(scope.table_variables)
-    body = Body(one.name.name.lower(), scope, known.procedures)
+    name, body = _begun(one, known)
     try:
         parameters = [_parameter(body, parameter) for parameter in one.parameters]
     except Unfaithful as reason:
@@ -52,21 +48,153 @@ def procedure(one: tree.CreateProcedure, known: Known) -> Translation:
     verb = "create" if one.verb == "CREATE" else "create or replace"
     known.procedures[name] = Signature(one.parameters, body.ends_transactions)
     text = body_text(body)
-    quote = dollars(text)
-    schema = folded(one.name.schema or DEFAULT_SCHEMA)
     sql = (
-        f"create schema if not exists {schema};\n{verb} procedure {name}({', '.join(parameters)})\n"
-        f"language plpgsql{security} as {quote}\n{text}\n{quote};"
+        f"{_schema(one)}{verb} procedure {name}({', '.join(parameters)})\n"
+        f"language plpgsql{security} as {_quoted(text)};"
     )
+    return Translation(sql, _notes(body))
+
+
+def function(one: tree.CreateFunction, known: Known) -> Translation:
+    """Translate CREATE FUNCTION that returns a value, or the rows of one query.
+
+    Raises:
+        ScriptError: for what has no faithful form, with what to write instead.
+    """
+    name, body = _begun(one, known)
+    verb = "create" if one.verb == "CREATE" else "create or replace"
+    key = f"{one.name.schema or DEFAULT_SCHEMA}.{one.name.name}".casefold()
+    try:
+        parameters = ", ".join(_parameter(body, parameter) for parameter in one.parameters)
+        if one.query is not None:
+            return _rows(one, known, body, f"{_schema(one)}{verb} function {name}({parameters})")
+        type_ = known.functions[key] = body.scope.type(_returned(one))
+    except Unfaithful as reason:
+        raise ScriptError(one.position, str(reason)) from None
+    body.print(one.body, value=type_)
+    if body.ends_transactions:
+        raise ScriptError(one.position, "a function can't end transactions")
+    sql = (
+        f"{_schema(one)}{verb} function {name}({parameters}) returns {type_.sql}\n"
+        f"language plpgsql{_security(one, ends_transactions=False)} as {_quoted(body_text(body))};"
+    )
+    return Translation(sql, _notes(body))
+
+
+def _returned(one: tree.CreateFunction) -> str:
+    if not isinstance(one.returns, tree.Type):
+        raise Unfaithful("a function that returns a table variable: write it as RETURN (SELECT …)")
+    return written(one.returns)
+
+
+def _rows(one: tree.CreateFunction, known: Known, body: Body, head: str) -> Translation:
+    assert one.query is not None  # noqa: S101 - for the type checker
+    found = translating.query(one.query, body.scope, outermost=False)
+    if any(heading in (None, "*") or type_.sql == "unknown" for heading, type_ in found.columns):
+        raise Unfaithful("a column whose name or type is not known: give it a name by AS, and CAST it")
+    columns = {(heading or "").casefold(): without_literal(type_) for heading, type_ in found.columns}
+    known.tables[((one.name.schema or DEFAULT_SCHEMA).casefold(), one.name.name.casefold())] = columns
+    returned = ", ".join(f"{folded(heading)} {type_.sql}" for heading, type_ in columns.items())
+    items = ", ".join(f"cast(r.c{at} as {type_.sql})" for at, type_ in enumerate(columns.values(), 1))
+    names = ", ".join(f"c{at}" for at in range(1, len(columns) + 1))
+    text = f"select {items} from ({found.sql}) r ({names})"
+    return Translation(f"{head}\nreturns table ({returned})\nlanguage sql as {_quoted(text)};", found.notes)
+
+
+def view(one: tree.CreateView, known: Known) -> Translation:
+    """Translate CREATE VIEW."""
+    scope = known.scope()
+    found = translating.query(one.query, scope, outermost=False)
+    headings: list[str | None] = [*one.columns] if one.columns else [heading for heading, _ in found.columns]
+    if None in headings:
+        raise ScriptError(one.position, "a column of the view has no name: give it one by AS")
+    if "*" not in headings:
+        pairs = zip(headings, found.columns, strict=False)
+        columns = {(heading or "").casefold(): without_literal(type_) for heading, (_, type_) in pairs}
+        known.tables[((one.name.schema or DEFAULT_SCHEMA).casefold(), one.name.name.casefold())] = columns
+    listed = f" ({', '.join(map(folded, one.columns))})" if one.columns else ""
+    verb = "create" if one.verb == "CREATE" else "create or replace"
+    name = relation(one.name.schema, one.name.name)
+    return Translation(f"{_schema(one)}{verb} view {name}{listed} as\n{found.sql};", found.notes)
+
+
+def trigger(one: tree.CreateTrigger, known: Known) -> Translation:
+    """Translate CREATE TRIGGER: a function, and a trigger for each event, as each sees other rows.
+
+    Raises:
+        ScriptError: for what has no faithful form, with what to write instead.
+    """
+    name, body = _begun(one, known)
+    if one.timing == "INSTEAD OF":
+        raise ScriptError(one.position, "INSTEAD OF triggers have no form here: write AFTER")
+    columns = known.columns(one.table.schema, one.table.name)
+    for rows in ("inserted", "deleted"):
+        body.scope.table_variables[rows] = TableVariable(rows, columns)
+    body.print(one.body, returns="return null;")
+    if body.ends_transactions:
+        raise ScriptError(one.position, "a trigger can't end transactions: THROW undoes its statement")
+    events = [event.lower() for event in one.events]
+    text = "\n".join(code.text.lower() for statement in one.body for code in all_code(statement))
+    used = [rows for rows in ("inserted", "deleted") if re.search(rf"\b{rows}\b", text)]
+    lines = [
+        f"{_schema(one)}{'create' if one.verb == 'CREATE' else 'create or replace'} function {name}()",
+        f"returns trigger language plpgsql{_security(one, ends_transactions=False)} as",
+        f"{_quoted(body_text(body, 'return null;'))};",
+    ]
+    for event in events:
+        seen = {"insert": ["inserted"], "delete": ["deleted"], "update": ["inserted", "deleted"]}[event]
+        if set(used) - set(seen):
+            raise ScriptError(
+                one.position, f"a trigger of {event.upper()} that reads {used[-1]}: make one for each event"
+            )
+        tables = " ".join(f"{_TRANSITIONS[rows]} table as {rows}" for rows in used)
+        verb = "create" if one.verb == "CREATE" else "create or replace"
+        own, table = folded(f"{one.name.name}_{event}"), relation(one.table.schema, one.table.name)
+        lines.append(f"{verb} trigger {own} after {event} on {table}")
+        seeing = f"referencing {tables} " if tables else ""
+        lines.append(f"{seeing}for each statement execute function {name}();")
+    return Translation("\n".join(lines), _notes(body))
+
+
+_TRANSITIONS = {"inserted": "new", "deleted": "old"}
+
+
+def drop_trigger(one: tree.DropThings) -> Translation:
+    """Translate DROP TRIGGER: the function goes with its triggers."""
+    condition = "if exists " if one.if_exists else ""
+    lines = [f"drop function {condition}{relation(name.schema, name.name)}() cascade;" for name in one.names]
+    return Translation("\n".join(lines))
+
+
+def _begun(one: Any, known: Known) -> tuple[str, Body]:
+    if one.name.database or one.name.name.startswith("#"):
+        raise ScriptError(one.position, "a module of another database, or a temporary one: make it here")
+    scope = known.scope()
+    scope.variables = {}
+    scope.table_variables = dict(scope.table_variables)
+    return relation(one.name.schema, one.name.name), Body(one.name.name.lower(), scope, known.procedures)
+
+
+def _schema(one: Any) -> str:
+    return f"create schema if not exists {folded(one.name.schema or DEFAULT_SCHEMA)};\n"
+
+
+def _quoted(text: str) -> str:
+    quote = dollars(text)
+    return f"{quote}\n{text}\n{quote}"
+
+
+def _notes(body: Body) -> tuple[str, ...]:
     notes = [f"{position.line}:{position.column}: {text}" for position, text in body.notes]
-    return Translation(sql, tuple(dict.fromkeys(notes)))
+    return tuple(dict.fromkeys(notes))
 
 
-def body_text(body: Body) -> str:
+def body_text(body: Body, last: str = "") -> str:
     """Return a module's text: what it declares, and its statements."""
     declared = [f"  {name} {type_};" for name, type_ in body.declarations.items()]
     head = ["declare", *declared] if declared else []
-    return "\n".join([*head, "begin", *(body.lines or ["  null;"]), "end"])
+    lines = [*body.lines, *([f"  {last}"] if last else [])]
+    return "\n".join([*head, "begin", *(lines or ["  null;"]), "end"])
 
 
 def dollars(text: str) -> str:
