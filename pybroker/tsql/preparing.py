@@ -297,7 +297,7 @@ def _received_into(at: Preparer, one: tree.Receive, source: str, checked: str | 
         table = at.scope.table_variable(one.into or "")
     except Unfaithful as reason:
         raise ScriptError(one.position, str(reason)) from None
-    wanted = list(table.columns.values())
+    wanted = list((table.columns or {}).values())
     columns: list[tree.Code] = []
     for column in one.columns:
         if column.variable is not None:

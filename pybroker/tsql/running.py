@@ -137,6 +137,8 @@ class Writer:
 
     def batch(self, batch: ReadBatch) -> list[str]:
         """Return a batch's statements, each below its place; call it in the order of the script."""
+        if batch.block is not None:
+            return [f"{self._place(batch.finding(batch.steps[0]))}\n{batch.block}"]
         return [line for step in batch.steps for line in self._lines(batch, step)]
 
     def write(self, one: Finding) -> str:

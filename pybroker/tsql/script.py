@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,6 +11,7 @@ from pybroker.tsql.administration.tree import Use
 from pybroker.tsql.known import Known
 from pybroker.tsql.language import read as parse
 from pybroker.tsql.preparing import prepare
+from pybroker.tsql.procedures import creating
 from pybroker.tsql.source import Position, ScriptError, batches, decode
 from pybroker.tsql.variables import replace
 
@@ -52,6 +55,8 @@ class ReadBatch:
         count: how often it runs.
         steps: its statements, with those within them.
         place: tells where the file has what stands somewhere in the text.
+        file: the script's name.
+        block: its PostgreSQL form as a whole, where its variables and control flow have one.
     """
 
     findings: tuple[Finding, ...]
@@ -59,6 +64,7 @@ class ReadBatch:
     steps: tuple[Step, ...] = ()
     place: Callable[[Position], Position] = lambda position: position
     file: str = ""
+    block: str | None = None
 
     def finding(self, step: Step) -> Finding:
         """Return one of its steps with its place in the file."""
@@ -129,14 +135,19 @@ def read_text(
 
 
 def _read_batch(file: str, script: Script, batch: Batch, known: Known, *, in_msdb: bool) -> ReadBatch:
+    before = dataclasses.replace(known, procedures=dict(known.procedures))
     try:
-        steps = prepare(parse(batch), batch, known, in_msdb=in_msdb)
+        statements = parse(batch)
+        steps = prepare(statements, batch, known, in_msdb=in_msdb)
     except ScriptError as error:
         return ReadBatch((Finding(file, script.place(error.position), refusal=str(error)),))
-    findings = tuple(
-        Finding(file, script.place(leaf.position), leaf) for step in steps for leaf in step.leaves()
-    )
-    return ReadBatch(findings, batch.count, tuple(steps), script.place, file)
+    leaves = [leaf for step in steps for leaf in step.leaves()]
+    block = None
+    if any(leaf.act is not None for leaf in leaves):
+        with suppress(ScriptError):
+            block = creating.block(tuple(statements), before).sql
+    findings = tuple(Finding(file, script.place(leaf.position), leaf) for leaf in leaves)
+    return ReadBatch(findings, batch.count, tuple(steps), script.place, file, block)
 
 
 def _unread(file: str, error: ScriptError) -> ReadScript:

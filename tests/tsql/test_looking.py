@@ -102,14 +102,14 @@ def test_what_is_more_is_refused_and_not_run_in_part(query: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "IF EXISTS (SELECT " + " " * 300_000,
-        "IF EXISTS (SELECT " + "x " * 300_000,
-        "IF EXISTS (SELECT x FROM sys.services WHERE " + "name = 'x' AND " * 100_000,
-        "SELECT " + "a, " * 300_000,
-        "SELECT a FROM sys.services ORDER BY " + "a DESC, " * 100_000,
-        "SELECT a FROM b " + " " * 300_000 + "c d",
-        "PRINT '" + "''" * 300_000,
-        "IF " * 300_000,
+        "IF EXISTS (SELECT " + " " * 30_000,
+        "IF EXISTS (SELECT " + "x " * 30_000,
+        "IF EXISTS (SELECT x FROM sys.services WHERE " + "name = 'x' AND " * 30_000,
+        "SELECT " + "a, " * 30_000,
+        "SELECT a FROM sys.services ORDER BY " + "a DESC, " * 30_000 + "=",
+        "SELECT a FROM b " + " " * 30_000 + "c d",
+        "PRINT '" + "''" * 30_000,
+        "IF " * 30_000,
     ],
 )
 def test_what_is_hostile_is_refused_in_one_go(text: str) -> None:
