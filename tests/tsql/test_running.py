@@ -133,16 +133,26 @@ def test_the_page_shows_what_translate_prints_and_its_scripts_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     page = Path("docs/tsql.md").read_text("utf-8")
-    shown = dict(re.findall(r"<!-- (\w+) -->\n```\w*\n(.*?)```", page, re.DOTALL))
+    shown = dict(re.findall(r"<!-- ([\w-]+) -->\n```\w*\n(.*?)```", page, re.DOTALL))
     monkeypatch.chdir(tmp_path)
     for script, source, becomes in (
         ("trader.sql", "tsql", "translated"),
         ("statements.sql", "statements", "becomes"),
+        ("order.sql", "order", "order-becomes"),
     ):
         Path(script).write_text(shown[source])
         assert tsql("translate", script).stdout == shown[becomes]
         done = tsql("run", script, "--database", f"Trader1={make_database(source).url}")
         assert done.exit_code == 0, done.output
+    with make_database("psql").connect() as session:
+        # Each statement by itself, as psql sends them.
+        for statement in shown["order-becomes"].split("-- order.sql:")[1:]:
+            session.execute(statement.partition("\n")[2].encode())
+        ended = session.execute(
+            "select is_conversation_error from broker.transmission_queue union all select true"
+            " from dbo.tradequeue where message_type_name like '%/Error'"
+        ).fetchall()
+        assert ended == [(True,)]
     Path("instance.sql").write_text(shown["instance"])
     command = shlex.split(shown["shell"].replace("$TRADER1_URL", database.url))
     assert command[:2] == ["pybroker", "tsql"]
