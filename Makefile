@@ -14,7 +14,7 @@ PIP_INSTALL := -m pip install --quiet --quiet --disable-pip-version-check
 # With the versions that were tested: a library's next release must not turn a test red.
 INSTALL := $(BIN)/python $(PIP_INSTALL) --constraint constraints.txt
 
-.PHONY: demo check test nightly coverage conformance test-containers lint docs bench bench-against concepts constraints instructions capacity chaos soak clean
+.PHONY: demo check test nightly coverage conformance test-containers lint docs bench bench-against concepts constraints instructions capacity simulation chaos soak clean
 
 .venv: .venv/.installed
 .venv/.installed: pyproject.toml constraints.txt
@@ -59,13 +59,16 @@ check: lint
 
 # On PostgreSQL 18, without containers; in CI on 15, 16 and 18, with them.
 test: .venv .venv/.spark
-	$(BIN)/python -m pytest $(PYTEST_OPTIONS) $(if $(CI),,-m "not containers")
+	$(BIN)/python -m pytest $(PYTEST_OPTIONS) -m "not nightly$(if $(CI),, and not containers)"
 
 # For hours: faults at random, load, whole models. Each of them can be typed by itself. Some mistakes still survive.
 nightly: .venv/.linters
 	CI=true $(MAKE) test
+	CI=true $(BIN)/python -m pytest $(PYTEST_OPTIONS) -m nightly
+	$(MAKE) instructions
 	$(MAKE) chaos ROUNDS=20 MESSAGES=100000 RESTORES=2
 	$(MAKE) soak MESSAGES=1000000
+	$(MAKE) simulation SEEDS=5000
 	$(BIN)/python -m tests.specs --nightly
 	$(BIN)/python -m tests.fuzz --inputs 1000000
 	$(BIN)/python -m tests.bench.diagnosis
@@ -75,7 +78,7 @@ nightly: .venv/.linters
 # Branches of Python, and SQL functions, that no test has run. The floors are a little below what was measured.
 coverage: .venv/.linters
 	rm -rf build/coverage && mkdir -p build/coverage/sql
-	PYBROKER_TEST_SQL_CALLS=$(CURDIR)/build/coverage/sql $(BIN)/coverage run -m pytest $(PYTEST_OPTIONS) -m "not containers"
+	PYBROKER_TEST_SQL_CALLS=$(CURDIR)/build/coverage/sql $(BIN)/coverage run -m pytest $(PYTEST_OPTIONS) -m "not containers and not nightly"
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --fail-under=$(PYTHON_FLOOR)
 	$(BIN)/python -m tests.sql_calls --floor $(SQL_FLOOR) build/coverage/sql
@@ -124,6 +127,10 @@ instructions: .venv
 capacity: .venv
 	@$(BIN)/python -m tests.bench.capacity $(if $(RATE),--rate $(RATE)) $(if $(RESULTS),--results $(RESULTS)) $(if $(SIZE),--size $(SIZE)) \
 	  $(if $(DIALOGS),--dialogs $(DIALOGS)) $(if $(BATCH),--batch $(BATCH)) $(if $(CROSSES),--crosses)
+
+# SEED=42: that one again. SEEDS=1000: so many from there on.
+simulation: .venv
+	@$(BIN)/python -m tests.simulation --seed $(or $(SEED),1) --seeds $(or $(SEEDS),1)
 
 chaos: .venv
 	@$(BIN)/python -m tests.chaos --rounds $(ROUNDS) --restores $(RESTORES) $(if $(MESSAGES),--messages $(MESSAGES)) $(if $(SEED),--seed $(SEED))

@@ -117,6 +117,9 @@ class BrokerDatabase:
         """Let so many more seconds have passed: conversation timers and lifetimes that are over fire.
 
         The broker's clock in this database goes on from there. `now()` of your own statements doesn't change.
+
+        Args:
+            seconds: added to what earlier calls let pass.
         """
         self._ahead += timedelta(seconds=seconds)
         with psycopg.connect(self.url) as session:

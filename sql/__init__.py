@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from .letters import with_letters
+
 # Each calls and reads those before it, and none after it: lint checks that. A view, and a function with an
 # SQL-standard body, must also be applied after what it names; PL/pgSQL looks names up when it runs.
 CHAPTERS = (
@@ -34,7 +36,7 @@ ALWAYS_APPLIED = "security/rights.sql"
 
 @dataclass(frozen=True)
 class SqlFile:
-    """One file below ``sql/``: its path there, its text, and the text's SHA-256 as hex."""
+    """One file below ``sql/``: its path there, its text with letters, and that text's SHA-256 as hex."""
 
     path: str
     text: str
@@ -53,7 +55,7 @@ def sql_files() -> tuple[SqlFile, ...]:
     files = []
     for chapter in CHAPTERS:
         for path in sorted((here / chapter).glob("*.sql")):
-            text = path.read_text(encoding="utf-8")
+            text = with_letters(path.read_text(encoding="utf-8"))
             digest = hashlib.sha256(text.encode()).hexdigest()
             files.append(SqlFile(f"{chapter}/{path.name}", text, digest))
     return tuple(files)

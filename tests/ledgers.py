@@ -231,15 +231,23 @@ class Load:
 
     def _ask(self, site: Site, query: str, *arguments: object) -> list[tuple[Any, ...]]:
         """Ask again until the server is there; the session is kept, as a new one costs more than what it asks."""
-        while True:
+        failure: Exception | None = None
+
+        def answer() -> list[list[tuple[Any, ...]]]:
+            nonlocal failure
             try:
                 if site.name not in self._sessions:
                     self._sessions[site.name] = site.connect()
                     self._sessions[site.name].autocommit = True
-                return self._sessions[site.name].execute(query.encode(), arguments).fetchall()
-            except (psycopg.OperationalError, ConnectionError):
+                return [self._sessions[site.name].execute(query.encode(), arguments).fetchall()]
+            except (psycopg.OperationalError, ConnectionError) as error:
+                failure = error
                 self._forget(site)
-                time.sleep(0.1)
+                return []
+
+        rows: list[tuple[Any, ...]]
+        [rows] = until(answer)
+        return rows
 
     def _forget(self, site: Site) -> None:
         if site.name in self._sessions:

@@ -22,6 +22,7 @@ import pglast
 from pglast import ast, enums
 
 from pybroker.sql import CHAPTERS
+from pybroker.sql.letters import LETTERS, NAMED_LETTER
 from tests.prose import MOST_WORDS, sentences
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ SHIPPED = ("migrations", "pybroker", "sql", "workers")
 GPL = {"pglast", "pgspot"}
 
 HEADER_COLUMNS = 100
+_SECTIONS = ("Locks", "Plan", "Errors", "Why")
+_SECTION = re.compile(rf"({'|'.join(_SECTIONS)}): ")
 # What is no prose: the signature that a header begins with, lists of error numbers, names that are pointed at.
 _COMMENT = re.compile(r"\s*-- ?(?=\S)(?:- )?(.*)")
 _NO_PROSE = re.compile(
@@ -42,6 +45,17 @@ _NO_PROSE = re.compile(
 _NOT_FOR_PRIORITY = re.compile(r"(?<!isolation )\blevels?\b(?!:)|\blevel below ten\b")
 _OTHER_LEVELS = {"diagnosis", "monitoring", "events"}
 CLOCKS = {"now", "clock_timestamp", "statement_timestamp", "transaction_timestamp", "timeofday"}
+
+# Letters that no table of ours holds: of an SQLSTATE, and of a system catalog.
+OTHER_LETTERS = {
+    ("sql/foundation/refuse.sql", "S"),
+    ("sql/foundation/refuse.sql", "T"),
+    ("sql/poison/sweep_marks.sql", "S"),
+}
+_LEFT = {"conversation", "delivery", "queue", "sending"}
+_BARE_LETTER = re.compile(r"'([A-Z])'")
+_COLUMNS_OF = {letter.name: {column.partition(".")[2] for column in letter.columns} for letter in LETTERS}
+_LETTER_COLUMNS = set().union(*_COLUMNS_OF.values())
 
 # One message each, by key alone, and each setting costs every call.
 NEVER_COMPILED = {
@@ -513,12 +527,30 @@ def check_one_thing(file: SqlFile) -> Iterator[Finding]:
 
 
 def check_header(file: SqlFile) -> Iterator[Finding]:
-    """A file begins by saying what it is for, in lines that a terminal shows whole."""
+    """A file begins with its purpose in one line; what there is of Locks, Plan, Errors, Why ends its header."""
     if not any(file.header):
         yield file.finding(1, "does not start with a -- header comment")
+        return
+    if file.is_migration:
+        return
     for number, line in enumerate(file.text.splitlines()[: len(file.header)], start=1):
-        if len(line) > HEADER_COLUMNS and not file.is_migration:
+        if len(line) > HEADER_COLUMNS:
             yield file.finding(number, f"header line of {len(line)} columns: at most {HEADER_COLUMNS}")
+    if file.chapter in _LEFT:
+        return
+    first = 1 if file.header[0].startswith("hot path") else 0
+    purpose, *others = file.header[first:] or [""]
+    is_alone = not others or not others[0] or _SECTION.match(others[0])
+    if not is_alone or not re.fullmatch(r".*[\w)'\"][.?]", purpose):
+        yield file.finding(first + 1, "say the purpose in one line, which ends with a full stop")
+    section = ""
+    for number, line in enumerate(others, start=first + 2):
+        if found := _SECTION.match(line):
+            if section and _SECTIONS.index(found[1]) <= _SECTIONS.index(section):
+                yield file.finding(number, f"{found[1]} comes once, in this order: {', '.join(_SECTIONS)}")
+            section = found[1]
+        elif not line and section not in {"", "Why"}:
+            yield file.finding(number, f"after {section} comes another of {', '.join(_SECTIONS)}, or nothing")
 
 
 def check_sentences(file: SqlFile) -> Iterator[Finding]:
@@ -713,35 +745,45 @@ def check_chapters(files: Iterable[SqlFile]) -> Iterator[Finding]:
                     )
 
 
-def check_letters(files: Iterable[SqlFile], root: Path = ROOT) -> Iterator[Finding]:
-    """A letter that is compared with a column stands in the table of letters in sql/README.md, for that column."""
-    meanings = letters_of((root / "sql/README.md").read_text(encoding="utf-8"))
+def check_letters(files: Iterable[SqlFile]) -> Iterator[Finding]:
+    """A letter of a hot row is said by its name in sql/letters.py, and beside a column that may hold it."""
     for file in files:
         if file.is_migration:
             continue
+        for number, line in enumerate(file.text.splitlines(), start=1):
+            code = line.partition("--")[0]
+            for letter in _BARE_LETTER.findall(code):
+                if (file.path, letter) not in OTHER_LETTERS and file.chapter not in _LEFT:
+                    yield file.finding(number, f"'{letter}': say its name, of those in sql/letters.py")
+            for name in NAMED_LETTER.findall(code):
+                if name not in _COLUMNS_OF:
+                    yield file.finding(number, f"'<{name}>': no such name in sql/letters.py")
         for statement in file.all_sql:
-            for node in descendants(statement.node):
-                if isinstance(node, ast.A_Expr):
-                    for one, other in ((node.lexpr, node.rexpr), (node.rexpr, node.lexpr)):
-                        column = column_of(one)
-                        known = meanings.get(column or "")
-                        unknown = set(letters_in(other)) - known if known else ()
-                        for letter in unknown:
-                            yield file.finding(
-                                statement.line,
-                                f"{column} '{letter}': no such letter in sql/README.md, Letters",
-                            )
+            for column, name in (pair for node in descendants(statement.node) for pair in compared(node)):
+                columns = _COLUMNS_OF.get(name, set())
+                if column in _LETTER_COLUMNS and columns and column not in columns:
+                    said = " or ".join(sorted(columns))
+                    yield file.finding(statement.line, f"'<{name}>' is no value of {column}, but of {said}")
 
 
-def letters_of(page: str) -> dict[str, set[str]]:
-    """The letters of each column, by its name without the table, as the table of the page lists them."""
-    meanings: dict[str, set[str]] = {}
-    columns: list[str] = []
-    for cells, letter in re.findall(r"^\|(.*?)\| ([A-Z]) \|", page, re.MULTILINE):
-        columns = re.findall(r"`\w+\.(\w+)`", cells) or columns
-        for column in columns:
-            meanings.setdefault(column, set()).add(letter)
-    return meanings
+def compared(node: Any) -> Iterator[tuple[str, str]]:
+    """Each column, and a named letter that a node compares it with or puts into it."""
+    match node:
+        case ast.A_Expr(lexpr=one, rexpr=other):
+            pairs = [(one, other), (other, one)]
+        case ast.CaseExpr(arg=one, args=whens):
+            pairs = [(one, when.expr) for when in whens]
+        case ast.UpdateStmt(targetList=targets):
+            pairs = [(ast.String(sval=each.name), each.val) for each in targets]
+        case ast.InsertStmt(cols=tuple(targets), selectStmt=ast.SelectStmt() as source):
+            names = [ast.String(sval=each.name) for each in targets]
+            rows = source.valuesLists or [[each.val for each in source.targetList or ()]]
+            pairs = [pair for row in rows for pair in zip(names, row, strict=False)]
+        case _:
+            return
+    for one, other in pairs:
+        if column := column_of(one):
+            yield from ((column, name) for name in names_in(other))
 
 
 def column_of(node: Any) -> str | None:
@@ -749,21 +791,27 @@ def column_of(node: Any) -> str | None:
     match node:
         case ast.TypeCast(arg=inner):
             return column_of(inner)
+        case ast.String(sval=name):
+            return str(name)
         case ast.ColumnRef(fields=[*_, ast.String(sval=name)]):
+            return str(name)
+        case ast.A_Indirection(indirection=[*_, ast.String(sval=name)]):
             return str(name)
     return None
 
 
-def letters_in(node: Any) -> Iterator[str]:
-    """The capital letters, each a literal of its own, that a column is compared with."""
+def names_in(node: Any) -> Iterator[str]:
+    """The names of letters, each a literal of its own, that a column is compared with."""
     match node:
-        case ast.A_Const(val=ast.String(sval=text)) if len(text) == 1 and text.isupper():
-            yield text
+        case ast.A_Const(val=ast.String(sval=text)):
+            yield from NAMED_LETTER.findall(f"'{text}'")
         case ast.TypeCast(arg=inner) | ast.A_ArrayExpr(elements=inner):
-            yield from letters_in(inner)
+            yield from names_in(inner)
+        case ast.CaseExpr(args=whens, defresult=otherwise):
+            yield from names_in([*(when.result for when in whens), otherwise])
         case tuple() | list():
             for each in node:
-                yield from letters_in(each)
+                yield from names_in(each)
 
 
 def called(node: Any) -> str | None:

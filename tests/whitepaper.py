@@ -78,8 +78,8 @@ def _conditions(number: int, run: Finished, runs: int) -> list[str]:
     fate = "all arrived, once and in order" if not failed else f"{failed} cells lost, doubled or swapped some"
     name = f"Run {number}: " if runs > 1 else ""
     return [
-        f"{name}{' and '.join(cells)}, on {run.conditions.on}{', PostgreSQL ' if versions else ''}{' and '.join(versions)};"
-        f" {run.conditions.machine}, which the test clients share. {run.conditions.warm_up:g} s of warm-up at least,"
+        f"{name}{' and '.join(cells)}, on {run.conditions.on}{', PostgreSQL ' if versions else ''}{' and '.join(versions)}."
+        f" The test clients share the machine: {run.conditions.machine}. {run.conditions.warm_up:g} s of warm-up at least,"
         f" {run.conditions.measured:g} s measured, {seconds:.1f} s a cell in the median with everything."
         f" {sum(one.sent for one in run.outcomes):,} messages: {fate}. Bound by: {bounds(run.outcomes)}.\n"
     ]

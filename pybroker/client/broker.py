@@ -115,7 +115,11 @@ class Broker:
         return Conversation(self._session.run(steps), self._session)
 
     def conversation(self, handle: UUID | str) -> Conversation:
-        """Return the conversation with a handle that the program stored; the database is not asked."""
+        """Return the conversation with a handle that the program stored; the database is not asked.
+
+        Raises:
+            ValueError: the text is no UUID.
+        """
         return Conversation(handle if isinstance(handle, UUID) else UUID(handle), self._session)
 
     def send_all(
@@ -266,6 +270,10 @@ class Broker:
         Nothing is received: it is for loading state that is kept by group, before
         ``receive(conversation_group_id=)``, and only of use in a transaction. It waits as :meth:`receive`
         does.
+
+        Args:
+            queue: its name.
+            timeout: seconds, or a timedelta, to wait for a message; None for ever.
 
         Raises:
             QueueNotFound, QueueDisabledError, PermissionDenied: 208, 9617, 229.

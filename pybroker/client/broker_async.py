@@ -114,7 +114,11 @@ class AsyncBroker:
         return AsyncConversation(await self._session.run(steps), self._session)
 
     def conversation(self, handle: UUID | str) -> AsyncConversation:
-        """Return the conversation with a handle that the program stored; the database is not asked."""
+        """Return the conversation with a handle that the program stored; the database is not asked.
+
+        Raises:
+            ValueError: the text is no UUID.
+        """
         return AsyncConversation(handle if isinstance(handle, UUID) else UUID(handle), self._session)
 
     async def send_all(
@@ -267,6 +271,10 @@ class AsyncBroker:
         Nothing is received: it is for loading state that is kept by group, before
         ``receive(conversation_group_id=)``, and only of use in a transaction. It waits as :meth:`receive`
         does.
+
+        Args:
+            queue: its name.
+            timeout: seconds, or a timedelta, to wait for a message; None for ever.
 
         Raises:
             QueueNotFound, QueueDisabledError, PermissionDenied: 208, 9617, 229.

@@ -58,6 +58,10 @@ class Conversation:
     def send_batch(self, message_type: str, bodies: Iterable[Body]) -> None:
         """Send many messages in their order, all or none, in one call: much cheaper than a call for each.
 
+        Args:
+            message_type: a type that the contract lets this side send.
+            bodies: each as in :meth:`send`; they are read to the end before anything is sent.
+
         Raises:
             BrokerError: as :meth:`send`.
         """
@@ -132,6 +136,9 @@ class Conversation:
 
         Returns:
             Whether the conversation is quarantined now.
+
+        Raises:
+            ArgumentError: there is no text (153).
         """
         return self._session.run(statements.note_failure(self.handle, error))
 
@@ -158,7 +165,11 @@ class Conversation:
         return self._session.run(statements.discard(self.handle))
 
     def transmission_status(self) -> str:
-        """Return the last problem of sending on this conversation; ``""`` if none is known."""
+        """Return the last problem of sending on this conversation, with Service Broker's number in front.
+
+        ``""`` if there is none, nothing was tried yet, or the conversation is over: it raises no
+        ConversationNotFound.
+        """
         return self._session.run(statements.get_transmission_status(self.handle))
 
 

@@ -57,6 +57,10 @@ class AsyncConversation:
     async def send_batch(self, message_type: str, bodies: Iterable[Body]) -> None:
         """Send many messages in their order, all or none, in one call: much cheaper than a call for each.
 
+        Args:
+            message_type: a type that the contract lets this side send.
+            bodies: each as in :meth:`send`; they are read to the end before anything is sent.
+
         Raises:
             BrokerError: as :meth:`send`.
         """
@@ -133,6 +137,9 @@ class AsyncConversation:
 
         Returns:
             Whether the conversation is quarantined now.
+
+        Raises:
+            ArgumentError: there is no text (153).
         """
         return await self._session.run(statements.note_failure(self.handle, error))
 
@@ -159,7 +166,11 @@ class AsyncConversation:
         return await self._session.run(statements.discard(self.handle))
 
     async def transmission_status(self) -> str:
-        """Return the last problem of sending on this conversation; ``""`` if none is known."""
+        """Return the last problem of sending on this conversation, with Service Broker's number in front.
+
+        ``""`` if there is none, nothing was tried yet, or the conversation is over: it raises no
+        ConversationNotFound.
+        """
         return await self._session.run(statements.get_transmission_status(self.handle))
 
 

@@ -24,6 +24,12 @@ def console(
             "--write", help="Allow actions: each is asked for, and noted in broker.console_actions."
         ),
     ] = False,
+    trace_url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEMPLATE", help="Where a tracing system shows {trace_id}, for links to traces."
+        ),
+    ] = None,
     tls_certificate: File = None,
     tls_key: File = None,
     behind_proxy: Annotated[
@@ -38,6 +44,7 @@ def console(
     \b
     Example:
       pybroker console --database-url postgresql://localhost/shop
+      pybroker console --database-url postgresql://localhost/shop --trace-url https://traces.example/trace/{trace_id}
     """
     if (tls_certificate is None) != (tls_key is None):
         raise typer.BadParameter("--tls-certificate and --tls-key go together")
@@ -51,9 +58,14 @@ def console(
 
     import uvicorn
 
+    from pybroker.console import trace_links
     from pybroker.console.accounts import Target
     from pybroker.console.application import application
 
+    try:
+        trace_url = None if trace_url is None else trace_links.checked(trace_url)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--trace-url") from None
     targets = tuple(Target.of(number, url) for number, url in enumerate(database_url, start=1))
     is_secure = tls_certificate is not None or behind_proxy
     try:
@@ -64,7 +76,7 @@ def console(
             f"{host}:{port} can't be listened on: {error.strerror}; choose another", param_hint="--port"
         ) from None
     configuration = uvicorn.Config(
-        application(targets, is_secure=is_secure, may_write=write),
+        application(targets, is_secure=is_secure, may_write=write, trace_url=trace_url),
         log_level="warning",
         access_log=False,
         server_header=False,

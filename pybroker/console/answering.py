@@ -99,6 +99,7 @@ class Page:
             path=self.request.url.path,
             wait=readings.wait(),
             may_write=self.request.app.state.may_write,
+            trace_url=self.request.app.state.trace_url,
             **shown.values,
         )
 

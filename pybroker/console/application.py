@@ -54,13 +54,16 @@ _LOGINS, _ACTIONS = 5, 30
 _OPEN = ("/login", "/static/")
 
 
-def application(targets: tuple[Target, ...], *, is_secure: bool, may_write: bool = False) -> Starlette:
+def application(
+    targets: tuple[Target, ...], *, is_secure: bool, may_write: bool = False, trace_url: str | None = None
+) -> Starlette:
     """Return the console of these databases.
 
     Args:
         targets: the databases, in the order of the command line.
         is_secure: whether browsers come by HTTPS, so that cookies may be for HTTPS only.
         may_write: whether actions are allowed.
+        trace_url: where a tracing system shows a trace, as `trace_links.checked` returns it.
     """
 
     @asynccontextmanager
@@ -98,6 +101,7 @@ def application(targets: tuple[Target, ...], *, is_secure: bool, may_write: bool
     made.state.actions = Attempts(_ACTIONS)
     made.state.may_write = may_write
     made.state.is_secure = is_secure
+    made.state.trace_url = trace_url
     return made
 
 

@@ -9,6 +9,7 @@ import psycopg
 from psycopg.rows import class_row
 
 from pybroker.console.answering import Page, Shown, missing, reason
+from pybroker.console.trace_links import traces_of
 from pybroker.diagnosis.findings import findings_of
 from pybroker.diagnosis.journey import Journey, journey
 from pybroker.errors import BrokerError
@@ -106,6 +107,7 @@ def conversation(request: Request) -> Response:
                 "findings": [(side, findings_of(connection, side.conversation_handle)) for side in sides],
                 "routes": [] if is_here else [_routes(connection, side) for side in sides],
                 "known": known,
+                "traces": traces_of(connection, conversation_id),
             },
         )
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pybroker.console import bodies, queue_readings
 from pybroker.console.answering import Page, Shown, missing, overview_of
+from pybroker.console.trace_links import trace_of
 
 if TYPE_CHECKING:
     import psycopg
@@ -94,6 +95,7 @@ def message(request: Request) -> Response:
             {
                 "queue": found,
                 "message": one,
+                "trace": trace_of(connection, one.conversation_handle, order),
                 "form": form,
                 "text": text,
                 "forms": bodies.FORMS,

@@ -8,6 +8,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
 from pybroker.console.places import place_of
+from pybroker.console.trace_links import address_of
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -65,6 +66,7 @@ _environment.filters |= {
     "instant": _instant,
     "bytes": _bytes,
     "place": place_of,
+    "trace_address": address_of,
 }
 _environment.globals |= {"transmission_counted": _TRANSMISSION_COUNTED}
 

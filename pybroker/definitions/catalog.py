@@ -97,7 +97,12 @@ IN_USE = (
 
 @dataclass(frozen=True)
 class ContractUse:
-    """Who uses a contract: the services that accept it, and whether a conversation has it."""
+    """Who uses a contract.
+
+    Attributes:
+        services: names of the services that accept it.
+        has_conversations: whether a conversation has it that is not closed.
+    """
 
     services: Sequence[str] = ()
     has_conversations: bool = False

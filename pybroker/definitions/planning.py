@@ -88,7 +88,11 @@ class Step:
 
 @dataclass(frozen=True)
 class Plan:
-    """The steps that make a database have what is defined, in their order; none if it has."""
+    """What makes a database have what is defined.
+
+    Attributes:
+        steps: each after those that it needs; none if the database has it all.
+    """
 
     steps: tuple[Step, ...]
 

@@ -148,8 +148,8 @@ def _gain(by_cell: dict[Cell, Outcome]) -> list[str]:
     return [
         f"every 150th instead of every dialog: between {gains[0]:+.0f} % and {gains[-1]:+.0f} %"
         f" ({shape(most)}), median {median(gains):+.0f} % over {len(gains)} pairs and"
-        f" {median(_gains(many)):+.0f} % over the {len(many)} of {_threads(many)};"
-        f" the whitepaper had up to +{GAIN_PERCENT} %.{_hot_page(many)}"
+        f" {median(_gains(many)):+.0f} % over the {len(many)} of {_threads(many)}."
+        f" The whitepaper had up to +{GAIN_PERCENT} %.{_hot_page(many)}"
     ]
 
 
@@ -171,11 +171,11 @@ def _hot_page(pairs: Sequence[tuple[Outcome, Outcome]]) -> str:
         return ""
     shares = every.get(_PAGE_WAIT, 0.0), spaced.get(_PAGE_WAIT, 0.0)
     if max(shares) < _SELDOM:
-        words = "there is no hot page here"
+        words = "There is no hot page here"
     elif shares[1] <= _COOLED * shares[0]:
-        words = "neighbouring dialogs do wait for a page that they share, and spacing them helps against that"
+        words = "Neighbouring dialogs do wait for a page that they share, and spacing them helps against that"
     else:
-        words = "sessions do wait for pages, and spacing the dialogs does not keep them from it"
+        words = "Sessions do wait for pages, and spacing the dialogs does not keep them from it"
     # Older outcomes name the four most frequent events.
     is_cut = any(sum(means.values()) < _WHOLE for means in (every, spaced))
     cut = ", counted where it is among the four most frequent" if is_cut else ""
@@ -187,9 +187,9 @@ def _hot_page(pairs: Sequence[tuple[Outcome, Outcome]]) -> str:
         else ""
     )
     return (
-        f" Hot page? {_PAGE_WAIT} is {shares[0]:.1%} of what the initiators' sessions were seen in with every"
-        f" dialog, {shares[1]:.1%} with every 150th ({len(pairs)} pairs of {_threads(pairs)}{cut}):"
-        f" {words}.{most}"
+        f" Hot page? {words}. The initiators' sessions were seen in {_PAGE_WAIT} {shares[0]:.1%} of the"
+        f" time with every dialog, {shares[1]:.1%} with every 150th."
+        f" That is {len(pairs)} pairs of {_threads(pairs)}{cut}.{most}"
     )
 
 

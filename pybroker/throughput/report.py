@@ -203,13 +203,13 @@ def core_words(finished: Finished, one: Outcome) -> str:
         "How many cores the servers have is not known here"
         if present is None
         else f"{one.rate / present:,.0f} messages/s a core present ({present:g}: {whose})",
-        f"the whitepaper's peak is about {HEADLINE_PER_CORE} a core present in its servers",
+        f"The whitepaper's peak is about {HEADLINE_PER_CORE} a core present in its servers",
     ]
     if busy:
         words.append(
-            f"by busy cores instead ({busy:.2f} that servers and workers used): {one.rate / busy:,.0f} a core"
+            f"By busy cores instead ({busy:.2f} that servers and workers used): {one.rate / busy:,.0f} a core"
         )
-    return "; ".join(words) + "."
+    return ". ".join(words) + "."
 
 
 def _complaints(outcomes: Sequence[Outcome]) -> Iterator[str]:

@@ -1,7 +1,8 @@
--- broker_private.activate_queues(): a worker's look at the monitors: the readers that it is to
--- start now. Each has a row in activated_tasks, which its session takes over in begin_task. Until
--- then the session that calls this holds it, so a worker that dies in between leaves no slot taken.
--- The name of the procedure is quoted; execute_as is the role that runs it.
+-- A worker's look at the monitors: the readers that it is to start now.
+--
+-- Each has a row in activated_tasks, which its session takes over in begin_task. Until then the
+-- session that calls this holds it, so a worker that dies in between leaves no slot taken. The name
+-- of the procedure is quoted; execute_as is the role that runs it.
 -- Locks: monitors, skipping those that others hold.
 create or replace function broker_private.activate_queues()
 returns table (task_id bigint, queue_id integer, queue_name text, activation_procedure text, execute_as name)

@@ -1,6 +1,6 @@
--- broker_private.activation_fault(queue): the number of what is wrong with a queue's activation
--- procedure by now: 9614 it is gone, 9620 it is a function, 9653 it has parameters; null if it can
--- be called.
+-- The number of what is wrong with a queue's activation procedure by now.
+--
+-- 9614: it is gone, 9620: it is a function, 9653: it has parameters. Null if it can be called.
 create or replace function broker_private.activation_fault(queue integer)
 returns integer
 language plpgsql security definer

@@ -1,5 +1,4 @@
--- broker_private.begin_task(task): makes this session the queue reader of a task; see
--- begin_task_for.
+-- Makes this session the queue reader of a task; see begin_task_for.
 -- Locks: as begin_task_for.
 create or replace function broker_private.begin_task(task bigint)
 returns boolean

@@ -1,7 +1,8 @@
--- broker_private.begin_task_for(task, reader, reader_login): makes a session the queue reader of a
--- task that activate_queues gave. Returns false if the task is not to run any more. Then its queue
--- or activation was turned off or dropped, or its slot was given up. The reader may be another
--- session than the caller's, one that has no right of a worker's.
+-- Makes a session the queue reader of a task that activate_queues gave.
+--
+-- Returns false if the task is not to run any more. Then its queue or activation was turned off or
+-- dropped, or its slot was given up. The reader may be another session than the caller's, one that
+-- has no right of a worker's.
 -- Locks: the monitor's row, and then the task's, as step_monitor.
 create or replace function broker_private.begin_task_for(task bigint, reader integer, reader_login name)
 returns boolean

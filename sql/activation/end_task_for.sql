@@ -1,9 +1,9 @@
--- broker_private.end_task_for(task, queue, outcome, has_worked, reader_mark): frees a reader's slot
--- and tells the monitor how its procedure ended. Returns the number of the end: 28085 queue
--- dropped, 28086 queue or activation off, 28087 it never received, 28088 error; null for a good
--- end. Outcome: RETURNED, FAILED, FAILED_RECEIVING (in the statement that receives, or before) or
--- LOST (the session is gone); has_worked: it is known to have taken messages; reader_mark: what
--- received_mark said in its session.
+-- Frees a reader's slot and tells the monitor how its procedure ended.
+--
+-- Returns the number of the end: 28085 queue dropped, 28086 queue or activation off, 28087 it never
+-- received, 28088 error; null for a good end. Outcome: RETURNED, FAILED, FAILED_RECEIVING (in the
+-- statement that receives, or before) or LOST (the session is gone); has_worked: it is known to
+-- have taken messages; reader_mark: what received_mark said in its session.
 -- Locks: the monitor's row, and then the task's, as step_monitor.
 create or replace function broker_private.end_task_for(
   task bigint, queue integer, outcome text, has_worked boolean, reader_mark bigint

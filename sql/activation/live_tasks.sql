@@ -1,7 +1,8 @@
--- broker_private.live_tasks: the queue readers whose session lives. The session's process is what
--- holds a reader's slot: it does so when the worker that started it is gone, and it ends with it.
--- Its id could be another's by now, but hardly of the same login, in this database, since the same
--- start of the server.
+-- The queue readers whose session lives.
+--
+-- The session's process is what holds a reader's slot: it does so when the worker that started it
+-- is gone, and it ends with it. Its id could be another's by now, but hardly of the same login, in
+-- this database, since the same start of the server.
 create or replace view broker_private.live_tasks as
 select t.task_id, t.queue_id, t.pid, t.has_begun, t.procedure_name, t.execute_as, t.started_at
 from broker_private.activated_tasks t

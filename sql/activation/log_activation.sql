@@ -1,6 +1,6 @@
--- broker_private.log_activation(queue, queue_name, procedure_name, session, numbers, severities,
--- texts, states, details): writes down what an activated procedure put out. The newest thousand
--- rows of a queue are kept.
+-- Writes down what an activated procedure put out.
+--
+-- The newest thousand rows of a queue are kept.
 create or replace function broker_private.log_activation(
   queue integer, queue_name text, procedure_name text, session integer,
   numbers integer[], severities text[], texts text[], states text[], details text[]

@@ -1,6 +1,7 @@
--- broker_private.set_monitor(queue, is_recycled, is_raised): what CREATE and ALTER QUEUE do to the
--- monitor of a queue with a procedure. Recycled, it begins anew, as nothing else makes it when it
--- is stuck; raised, the next reader is due at once.
+-- What CREATE and ALTER QUEUE do to the monitor of a queue with a procedure.
+--
+-- Recycled, it begins anew, as nothing else makes it when it is stuck; raised, the next reader is
+-- due at once.
 -- Locks: the monitor's row.
 create or replace function broker_private.set_monitor(queue integer, is_recycled boolean, is_raised boolean)
 returns void

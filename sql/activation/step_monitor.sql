@@ -1,5 +1,4 @@
--- broker_private.step_monitor(queue): moves the monitor of a queue to the state that it should be
--- in, and returns how many readers are to be started now.
+-- Moves a queue's monitor to its due state, and returns how many readers to start now.
 --
 -- INACTIVE: nothing to receive. With the first message a reader is due, if none runs. NOTIFIED: a
 -- reader was started; nothing more until somebody has received, whoever that is. A reader that ends

@@ -1,5 +1,7 @@
--- broker_private.worker_greeting(): what a worker asks a database first. The problem is why the
--- broker is not enabled. Nothing is written, so a standby answers too: is_in_recovery.
+-- What a worker asks a database first.
+--
+-- The problem is why the broker is not enabled. Nothing is written, so a standby answers too:
+-- is_in_recovery.
 create or replace function broker_private.worker_greeting()
 returns table (
   service_broker_guid uuid, has_xml_parser boolean, is_broker_enabled boolean, broker_problem text, is_in_recovery boolean,

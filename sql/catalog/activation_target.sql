@@ -1,6 +1,7 @@
--- broker_private.activation_target(procedure, schema): the quoted, schema-qualified name of an
--- activation procedure. A name without a schema is looked for in the queue's schema. The handler
--- turns an error that can only be raised into a refusal.
+-- The quoted, schema-qualified name of an activation procedure.
+--
+-- A name without a schema is looked for in the queue's schema. The handler turns an error that can
+-- only be raised into a refusal.
 -- Errors: 9614 not found, 9620 a function, 9653 it has parameters, 9742 it is temporary.
 create or replace function broker_private.activation_target(procedure_name text, default_schema name)
 returns text

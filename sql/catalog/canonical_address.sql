@@ -1,5 +1,6 @@
--- broker_private.canonical_address(address): the address with its scheme in small letters, LOCAL
--- and TRANSPORT in capitals: TCP:// is what Service Broker prints.
+-- The address with its scheme in small letters, LOCAL and TRANSPORT in capitals.
+--
+-- TCP:// is what Service Broker prints.
 create or replace function broker_private.canonical_address(address text)
 returns text
 language sql immutable

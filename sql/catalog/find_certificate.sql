@@ -1,4 +1,4 @@
--- broker_private.find_certificate(name): the certificate of that name, or error 208.
+-- The certificate of that name, or error 208.
 create or replace function broker_private.find_certificate(certificate_name text)
 returns broker_private.certificates
 language plpgsql

@@ -1,4 +1,4 @@
--- broker_private.find_contract(name): the contract of that name, or error 8425.
+-- The contract of that name, or error 8425.
 create or replace function broker_private.find_contract(contract_name text)
 returns broker_private.contracts
 language plpgsql

@@ -1,4 +1,4 @@
--- broker_private.find_endpoint(name): the TCP endpoint, or error 208.
+-- The TCP endpoint, or error 208.
 create or replace function broker_private.find_endpoint(endpoint_name text)
 returns broker_private.tcp_endpoint
 language plpgsql

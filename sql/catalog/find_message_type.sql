@@ -1,4 +1,4 @@
--- broker_private.find_message_type(name): the message type of that name, or error 8428.
+-- The message type of that name, or error 8428.
 create or replace function broker_private.find_message_type(type_name text)
 returns broker_private.message_types
 language plpgsql

@@ -1,4 +1,4 @@
--- broker_private.find_priority(name): the broker priority of that name, or error 208.
+-- The broker priority of that name, or error 208.
 create or replace function broker_private.find_priority(priority_name text)
 returns broker_private.priorities
 language plpgsql

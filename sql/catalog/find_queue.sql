@@ -1,5 +1,6 @@
--- broker_private.find_queue(name): the queue of that name, or error 208. The broker's own queue is
--- nobody's to use.
+-- The queue of that name, or error 208.
+--
+-- The broker's own queue is nobody's to use.
 create or replace function broker_private.find_queue(queue_name text)
 returns broker_private.queues
 language plpgsql

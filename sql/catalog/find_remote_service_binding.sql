@@ -1,5 +1,4 @@
--- broker_private.find_remote_service_binding(name): the remote service binding of that name, or
--- error 208.
+-- The remote service binding of that name, or error 208.
 create or replace function broker_private.find_remote_service_binding(binding_name text)
 returns broker_private.remote_service_bindings
 language plpgsql

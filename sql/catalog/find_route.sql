@@ -1,4 +1,4 @@
--- broker_private.find_route(name): the route of that name, or error 208.
+-- The route of that name, or error 208.
 create or replace function broker_private.find_route(route_name text)
 returns broker_private.routes
 language plpgsql

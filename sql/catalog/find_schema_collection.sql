@@ -1,4 +1,4 @@
--- broker_private.find_schema_collection(name): the schema collection of that name, or error 208.
+-- The schema collection of that name, or error 208.
 create or replace function broker_private.find_schema_collection(collection_name text)
 returns broker_private.schema_collections
 language plpgsql

@@ -1,5 +1,6 @@
--- broker_private.find_service(name): the service of that name, or error 8423. The broker's own
--- service is nobody's to use.
+-- The service of that name, or error 8423.
+--
+-- The broker's own service is nobody's to use.
 create or replace function broker_private.find_service(service_name text)
 returns broker_private.services
 language plpgsql

@@ -1,5 +1,4 @@
--- broker_private.parse_broker_instance(text): the guid of a broker instance: null, a guid as text,
--- or 'CURRENT DATABASE'.
+-- The guid of a broker instance: null, a guid as text, or 'CURRENT DATABASE'.
 -- Errors: 8413 not a guid.
 create or replace function broker_private.parse_broker_instance(instance text)
 returns uuid

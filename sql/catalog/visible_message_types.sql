@@ -1,4 +1,5 @@
--- broker_private.visible_message_types: the message types that the reader of a view may know of.
+-- The message types that the reader of a view may know of.
+--
 -- They are the system's, its own, those that it has REFERENCES on, and those of contracts that it
 -- may know of.
 create or replace view broker_private.visible_message_types with (security_barrier) as
@@ -10,7 +11,7 @@ where t.message_type_id < 65536
   or exists (
     -- What public has, as from the beginning, says nothing of this reader.
     select from broker_private.permissions p
-    where p.class = 'M' and p.securable_id = t.message_type_id and (p.grantee).role <> 0
+    where p.class = '<message type>' and p.securable_id = t.message_type_id and (p.grantee).role <> 0
       and pg_catalog.pg_has_role(current_user, (p.grantee).role, 'USAGE')
   )
   or exists (

@@ -1,7 +1,8 @@
--- broker_private.watched_queues: which event notification is told of which queue. One of a queue is
--- told of that queue. One of the database is told of every queue that a user made. Left out is, for
--- QUEUE_ACTIVATION, a queue with internal activation, which excludes that event. So is the queue
--- that the events go to themselves: each would be the reason for the next.
+-- Which event notification is told of which queue.
+--
+-- One of a queue is told of that queue. One of the database is told of every queue that a user
+-- made. Left out is, for QUEUE_ACTIVATION, a queue with internal activation, which excludes that
+-- event. So is the queue that the events go to themselves: each would be the reason for the next.
 --
 -- Of notifications WITH FAN_IN that are equal in owner, event, service and broker instance, the
 -- oldest that is told of a queue is told alone.

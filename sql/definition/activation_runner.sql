@@ -1,6 +1,7 @@
--- broker_private.activation_runner(caller, execute_as, queue): the role that is to run a queue's
--- procedure; null is the queue's owner. Whoever names a role, the owner too, must be able to SET
--- ROLE to it himself: to inherit what it may do is less.
+-- The role that is to run a queue's procedure; null is the queue's owner.
+--
+-- Whoever names a role, the owner too, must be able to SET ROLE to it himself: to inherit what it
+-- may do is less.
 -- Errors: 9613 no role, 229 he may not SET ROLE to it.
 create or replace function broker_private.activation_runner(role_name name, run_as text, queue_name text)
 returns regrole

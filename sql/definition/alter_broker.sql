@@ -1,12 +1,14 @@
--- broker.alter_broker(action, honor_broker_priority): ALTER DATABASE SET ENABLE_BROKER,
--- DISABLE_BROKER, NEW_BROKER or ERROR_BROKER_CONVERSATIONS, by the database's owner. Disabled: SEND
--- goes on, messages wait in the transmission queue (9791), nothing arrives. A copy of a database is
--- disabled by itself (9773): the other three make it a broker of its own right. Enabled: with the
--- guid that it has. New: another guid, and all conversations are gone, nobody is told. Error: each
+-- ALTER DATABASE SET ENABLE_BROKER and its like, by the database's owner.
+--
+-- The others are DISABLE_BROKER, NEW_BROKER and ERROR_BROKER_CONVERSATIONS. Disabled: SEND goes on,
+-- messages wait in the transmission queue (9791), nothing arrives. A copy of a database is disabled
+-- by itself (9773): the other three make it a broker of its own right. Enabled: with the guid that
+-- it has. New: another guid, and all conversations are gone, nobody is told. Error: each
 -- conversation gets an Error, -9719 here and -9720 on the far side; the guid stays.
+-- honor_broker_priority: whether messages to other brokers leave by the priority of their
+-- conversations, those that wait already too.
 -- Locks: NEW_BROKER the tables of conversations, so it waits for every transaction that uses them;
--- not in their way, see forget_conversations. honor_broker_priority: whether messages to other
--- brokers leave by the priority of their conversations, those that wait already too.
+-- not in their way, see forget_conversations.
 -- Errors: 153 action, 229.
 create or replace function broker.alter_broker(action text default null, honor_broker_priority boolean default null)
 returns void

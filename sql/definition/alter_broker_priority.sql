@@ -1,5 +1,6 @@
--- broker.alter_broker_priority(name, ...): ALTER BROKER PRIORITY; what is not given (NULL) stays,
--- and a criterion '' becomes ANY. Dialogs that exist keep their priority.
+-- ALTER BROKER PRIORITY; what is not given (NULL) stays, and a criterion '' becomes ANY.
+--
+-- Dialogs that exist keep their priority.
 -- Errors: 208 not found, and those of create_broker_priority.
 create or replace function broker.alter_broker_priority(
   name text,

@@ -1,6 +1,7 @@
--- broker.alter_message_type(name, validation, schema_collection): ALTER MESSAGE TYPE. Messages
--- already queued stay as they are. Those that wait to be validated are validated as the type was
--- when they came. Only where their schemas are broken does the new definition count.
+-- ALTER MESSAGE TYPE.
+--
+-- Messages already queued stay as they are. Those that wait to be validated are validated as the
+-- type was when they came. Only where their schemas are broken does the new definition count.
 -- Errors: 8428 not found, 9663 system type, 229 not the owner, 153 validation, 208 schema
 -- collection.
 create or replace function broker.alter_message_type(name text, validation text, schema_collection text default null)

@@ -1,8 +1,10 @@
--- broker.alter_queue(name, ...): ALTER QUEUE. Arguments that are not given (NULL) leave the option
--- as it is; drop_activation removes procedure, readers and role. A queue turned on gets what waited
--- for it in this database at once, and its rollbacks are counted from zero. Retention turned off
--- leaves what was kept until its conversation ends. With a schema the queue's view moves there,
--- with the caller's rights: it needs CREATE on the schema, and to own the view.
+-- ALTER QUEUE.
+--
+-- Arguments that are not given (NULL) leave the option as it is; drop_activation removes procedure,
+-- readers and role. A queue turned on gets what waited for it in this database at once, and its
+-- rollbacks are counted from zero. Retention turned off leaves what was kept until its conversation
+-- ends. With a schema the queue's view moves there, with the caller's rights: it needs CREATE on
+-- the schema, and to own the view.
 -- Errors: 208 not found, 229 not the owner or not a member of the new one, and those of
 -- create_queue.
 create or replace function broker.alter_queue(

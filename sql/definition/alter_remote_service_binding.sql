@@ -1,6 +1,7 @@
--- broker.alter_remote_service_binding(name, user_name, anonymous): ALTER REMOTE SERVICE BINDING;
--- what is not given (NULL) stays. Dialogs that have gone over the network keep the kind of security
--- that they were given. If anonymous was changed for one, it waits until that is changed back.
+-- ALTER REMOTE SERVICE BINDING; what is not given (NULL) stays.
+--
+-- Dialogs that have gone over the network keep the kind of security that they were given. If
+-- anonymous was changed for one, it waits until that is changed back.
 -- Errors: 208 not found, and those of create_remote_service_binding.
 create or replace function broker.alter_remote_service_binding(name text, user_name text default null, anonymous boolean default null)
 returns void

@@ -1,6 +1,7 @@
--- broker.alter_route(name, ...): ALTER ROUTE; what is not given (NULL) stays, so a clause can't be
--- unset. A new lifetime begins now. Who owns a route may send its service elsewhere; to take
--- another service with it needs what create_route needs.
+-- ALTER ROUTE; what is not given (NULL) stays, so a clause can't be unset.
+--
+-- A new lifetime begins now. Who owns a route may send its service elsewhere; to take another
+-- service with it needs what create_route needs.
 -- Errors: 208 not found, and those of create_route.
 create or replace function broker.alter_route(
   name text,

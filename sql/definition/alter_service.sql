@@ -1,7 +1,8 @@
--- broker.alter_service(name, queue, add_contracts, drop_contracts): ALTER SERVICE: which contracts
--- it accepts as a target, and which queue it has. Conversations that exist go on, and go to the new
--- queue with their messages, in their order. What is being sent to them meanwhile lands in the old
--- queue, and follows: see sql/README.md, "What moves".
+-- ALTER SERVICE: which contracts it accepts as a target, and which queue it has.
+--
+-- Conversations that exist go on, and go to the new queue with their messages, in their order. What
+-- is being sent to them meanwhile lands in the old queue, and follows: see sql/README.md, "What
+-- moves".
 -- Locks: with a queue, the service's row, then its groups in their order: it waits for sessions
 -- that work on them.
 -- Errors: 8423 not found, 8493 nothing to change, 208 queue, 8425 contract, 8404 accepted already,

@@ -1,5 +1,4 @@
--- broker_private.check_binding_user(caller, binding, user): refuses a user that can own no
--- certificate, and one that the caller may not act as.
+-- Refuses a user that can own no certificate, and one that the caller may not act as.
 create or replace function broker_private.check_binding_user(caller name, binding_name text, binding_user text)
 returns void
 language plpgsql

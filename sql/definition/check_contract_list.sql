@@ -1,5 +1,4 @@
--- broker_private.check_contract_list(service, contracts): refuses a list of a service's contracts
--- that is NULL, or no list of one dimension.
+-- Refuses a list of a service's contracts that is NULL, or no list of one dimension.
 create or replace function broker_private.check_contract_list(service_name text, contract_names text[])
 returns void
 language plpgsql

@@ -1,5 +1,4 @@
--- broker_private.check_priority(name, remote service, level): refuses a priority or a remote
--- service that has no meaning.
+-- Refuses a priority or a remote service that has no meaning.
 create or replace function broker_private.check_priority(priority_name text, remote_service text, level integer)
 returns void
 language plpgsql

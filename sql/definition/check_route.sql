@@ -1,4 +1,4 @@
--- broker_private.check_route(...): refuses a route's definition that has no meaning.
+-- Refuses a route's definition that has no meaning.
 create or replace function broker_private.check_route(
   route_name text, route_address text, far_service text, instance text, route_lifetime interval, mirror text, route_scope text
 )

@@ -1,5 +1,4 @@
--- broker_private.check_view_schema(role, schema): refuses a schema that can't have the view of a
--- queue which the role makes or moves.
+-- Refuses a schema that can't have the view of a queue which the role makes or moves.
 -- Errors: 153 a system schema, 208 not found, 229 no right to create there.
 create or replace function broker_private.check_view_schema(role_name name, schema_name text)
 returns void

@@ -1,5 +1,6 @@
--- broker.create_broker_priority(name, ...): CREATE BROKER PRIORITY: the priority, 1 to 10, of
--- dialogs that begin from now on. NULL is ANY.
+-- CREATE BROKER PRIORITY: the priority, 1 to 10, of dialogs that begin from now on.
+--
+-- NULL is ANY.
 -- Errors: 8425 contract, 8423 local service, 153 the priority, 2714 the name or the same criteria
 -- exist, 103, 229.
 create or replace function broker.create_broker_priority(

@@ -1,5 +1,4 @@
--- broker.create_contract(name, sent_by_initiator, sent_by_target, sent_by_any, owner): CREATE
--- CONTRACT.
+-- CREATE CONTRACT.
 -- Errors: 8428 unknown type, 8403 a type twice, 8492 nothing for the initiator, 2714 exists, 103,
 -- 153, 229.
 create or replace function broker.create_contract(

@@ -1,11 +1,12 @@
--- broker.create_event_notification(name, queue, event, to_service, broker_instance, fan_in): CREATE
--- EVENT NOTIFICATION ... ON QUEUE, or, without a queue, ON DATABASE. From now on each such event
--- sends a message to the service, on a conversation of the notification's own. WITH FAN_IN one
--- message is enough for all that are equal (watched_queues says which). Events: QUEUE_ACTIVATION,
--- when messages wait and somebody should read them (emit_queue_activations); BROKER_QUEUE_DISABLED,
--- when poison messages turned the queue off. The service need not exist yet. It must accept the
--- contract http://schemas.microsoft.com/SQL/Notifications/PostEventNotification. The caller must be
--- allowed to send to it. Otherwise the first event ends the notification, with a reported error.
+-- CREATE EVENT NOTIFICATION, ON QUEUE or, without a queue, ON DATABASE.
+--
+-- From now on each such event sends a message to the service, on a conversation of the
+-- notification's own. WITH FAN_IN one message is enough for all that are equal (watched_queues says
+-- which). Events: QUEUE_ACTIVATION, when messages wait and somebody should read them
+-- (emit_queue_activations); BROKER_QUEUE_DISABLED, when poison messages turned the queue off. The
+-- service need not exist yet. It must accept the contract
+-- http://schemas.microsoft.com/SQL/Notifications/PostEventNotification. The caller must be allowed
+-- to send to it. Otherwise the first event ends the notification, with a reported error.
 -- Locks: the queue's row, if there is one, so that activation is not turned on meanwhile.
 -- Errors: 208 queue, 229 not the owner of queue or database, or no SEND on the service, 2714 the
 -- name exists, 9718 internal activation is on, 8413 broker instance, 8421 no to_service, 153 event
@@ -75,7 +76,7 @@ begin
   perform broker_private.check_name('target service', target_service);
   instance_guid := broker_private.parse_broker_instance(instance);
   select s.* into service from broker_private.services s where s.name = target_service;
-  if service.service_id is not null and not broker_private.is_permitted(caller, 'SEND', 'S', service.service_id, service.owner) then
+  if service.service_id is not null and not broker_private.is_permitted(caller, 'SEND', '<service>', service.service_id, service.owner) then
     perform broker_private.refuse(
       229, format('Role "%s" may not send to the service "%s".', caller, target_service),
       format('Let its owner run: SELECT broker.grant(''SEND'', ''SERVICE'', %L, %L)', target_service, caller)
@@ -104,7 +105,7 @@ begin
   values (gen_random_uuid(), source.service_id, source.queue_id)
   returning group_no into group_number;
   perform broker_private.new_endpoint(
-    handle, gen_random_uuid(), true, group_number, source.service_id, source.queue_id, 2, target_service, instance_guid, 'U', null,
+    handle, gen_random_uuid(), true, group_number, source.service_id, source.queue_id, 2, target_service, instance_guid, '<unsent>', null,
     broker_private.clock() + make_interval(secs => 2147483647), false, broker_private.find_role(caller)
   );
   return true;

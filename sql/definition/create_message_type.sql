@@ -1,4 +1,5 @@
--- broker.create_message_type(name, validation, schema_collection, owner): CREATE MESSAGE TYPE.
+-- CREATE MESSAGE TYPE.
+--
 -- Validation: NONE, EMPTY, WELL_FORMED_XML, VALID_XML, which needs a schema collection, or
 -- VALID_JSON, which is ours: the body parses as JSON.
 -- Errors: 103 and 153 name, 153 validation, 208 schema collection, 229 no right, 2714 exists.
@@ -50,7 +51,7 @@ begin
   end if;
   -- Every contract may list it, until that is revoked.
   insert into broker_private.permissions (class, securable_id, permission, grantee)
-  values ('M', new_id, 'REFERENCES', row(0, null));
+  values ('<message type>', new_id, 'REFERENCES', row(0, null));
   return true;
 end
 $$;

@@ -1,5 +1,6 @@
--- broker.create_queue(name, ...): CREATE QUEUE, and the view of the same name that shows the
--- queue's messages. The view is made with the caller's rights, so it needs CREATE on the schema.
+-- CREATE QUEUE, and the view of the same name that shows the queue's messages.
+--
+-- The view is made with the caller's rights, so it needs CREATE on the schema.
 -- Errors: 103 and 153 arguments, 2714 the queue or a relation of that name exists, 229 no right,
 -- 9614, 9620, 9653, 9742 procedure.
 create or replace function broker.create_queue(

@@ -1,8 +1,8 @@
--- broker.create_remote_service_binding(name, to_service, user_name, anonymous, owner): CREATE
--- REMOTE SERVICE BINDING: dialogs from this database to a service of another worker are secured
--- with the certificate of that user. anonymous: without saying there who begins them. The user may
--- be a principal that is no database role. CREATE on the database always, also to name oneself: a
--- binding decides for everybody's dialogs to that service.
+-- CREATE REMOTE SERVICE BINDING: secures dialogs to a far service by a user's certificate.
+--
+-- The service is one of another worker. anonymous: without saying there who begins them. The user
+-- may be a principal that is no database role. CREATE on the database always, also to name oneself:
+-- a binding decides for everybody's dialogs to that service.
 -- Errors: 2714 exists, 9619 the service has one, 28083 a group, 28089 a role of PostgreSQL's own,
 -- 103, 153, 229.
 create or replace function broker.create_remote_service_binding(

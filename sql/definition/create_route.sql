@@ -1,5 +1,4 @@
--- broker.create_route(name, address, ...): CREATE ROUTE: where messages for a service go: LOCAL, or
--- tcp://host:port of a worker's endpoint.
+-- CREATE ROUTE: where messages for a service go: LOCAL, or tcp://host:port of a worker's endpoint.
 -- Errors: 2714 exists, 9659 to 9662, 9743 to 9747, 9785 the definition, 103, 153, 229.
 create or replace function broker.create_route(
   name text,

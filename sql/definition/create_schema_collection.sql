@@ -1,7 +1,8 @@
--- broker.create_schema_collection(name, documents): CREATE XML SCHEMA COLLECTION: XML schemas for
--- message types with validation VALID_XML. Its owner is the caller. The server can't read XSD, so
--- it refuses only what can't be one. A worker reads the collection at once, and
--- broker.xml_schema_collections shows what is wrong with it.
+-- CREATE XML SCHEMA COLLECTION: XML schemas for message types with validation VALID_XML.
+--
+-- Its owner is the caller. The server can't read XSD, so it refuses only what can't be one. A
+-- worker reads the collection at once, and broker.xml_schema_collections shows what is wrong with
+-- it.
 -- Errors: 103, 153 name and documents, 2378 a document is no XML schema, 229 no right, 2714 exists.
 create or replace function broker.create_schema_collection(name text, documents text[])
 returns void

@@ -1,5 +1,6 @@
--- broker.create_service(name, queue, contracts, owner): CREATE SERVICE. The contracts are those it
--- accepts as a target.
+-- CREATE SERVICE.
+--
+-- The contracts are those it accepts as a target.
 -- Errors: 208 queue, 8425 contract, 8404 a contract twice, 2714 exists, 103, 153, 229.
 create or replace function broker.create_service(
   name text, queue text, contracts text[] default '{}', owner text default null

@@ -1,4 +1,6 @@
--- broker.drop_broker_priority(name): DROP BROKER PRIORITY. Dialogs that exist keep their priority.
+-- DROP BROKER PRIORITY.
+--
+-- Dialogs that exist keep their priority.
 -- Errors: 208 not found, 229.
 create or replace function broker.drop_broker_priority(name text)
 returns void

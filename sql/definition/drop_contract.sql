@@ -1,5 +1,6 @@
--- broker.drop_contract(name): DROP CONTRACT. Each open conversation on it ends with an Error,
--- -8487, on both sides.
+-- DROP CONTRACT.
+--
+-- Each open conversation on it ends with an Error, -8487, on both sides.
 -- Errors: 8425 not found, 9663 system contract, 3716 a service or a broker priority uses it, 229.
 create or replace function broker.drop_contract(name text)
 returns void
@@ -52,7 +53,7 @@ begin
     );
   end if;
   update broker_private.contracts c set name = null, dropped_name = contract_name where c.contract_id = this.contract_id;
-  delete from broker_private.permissions p where p.class = 'C' and p.securable_id = this.contract_id;
+  delete from broker_private.permissions p where p.class = '<contract>' and p.securable_id = this.contract_id;
   for endpoint in
     select x.endpoint_no from broker_private.endpoints x where x.contract_id = this.contract_id and x.local_end is null order by x.endpoint_no
   loop

@@ -1,4 +1,6 @@
--- broker.drop_event_notification(name): DROP EVENT NOTIFICATION. The subscriber gets an EndDialog.
+-- DROP EVENT NOTIFICATION.
+--
+-- The subscriber gets an EndDialog.
 -- Errors: 208 not found, 229 not the owner of its queue.
 create or replace function broker.drop_event_notification(name text)
 returns void

@@ -1,4 +1,4 @@
--- broker.drop_message_type(name): DROP MESSAGE TYPE.
+-- DROP MESSAGE TYPE.
 -- Errors: 8428 not found, 9663 system type, 229 not the owner, 3716 a contract uses it.
 create or replace function broker.drop_message_type(name text)
 returns void
@@ -55,7 +55,7 @@ begin
       'Drop the contracts that use it first; broker.service_contract_message_usages lists them.'
     );
   end if;
-  delete from broker_private.permissions p where p.class = 'M' and p.securable_id = this.message_type_id;
+  delete from broker_private.permissions p where p.class = '<message type>' and p.securable_id = this.message_type_id;
   delete from broker_private.message_types t where t.message_type_id = this.message_type_id;
   return true;
 end

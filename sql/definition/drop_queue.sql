@@ -1,6 +1,7 @@
--- broker.drop_queue(name): DROP QUEUE, and its view, with the caller's rights. Its event
--- notifications go with it. Waits for the transactions that have received from the queue: their
--- marks are locked until they end.
+-- DROP QUEUE, and its view, with the caller's rights.
+--
+-- Its event notifications go with it. Waits for the transactions that have received from the queue:
+-- their marks are locked until they end.
 -- Errors: 208 not found, 229 not the owner, 3716 a service uses it.
 create or replace function broker.drop_queue(name text)
 returns void
@@ -66,7 +67,7 @@ begin
     select n.* into notification from broker_private.event_notifications n where n.event_notification_id = number;
     perform broker_private.remove_event_notification(notification);
   end loop;
-  delete from broker_private.permissions p where p.class = 'Q' and p.securable_id = this.queue_id;
+  delete from broker_private.permissions p where p.class = '<queue>' and p.securable_id = this.queue_id;
   delete from broker_private.queue_floors f where f.queue_id = this.queue_id;
   delete from broker_private.queues q where q.queue_id = this.queue_id;
   foreach mark in array this.marks loop

@@ -1,5 +1,6 @@
--- broker.drop_remote_service_binding(name): DROP REMOTE SERVICE BINDING. Dialogs that were secured
--- by it wait for another: they never go clear.
+-- DROP REMOTE SERVICE BINDING.
+--
+-- Dialogs that were secured by it wait for another: they never go clear.
 -- Errors: 208 not found, 229.
 create or replace function broker.drop_remote_service_binding(name text)
 returns void

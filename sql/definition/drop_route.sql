@@ -1,4 +1,4 @@
--- broker.drop_route(name): DROP ROUTE, also while messages go by it: they wait for another.
+-- DROP ROUTE, also while messages go by it: they wait for another.
 -- Errors: 208 not found, 229.
 create or replace function broker.drop_route(name text)
 returns void

@@ -1,4 +1,4 @@
--- broker.drop_schema_collection(name): DROP XML SCHEMA COLLECTION.
+-- DROP XML SCHEMA COLLECTION.
 -- Errors: 208 not found, 229 not the owner, 3716 a message type uses it, or a message waits to be
 -- validated by it.
 create or replace function broker.drop_schema_collection(name text)
@@ -47,7 +47,7 @@ begin
       'Run pybroker worker on this database, and drop it when broker.queue_depths shows no incomplete messages.'
     );
   end if;
-  delete from broker_private.permissions p where p.class = 'X' and p.securable_id = this.schema_collection_id;
+  delete from broker_private.permissions p where p.class = '<schema collection>' and p.securable_id = this.schema_collection_id;
   delete from broker_private.schema_collections c where c.schema_collection_id = this.schema_collection_id;
   return true;
 end

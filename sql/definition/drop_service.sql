@@ -1,5 +1,4 @@
--- broker.drop_service(name): DROP SERVICE: its messages are removed, and the far side of each open
--- conversation gets an Error, -8470.
+-- DROP SERVICE: its messages go, and each open conversation's far side gets an Error, -8470.
 -- Locks: the groups of the service, in their order: it waits for sessions that work on them.
 -- Errors: 8423 not found, 3716 a broker priority refers to it, 229.
 create or replace function broker.drop_service(name text)
@@ -44,7 +43,7 @@ begin
   update broker_private.services s set name = null, dropped_name = service_name, queue_id = null where s.service_id = this.service_id;
   delete from broker_private.service_contracts c where c.service_id = this.service_id;
   delete from broker_private.moved_services v where v.service_id = this.service_id;
-  delete from broker_private.permissions p where p.class = 'S' and p.securable_id = this.service_id;
+  delete from broker_private.permissions p where p.class = '<service>' and p.securable_id = this.service_id;
   perform from broker_private.groups g where g.service_id = this.service_id order by g.group_no for update;
   for endpoint in
     select x.endpoint_no from broker_private.endpoints x where x.service_id = this.service_id and x.local_end is null order by x.endpoint_no

@@ -1,6 +1,7 @@
--- broker_private.enable_broker(): turns the broker on, here: from now on a copy of this database is
--- told from it. Send plans that were copied name transactions of another server: they go, with the
--- marks that held for all of them.
+-- Turns the broker on, here: from now on a copy of this database is told from it.
+--
+-- Send plans that were copied name transactions of another server: they go, with the marks that
+-- held for all of them.
 -- Locks: in a copy, the rows of the groups that have a plan.
 create or replace function broker_private.enable_broker()
 returns void

@@ -1,9 +1,10 @@
--- broker_private.forget_conversations(): empties every table of conversations and messages, for
--- NEW_BROKER. Whoever comes after a waiting TRUNCATE waits behind it, so it gives up soon, lets the
--- others through, and tries again. A caller's own lock_timeout ends that. It waits for a little
--- more than deadlock_timeout, after which PostgreSQL takes a lock from an autovacuum. TRUNCATE
--- locks table after table, and a worker that looks at several has them in another order. Who is
--- told of the deadlock gives his locks back; if it is this one, it begins anew.
+-- Empties every table of conversations and messages, for NEW_BROKER.
+--
+-- Whoever comes after a waiting TRUNCATE waits behind it, so it gives up soon, lets the others
+-- through, and tries again. A caller's own lock_timeout ends that. It waits for a little more than
+-- deadlock_timeout, after which PostgreSQL takes a lock from an autovacuum. TRUNCATE locks table
+-- after table, and a worker that looks at several has them in another order. Who is told of the
+-- deadlock gives his locks back; if it is this one, it begins anew.
 -- Locks: the tables, against everybody, until the transaction ends.
 -- Errors: 40P01, when the caller's own locks are what a worker waits for; 55P03, lock_timeout is
 -- over.

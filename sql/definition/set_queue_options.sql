@@ -1,5 +1,6 @@
--- broker_private.set_queue_options(queue, ...): checks and stores the options of CREATE and ALTER
--- QUEUE. The runner is the role that activation runs the procedure as; null is the owner.
+-- Checks and stores the options of CREATE and ALTER QUEUE.
+--
+-- The runner is the role that activation runs the procedure as; null is the owner.
 -- Errors: 9717 activation with an event notification, 153 an option's value, 9614, 9620, 9653, 9742
 -- the procedure itself.
 create or replace function broker_private.set_queue_options(
@@ -24,7 +25,7 @@ begin
     -- What is sent while retention is off is not counted: the next copy's number is worked out anew.
     delete from broker_private.sequence_counters n
     using broker_private.services s, broker_private.endpoints e
-    where s.queue_id = queue and e.service_id = s.service_id and n.endpoint_no = e.endpoint_no and n.kind = 'S';
+    where s.queue_id = queue and e.service_id = s.service_id and n.endpoint_no = e.endpoint_no and n.kind = '<next sent>';
   end if;
   if poison is null or poison not in ('DISABLE_QUEUE', 'QUARANTINE') then
     perform broker_private.refuse(

@@ -1,5 +1,6 @@
--- broker_private.warn_of_bindings(): a warning for each remote service binding whose owner could
--- not create it: it lacks CREATE on the database. A migration calls it, as earlier versions let the
+-- Warns of each remote service binding whose owner could not create it.
+--
+-- Such an owner lacks CREATE on the database. A migration calls it, as earlier versions let the
 -- named user create one, and it decides for everybody's dialogs.
 create or replace function broker_private.warn_of_bindings()
 returns void

@@ -1,4 +1,4 @@
--- broker_private.attach_trace(): makes the triggers that tell a trace what happens.
+-- Makes the triggers that tell a trace what happens.
 -- Locks: SHARE ROW EXCLUSIVE on seven tables, until the transaction ends. It waits for the writers
 -- of each for a tenth of a second at most.
 -- Errors: 55P03, if they do not end meanwhile.

@@ -1,5 +1,4 @@
--- broker_private.begin_trace(): makes the triggers of traces, trying again while transactions that
--- write messages are in its way.
+-- Makes the triggers of traces, trying again while transactions that write messages are in its way.
 -- Locks: as attach_trace.
 -- Errors: 1222 they do not end.
 create or replace function broker_private.begin_trace()

@@ -1,7 +1,6 @@
--- broker_private.broker_findings(role, endpoint): findings 101 to 111: what concerns the broker of
--- this database as a whole.
--- Plan: a probe for each destination and each queue; the sessions and prepared transactions of
--- this server.
+-- Findings 101 to 111: what concerns the broker of this database as a whole.
+-- Plan: a probe for each destination and each queue; the sessions and prepared transactions of this
+-- server.
 create or replace function broker_private.broker_findings(reader name, endpoint bigint)
 returns setof jsonb
 language plpgsql
@@ -49,13 +48,13 @@ begin
         limit 1
       ) f
       join broker_private.endpoints e on e.endpoint_no = f.endpoint_no
-      where e.path = 'R' and (is_all or broker_private.may_receive(reader, e.queue_id))
+      where e.path = '<remote>' and (is_all or broker_private.may_receive(reader, e.queue_id))
       union all
       (
         select t.enqueue_time
         from broker_private.transmission_messages t
         join broker_private.endpoints e on e.endpoint_no = t.endpoint_no
-        where t.endpoint_no = endpoint and e.path = 'R'
+        where t.endpoint_no = endpoint and e.path = '<remote>'
         order by t.id
         limit 1
       )

@@ -1,6 +1,6 @@
--- broker_private.conversation_findings(role, endpoint): findings 401 to 416: quarantined
--- conversations, those whose lifetime is over or that nobody
--- ends; of one endpoint, all that keeps its messages.
+-- Findings 401 to 416: conversations that are quarantined, over, or ended by nobody.
+--
+-- Over are those whose lifetime is over. Of one endpoint, all that keeps its messages.
 -- Plan: by index with a limit; a service's open sides are counted up to 1,001.
 create or replace function broker_private.conversation_findings(reader name, endpoint bigint)
 returns setof jsonb
@@ -137,7 +137,7 @@ begin
       format(
         'Messages came out of order: number %s is missing.', (
           select n.next_number from broker_private.sequence_counters n
-          where n.endpoint_no = endpoint and n.kind = 'I'
+          where n.endpoint_no = endpoint and n.kind = '<next expected>'
           order by n.epoch desc
           limit 1
         )

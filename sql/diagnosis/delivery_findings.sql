@@ -1,6 +1,7 @@
--- broker_private.delivery_findings(role, endpoint): findings 301 to 322: why messages do not leave
--- for another service, and routes and bindings that can't work. There is one finding for each
--- service and cause.
+-- Findings 301 to 322: why messages do not leave for another service.
+--
+-- They tell of routes and bindings that can't work, too. There is one finding for each service and
+-- cause.
 -- Plan: the first row of each destination, and the first thousand rows of those within this
 -- database.
 create or replace function broker_private.delivery_findings(reader name, endpoint bigint)

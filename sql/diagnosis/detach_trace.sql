@@ -1,4 +1,4 @@
--- broker_private.detach_trace(): removes the triggers that attach_trace made.
+-- Removes the triggers that attach_trace made.
 -- Locks: ACCESS EXCLUSIVE on seven tables, until the transaction ends; for each it waits a tenth of
 -- a second at most.
 -- Errors: 55P03, if writers or readers do not end meanwhile.

@@ -1,8 +1,8 @@
--- broker.diagnose(conversation_handle): what keeps messages, and the statement that mends it; of
--- one conversation, or of all that this
--- database knows. Ours: SQL Server has the program ssbdiagnose. Errors come first.
--- docs/diagnose.md lists the numbers.
--- A role is told of the objects that it may see, and how much it could not see (901).
+-- What keeps messages, and the statement that mends it.
+--
+-- Of one conversation, or of all that this database knows. Ours: SQL Server has the program
+-- ssbdiagnose. Errors come first. docs/diagnose.md lists the numbers. A role is told of the objects
+-- that it may see, and how much it could not see (901).
 -- Locks: none.
 -- Plan: no scan of messages: first rows by index, counts with a limit.
 create or replace function broker.diagnose(conversation_handle uuid default null)

@@ -1,6 +1,7 @@
--- broker_private.diagnosed_queues(role, endpoint): the queues that a diagnosis may tell the role
--- of, by their numbers. A role that sees all is told of all, any other of those that it may receive
--- from. With an endpoint, the queues of its two sides only.
+-- The queues that a diagnosis may tell the role of, by their numbers.
+--
+-- A role that sees all is told of all, any other of those that it may receive from. With an
+-- endpoint, the queues of its two sides only.
 create or replace function broker_private.diagnosed_queues(reader name, endpoint bigint)
 returns setof integer
 language plpgsql stable
@@ -13,7 +14,7 @@ begin
   select q.queue_id
   from broker_private.queues q
   where q.queue_id >= 65536
-    and (is_all or broker_private.is_permitted(reader, 'RECEIVE', 'Q', q.queue_id, q.owner))
+    and (is_all or broker_private.is_permitted(reader, 'RECEIVE', '<queue>', q.queue_id, q.owner))
     and (endpoint is null or q.queue_id in (
       select e.queue_id from broker_private.endpoints e where e.endpoint_no = endpoint
       union all

@@ -1,12 +1,14 @@
--- broker_private.due(): what a worker's parts would find, each by a look of its own, so that one
--- look is enough for all. It says in how many seconds the next timer or lifetime is over, null
--- without one. Then whether poison, the readers of queues, event notifications and unread schema
--- collections want to be looked at. Then who the broker is, and why it is off, as in the greeting.
--- Then whether a move is watched, and whether the triggers of traces are to come or go. At last a
--- hash of all that worker_endpoint and worker_certificates say, null without an endpoint. What
--- waits in queues, sleep_on_queues says.
+-- What a worker's parts would find, each by a look of its own, so that one look is enough for all.
+--
+-- It says in how many seconds the next timer or lifetime is over, null without one. Then whether
+-- poison, the readers of queues, event notifications and unread schema collections want to be
+-- looked at. Then who the broker is, and why it is off, as in the greeting. Then whether a move is
+-- watched, and whether the triggers of traces are to come or go. At last a hash of all that
+-- worker_endpoint and worker_certificates say, null without an endpoint. What waits in queues,
+-- sleep_on_queues says.
 -- Plan: conversation_timers_due, and endpoints_lifetime as in fire_timers.
--- Why volatile: the clock, and each statement sees what was committed until it begins.
+-- Why: it is volatile, as it asks the clock, and each statement sees what was committed until it
+-- begins.
 create or replace function broker_private.due(
   out timers_in double precision, out is_poisoned boolean, out has_readers boolean, out has_events boolean,
   out has_schemas boolean, out service_broker_guid uuid, out broker_problem text,
@@ -31,7 +33,7 @@ begin
         and not exists (
           select from broker_private.far_events f
           where f.endpoint_no = e.endpoint_no
-            and f.event = case when e.local_end is null then 'X' else 'A' end::"char"
+            and f.event = case when e.local_end is null then '<far error>' else '<end acknowledged>' end::"char"
         )
       order by e.expires_at
       limit 1

@@ -1,7 +1,7 @@
--- broker_private.finding(number, level, object, problem, why, since, mend, mend_role,
--- is_destructive): one finding of a diagnosis.
--- Why JSON: an array of them is one value, so a caller that must vouch is told from one without
--- findings. docs/diagnose.md lists the numbers; pybroker/diagnosis/catalogue.py is their catalogue.
+-- One finding of a diagnosis.
+-- Why: it is JSON, as an array of them is one value, so a caller that must vouch is told from one
+-- without findings. docs/diagnose.md lists the numbers; pybroker/diagnosis/catalogue.py is their
+-- catalogue.
 create or replace function broker_private.finding(
   number integer, level text, object text, problem text, why text,
   since timestamp with time zone default null, mend text default null, mend_role name default null,

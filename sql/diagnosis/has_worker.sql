@@ -1,4 +1,4 @@
--- broker_private.has_worker(): whether a worker has a session in this database.
+-- Whether a worker has a session in this database.
 -- Why: broker_private.workers tells of those whose home this is, and a database may have none.
 create or replace function broker_private.has_worker()
 returns boolean

@@ -1,5 +1,4 @@
--- broker_private.is_trace_wanted(): whether a role that has the rights of the database's owner
--- traces now.
+-- Whether a role that has the rights of the database's owner traces now.
 create or replace function broker_private.is_trace_wanted()
 returns boolean
 language sql stable

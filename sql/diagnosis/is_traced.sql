@@ -1,4 +1,4 @@
--- broker_private.is_traced(): whether the triggers of traces are there.
+-- Whether the triggers of traces are there.
 create or replace function broker_private.is_traced()
 returns boolean
 language sql stable

@@ -1,7 +1,7 @@
--- broker_private.note_events(facts): writes down for each trace what happened to conversations that
--- it watches. A fact has endpoint_no, class, subclass, and what is known of the message: type_id,
--- sequence_number, size, status.
--- Facts may be null: nothing happened.
+-- Writes down for each trace what happened to conversations that it watches.
+--
+-- A fact has endpoint_no, class, subclass, and what is known of the message: type_id,
+-- sequence_number, size, status. Facts may be null: nothing happened.
 -- Plan: the last place of each trace by its index; no count.
 -- Why: the triggers hand over 10,000 rows of a statement at most, so that none is too large for a
 -- list. A trace is full at the place max_rows. Sessions do not see each other's newest places, so

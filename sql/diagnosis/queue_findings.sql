@@ -1,5 +1,4 @@
--- broker_private.queue_findings(role, endpoint): findings 201 to 210: queues that are off, their
--- activation, and who holds a group.
+-- Findings 201 to 210: queues that are off, their activation, and who holds a group.
 -- Plan: a few probes by index for each queue.
 create or replace function broker_private.queue_findings(reader name, endpoint bigint)
 returns setof jsonb
@@ -61,7 +60,7 @@ begin
         limit 1000
       ) f
       join broker_private.endpoints e on e.endpoint_no = f.endpoint_no and e.far_service = s.name
-      where s.queue_id = queue.queue_id and e.path = 'B'
+      where s.queue_id = queue.queue_id and e.path = '<delayed>'
     ) then
       return next broker_private.finding(
         203, 'warning', queue.name, format('Messages wait for the queue "%s", which somebody '

@@ -1,5 +1,6 @@
--- broker.queue_groups(queue): the conversation groups whose messages RECEIVE takes next, and who
--- holds them. Ours: SQL Server shows locks only.
+-- The conversation groups whose messages RECEIVE takes next, and who holds them.
+--
+-- Ours: SQL Server shows locks only.
 -- Locks: none.
 -- Plan: messages_head from the queue's floors, at most 1,000 messages, with a probe of endpoints
 -- and groups for each. Then one look at pg_locks.

@@ -1,5 +1,6 @@
--- broker_private.sees_all(role): whether a diagnosis tells the role of every object: as the view
--- all_seeing, for the role that a function was told.
+-- Whether a diagnosis tells the role of every object.
+--
+-- As the view all_seeing, for the role that a function was told.
 create or replace function broker_private.sees_all(reader name)
 returns boolean
 language plpgsql stable

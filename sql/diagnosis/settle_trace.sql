@@ -1,8 +1,9 @@
--- broker_private.settle_trace(): makes the triggers of traces be there exactly while the database's
--- owner traces, and removes what was seen a week ago. Returns whether that is so now: where
--- transactions that write messages are in its way, it is not.
--- Why: all senders pay for the triggers, so a right to receive from one queue must not bring them.
+-- Keeps the triggers of traces there exactly while the database's owner traces.
+--
+-- Removes what was seen a week ago. Returns whether that is so now: where transactions that write
+-- messages are in its way, it is not.
 -- Locks: as attach_trace and detach_trace; none, if there is nothing to do.
+-- Why: all senders pay for the triggers, so a right to receive from one queue must not bring them.
 create or replace function broker_private.settle_trace()
 returns boolean
 language plpgsql security definer

@@ -1,6 +1,8 @@
--- broker.start_trace(conversation, service, duration, max_rows): writes down what happens to one
--- conversation, one service's conversations, or all, into broker.trace; returns when it ends. It
--- replaces the caller's last trace. Commit at once: no message is sent meanwhile.
+-- Writes what happens to conversations into broker.trace; returns when it ends.
+--
+-- It watches one conversation, one service's conversations, or all. It replaces the caller's last
+-- trace. Commit at once: no message is sent meanwhile.
+--
 -- Ours, after SQL Server's trace events.
 -- Locks: of the database's owner, as attach_trace. Another role's trace sees what happens while the
 -- owner traces: a small right must neither hold these locks nor make all senders pay.

@@ -1,6 +1,7 @@
--- broker.stop_trace(): ends the caller's trace, and that of everybody if the database's owner calls
--- it. What it has seen stays in broker.trace for a week, or until the role traces again. Returns
--- how many traces were ended.
+-- Ends the caller's trace, and that of everybody if the database's owner calls it.
+--
+-- What it has seen stays in broker.trace for a week, or until the role traces again. Returns how
+-- many traces were ended.
 -- Locks: the rows of traces, without waiting: a trace that is just being replaced is left. As
 -- detach_trace, of the owner only, and only if nobody waits long for them; else a worker removes
 -- the triggers later.

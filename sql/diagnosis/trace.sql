@@ -1,4 +1,5 @@
--- broker.trace: what happened to the conversations that were traced, never what messages contain.
+-- What happened to the conversations that were traced, never what messages contain.
+--
 -- A role sees its own trace, of queues that it may receive from; the database's owner sees all.
 create or replace view broker.trace with (security_barrier) as
 select

@@ -1,6 +1,7 @@
--- broker_private.trace_acknowledged(): trigger of a trace. Messages that leave the transmission
--- queue: the far broker has them, or they were removed. What went to a queue of this database is
--- told of there.
+-- Trigger of a trace: messages that leave the transmission queue.
+--
+-- The far broker has them, or they were removed. What went to a queue of this database is told of
+-- there.
 create or replace function broker_private.trace_acknowledged()
 returns trigger
 language plpgsql security definer

@@ -1,5 +1,6 @@
--- broker_private.trace_endpoints(): trigger of a trace. Conversations that begin: BEGIN DIALOG
--- here, or Dialog Created by the first message of another side.
+-- Trigger of a trace: conversations that begin.
+--
+-- BEGIN DIALOG here, or Dialog Created by the first message of another side.
 create or replace function broker_private.trace_endpoints()
 returns trigger
 language plpgsql security definer

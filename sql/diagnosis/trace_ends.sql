@@ -1,5 +1,6 @@
--- broker_private.trace_ends(): trigger of a trace. Conversations that this side ends, and those
--- that are over on both sides (Terminate Dialog).
+-- Trigger of a trace: conversations that end.
+--
+-- They are those that this side ends, and those that are over on both sides (Terminate Dialog).
 create or replace function broker_private.trace_ends()
 returns trigger
 language plpgsql security definer
@@ -19,8 +20,8 @@ begin
     join before b on b.endpoint_no = c.endpoint_no
     cross join lateral (
       select 1 as number, case c.local_end
-        when 'C' then 'END CONVERSATION WITH CLEANUP'
-        when 'X' then 'END CONVERSATION WITH ERROR'
+        when '<cleaned up>' then 'END CONVERSATION WITH CLEANUP'
+        when '<ended with error>' then 'END CONVERSATION WITH ERROR'
         else 'END CONVERSATION'
       end as subclass
       where b.local_end is null and c.local_end is not null

@@ -1,6 +1,7 @@
--- broker_private.trace_far_events(): trigger of a trace. What the far side did: our end was
--- acknowledged, or a message of it was refused here. Its EndDialog and its Error are told of when
--- they come into the queue.
+-- Trigger of a trace: what the far side did.
+--
+-- Our end was acknowledged, or a message of it was refused here. Its EndDialog and its Error are
+-- told of when they come into the queue.
 create or replace function broker_private.trace_far_events()
 returns trigger
 language plpgsql security definer
@@ -11,9 +12,9 @@ begin
     select jsonb_agg(jsonb_build_object(
       'endpoint_no', c.endpoint_no,
       'class', case c.event
-        when 'A' then 'Broker:Conversation' else 'Broker:Message Undeliverable'
+        when '<end acknowledged>' then 'Broker:Conversation' else 'Broker:Message Undeliverable'
       end,
-      'subclass', case c.event when 'A' then 'Received END CONVERSATION Ack' else 'Refused' end
+      'subclass', case c.event when '<end acknowledged>' then 'Received END CONVERSATION Ack' else 'Refused' end
     ) order by c.endpoint_no)
     from (
       select x.endpoint_no, x.event
@@ -21,7 +22,7 @@ begin
       order by x.endpoint_no
       limit 10000
     ) c
-    where c.event in ('A', 'F')
+    where c.event in ('<end acknowledged>', '<refused here>')
   ));
   return null;
 end

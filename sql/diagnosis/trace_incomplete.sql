@@ -1,5 +1,4 @@
--- broker_private.trace_incomplete(): trigger of a trace. Messages that SEND leaves to a worker to
--- validate.
+-- Trigger of a trace: messages that SEND leaves to a worker to validate.
 create or replace function broker_private.trace_incomplete()
 returns trigger
 language plpgsql security definer

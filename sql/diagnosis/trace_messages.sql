@@ -1,5 +1,7 @@
--- broker_private.trace_messages(): trigger of a trace. Messages that come into a queue; of those
--- that SEND put there, its own side too. What comes back from quarantine has not come again.
+-- Trigger of a trace: messages that come into a queue.
+--
+-- Of those that SEND put there, its own side is told too. What comes back from quarantine has not
+-- come again.
 create or replace function broker_private.trace_messages()
 returns trigger
 language plpgsql security definer

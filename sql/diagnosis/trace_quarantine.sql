@@ -1,5 +1,6 @@
--- broker_private.trace_quarantine(): trigger of a trace. Conversations that are set aside, and
--- those that go on (redrive, discard) or are gone.
+-- Trigger of a trace: conversations that are quarantined, and that leave quarantine.
+--
+-- They go on (redrive, discard) or are gone.
 create or replace function broker_private.trace_quarantine()
 returns trigger
 language plpgsql security definer

@@ -1,5 +1,6 @@
--- broker_private.trace_removed_messages(): trigger of a trace. Messages that leave a queue: by
--- RECEIVE, or for another reason (Removed). What goes into quarantine is told of there.
+-- Trigger of a trace: messages that leave a queue.
+--
+-- They do by RECEIVE, or for another reason (Removed). What goes into quarantine is told of there.
 create or replace function broker_private.trace_removed_messages()
 returns trigger
 language plpgsql security definer

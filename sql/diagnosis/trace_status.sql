@@ -1,4 +1,4 @@
--- broker_private.trace_status(): trigger of a trace. Why the messages of a dialog wait.
+-- Trigger of a trace: why the messages of a dialog wait.
 create or replace function broker_private.trace_status()
 returns trigger
 language plpgsql security definer

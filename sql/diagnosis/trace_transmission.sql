@@ -1,5 +1,6 @@
--- broker_private.trace_transmission(): trigger of a trace. Messages that SEND puts into the
--- transmission queue: Remote, or Delayed where they wait for a queue of this database.
+-- Trigger of a trace: messages that SEND puts into the transmission queue.
+--
+-- They are Remote, or Delayed where they wait for a queue of this database.
 create or replace function broker_private.trace_transmission()
 returns trigger
 language plpgsql security definer
@@ -26,7 +27,7 @@ begin
       where stack ~ 'broker_private\.send(_slowly|_all|_batch)?\('
       union all
       select 2, 'Broker:Message Classify',
-        case e.path when 'R' then 'Remote' else 'Delayed' end
+        case e.path when '<remote>' then 'Remote' else 'Delayed' end
     ) s
   ));
   return null;

@@ -1,5 +1,6 @@
--- broker_private.close_side(endpoint): ends a side that has nothing to tell the far side, as no
--- message has gone or as the far side has ended or failed. If the broker's own Error is still on
+-- Ends a side that has nothing to tell the far side.
+--
+-- No message has gone, or the far side has ended or failed. If the broker's own Error is still on
 -- its way to the far side (tell_far_side) the side is DO until it is acknowledged. The caller holds
 -- the group.
 create or replace function broker_private.close_side(e broker_private.endpoints)
@@ -8,10 +9,10 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  delete from broker_private.transmission_messages t where t.endpoint_no = e.endpoint_no and t.kind <> 'X';
+  delete from broker_private.transmission_messages t where t.endpoint_no = e.endpoint_no and t.kind <> '<error>';
   update broker_private.endpoints x
   set
-    local_end = 'E',
+    local_end = '<ended>',
     closed_at = case
       when not exists (select from broker_private.transmission_messages t where t.endpoint_no = e.endpoint_no) then broker_private.closing_time(e)
     end

@@ -1,5 +1,6 @@
--- broker_private.closing_time(endpoint): from when on a side that closes now, with no end of its
--- own to be acknowledged, is to be kept for 30 minutes. A target whose initiator is not known to
+-- From when on a side that closes now is to be kept for 30 minutes.
+--
+-- It is one with no end of its own to be acknowledged. A target whose initiator is not known to
 -- have the acknowledgement of its first message is kept to the end of the lifetime. Until then the
 -- message may come again, however late, and would open a second conversation.
 create or replace function broker_private.closing_time(e broker_private.endpoints)
@@ -7,7 +8,7 @@ returns timestamp with time zone
 language sql stable
 begin atomic
   select case
-    when not (e).is_initiator and (e).path = 'R' and not (select n.is_confirmed from broker_private.newest_counter((e).endpoint_no, 'I') n) then greatest((e).expires_at, broker_private.clock())
+    when not (e).is_initiator and (e).path = '<remote>' and not (select n.is_confirmed from broker_private.newest_counter((e).endpoint_no, '<next expected>') n) then greatest((e).expires_at, broker_private.clock())
     else broker_private.clock()
   end;
 end;

@@ -1,6 +1,6 @@
--- broker_private.destination_of(service, broker instance): the number of a destination for that
--- pair, which is made when there is none. Two sessions that need it first at once make two: each
--- endpoint keeps its own, and nobody waits.
+-- The number of a destination for that pair, which is made when there is none.
+--
+-- Two sessions that need it first at once make two: each endpoint keeps its own, and nobody waits.
 create or replace function broker_private.destination_of(far_service text, far_instance uuid)
 returns integer
 language plpgsql

@@ -1,6 +1,6 @@
--- broker_private.drop_unsent(endpoint, with_error): removes what the endpoint still wants to send,
--- its Error only if that is asked for. Rows that an END CONVERSATION WITH ERROR is dropping are
--- left to it, so this waits for nobody.
+-- Removes what the endpoint still wants to send, its Error only if that is asked for.
+--
+-- Rows that an END CONVERSATION WITH ERROR is dropping are left to it, so this waits for nobody.
 create or replace function broker_private.drop_unsent(endpoint bigint, with_error boolean)
 returns void
 language plpgsql
@@ -10,7 +10,7 @@ begin
   delete from broker_private.transmission_messages m
   where m.ctid = any (array(
     select t.ctid from broker_private.transmission_messages t
-    where t.endpoint_no = endpoint and (with_error or t.kind <> 'X')
+    where t.endpoint_no = endpoint and (with_error or t.kind <> '<error>')
     for update skip locked
   ));
   delete from broker_private.transmission_status w

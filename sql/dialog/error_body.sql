@@ -1,6 +1,7 @@
--- broker_private.error_body(code, description): the body of an Error message, as XML in UTF-8. A
--- description has at most 3,000 characters, as END CONVERSATION's: the far side takes no more than
--- 32,768 bytes.
+-- The body of an Error message, as XML in UTF-8.
+--
+-- A description has at most 3,000 characters, as END CONVERSATION's: the far side takes no more
+-- than 32,768 bytes.
 create or replace function broker_private.error_body(code integer, description text)
 returns bytea
 language sql immutable

@@ -1,5 +1,6 @@
--- broker_private.fault_text(fault): what was wrong with a message that was not taken, for the Error
--- message or the sender's transmission status.
+-- What was wrong with a message that was not taken.
+--
+-- For the Error message or the sender's transmission status.
 create or replace function broker_private.fault_text(fault broker_private.fault)
 returns text
 language sql immutable

@@ -1,4 +1,5 @@
--- broker_private.new_endpoint(...): one side of a dialog, with its counters and its destination.
+-- One side of a dialog, with its counters and its destination.
+--
 -- Returns its number.
 create or replace function broker_private.new_endpoint(
   handle uuid, conversation uuid, initiator boolean, group_number bigint, service integer, queue integer, contract integer,
@@ -27,7 +28,7 @@ begin
   )
   returning endpoint_no into number;
   insert into broker_private.sequence_counters (endpoint_no, kind, epoch, next_number, padding)
-  values (number, 'A', 0, 0, null), (number, 'I', 0, 0, null), (number, 'R', 0, 0, repeat(' ', 120));
+  values (number, '<next acknowledged>', 0, 0, null), (number, '<next expected>', 0, 0, null), (number, '<next received>', 0, 0, repeat(' ', 120));
   return number;
 end
 $$;

@@ -1,12 +1,13 @@
--- broker_private.number_of_error(endpoint): the sequence number of an Error that was sent within
--- this database. It was the last message of its dialog, so everything received and everything still
--- waiting comes before it.
+-- The sequence number of an Error that was sent within this database.
+--
+-- It was the last message of its dialog, so everything received and everything still waiting comes
+-- before it.
 create or replace function broker_private.number_of_error(endpoint bigint)
 returns bigint
 language sql stable
 begin atomic
   select
-    (select n.next_number from broker_private.newest_counter(endpoint, 'R') n) + (
+    (select n.next_number from broker_private.newest_counter(endpoint, '<next received>') n) + (
       select count(*)
       from broker_private.endpoints e
       join broker_private.messages m

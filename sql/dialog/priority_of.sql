@@ -1,5 +1,4 @@
--- broker_private.priority_of(contract, local service, remote service): the priority that a new
--- endpoint gets, for good.
+-- The priority that a new endpoint gets, for good.
 create or replace function broker_private.priority_of(contract integer, local_service integer, remote_service text)
 returns smallint
 language sql stable

@@ -1,10 +1,11 @@
--- broker_private.put_broker_error(endpoint, number, text): an Error message made by the broker,
--- with the negative number, goes into the endpoint's own queue, once; the dialog is in error.
--- Returns whether it was this call that did it: only then is there anything to tell the far side.
--- What the endpoint still wanted to send is removed, each time: a SEND that saw the dialog in order
--- may commit later. Not so an Error that tells the far side of the first time (tell_far_side). SEND
--- looks for no Error on a straight dialog (path L). Whoever calls this for one marks the send plans
--- (mark_plans) too, unless its lifetime is over, which SEND sees.
+-- Puts an Error message made by the broker into the endpoint's own queue, once.
+--
+-- It has the negative number. The dialog is in error. Returns whether it was this call that did it:
+-- only then is there anything to tell the far side. What the endpoint still wanted to send is
+-- removed, each time: a SEND that saw the dialog in order may commit later. Not so an Error that
+-- tells the far side of the first time (tell_far_side). SEND looks for no Error on a straight
+-- dialog (path local). Whoever calls this for one marks the send plans (mark_plans) too, unless its
+-- lifetime is over, which SEND sees.
 create or replace function broker_private.put_broker_error(endpoint bigint, error_number integer, description text)
 returns boolean
 language plpgsql
@@ -13,7 +14,7 @@ as $$
 declare
   is_first boolean;
 begin
-  insert into broker_private.far_events (endpoint_no, event) values (endpoint, 'X') on conflict do nothing;
+  insert into broker_private.far_events (endpoint_no, event) values (endpoint, '<far error>') on conflict do nothing;
   is_first := found;
   perform broker_private.drop_unsent(endpoint, is_first);
   if not is_first then

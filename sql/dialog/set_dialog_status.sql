@@ -1,5 +1,4 @@
--- broker_private.set_dialog_status(endpoint, text): why the endpoint's messages wait in the
--- transmission queue.
+-- Why the endpoint's messages wait in the transmission queue.
 create or replace function broker_private.set_dialog_status(endpoint bigint, status_text text)
 returns void
 language sql

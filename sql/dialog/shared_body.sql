@@ -1,4 +1,4 @@
--- broker_private.shared_body(number): a body that many messages share; null for null.
+-- A body that many messages share; null for null.
 create or replace function broker_private.shared_body(number bigint)
 returns bytea
 language sql stable strict

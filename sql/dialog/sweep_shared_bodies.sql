@@ -1,9 +1,9 @@
--- broker_private.sweep_shared_bodies(): removes bodies that send_all stored and no message names
--- any more. A message of a dialog waits in the transmission queue of its sender or, ready or
--- incomplete, in the queue of the far side. A retained copy lies with its sender. So one endpoint
--- leads to all places. Endpoints whose message is gone are taken off the front, so that the next
--- sweep begins where this one found a message. It looks at up to 1000 bodies a time, from a place
--- that changes.
+-- Removes bodies that send_all stored and no message names any more.
+--
+-- A message of a dialog waits in the transmission queue of its sender or, ready or incomplete, in
+-- the queue of the far side. A retained copy lies with its sender. So one endpoint leads to all
+-- places. Endpoints whose message is gone are taken off the front, so that the next sweep begins
+-- where this one found a message. It looks at up to 1000 bodies a time, from a place that changes.
 -- Locks: the bodies' rows, skipping those that another sweep has.
 create or replace function broker_private.sweep_shared_bodies()
 returns void

@@ -1,6 +1,7 @@
--- broker_private.sweep_traceparents(): removes trace contexts that nobody has asked for in a day,
--- and the oldest of more than 100,000. Those of messages that were received are gone already
--- (get_traceparent), and those of acknowledged ones (forget_traceparents).
+-- Removes trace contexts that nobody has asked for in a day, and the oldest of more than 100,000.
+--
+-- Those of messages that were received are gone already (get_traceparent), and those of
+-- acknowledged ones (forget_traceparents).
 -- Plan: traceparents_age.
 create or replace function broker_private.sweep_traceparents()
 returns void

@@ -1,17 +1,18 @@
--- broker_private.tell_far_side(endpoint, code, description): sends an Error to the far side of a
--- dialog that is in error here. A far side in this database is told by itself.
+-- Sends an Error to the far side of a dialog that is in error here.
+--
+-- A far side in this database is told by itself.
 create or replace function broker_private.tell_far_side(e broker_private.endpoints, code integer, description text)
 returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  if e.path = 'R' or e.path = 'B' and broker_private.destination_for(e) <> 0 then
+  if e.path = '<remote>' or e.path = '<delayed>' and broker_private.destination_for(e) <> 0 then
     insert into broker_private.transmission_messages (
       endpoint_no, enqueue_time, destination_no, message_type_id, precedence, kind, body
     )
     values (
-      e.endpoint_no, broker_private.clock(), e.destination_no, 1, 10 - e.priority, 'X', broker_private.error_body(code, description)
+      e.endpoint_no, broker_private.clock(), e.destination_no, 1, 10 - e.priority, '<error>', broker_private.error_body(code, description)
     );
     perform broker_private.note_arrival(0);
   end if;

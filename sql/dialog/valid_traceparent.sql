@@ -1,5 +1,6 @@
--- broker_private.valid_traceparent(text): a W3C trace context of version 00, or null where the text
--- is none. Others decide what it is, so nothing else is ever stored.
+-- A W3C trace context of version 00, or null where the text is none.
+--
+-- Others decide what it is, so nothing else is ever stored.
 create or replace function broker_private.valid_traceparent(given text)
 returns text
 language sql immutable

@@ -1,5 +1,4 @@
--- broker_private.waiting_reason(queue): the transmission status of a message that its queue in this
--- database can't take now.
+-- The transmission status of a message that its queue in this database can't take now.
 create or replace function broker_private.waiting_reason(queue broker_private.queues)
 returns text
 language sql immutable

@@ -1,8 +1,9 @@
--- broker_private.answer_query(endpoint, query): sends a Status of the endpoint's service. What a
--- Query may name is told by the Description that one gets which can't be understood. A Status says
--- what a sender learns anyway by sending: whether the queue takes messages, and whether the service
--- takes the contract. The broker on a conversation's other side is also told its state, and how
--- many messages have arrived in order.
+-- Sends a Status of the endpoint's service.
+--
+-- What a Query may name is told by the Description that one gets which can't be understood. A
+-- Status says what a sender learns anyway by sending: whether the queue takes messages, and whether
+-- the service takes the contract. The broker on a conversation's other side is also told its state,
+-- and how many messages have arrived in order.
 -- Locks: the group's row.
 create or replace function broker_private.answer_query(e broker_private.endpoints, query bytea)
 returns void
@@ -62,10 +63,10 @@ begin
     status := status || '<ConversationState>' || coalesce(
       (select s.state from broker_private.endpoint_states s where s.endpoint_no = f.endpoint_no), 'unknown'
     ) || '</ConversationState>';
-    if f.path = 'R' then
+    if f.path = '<remote>' then
       status := status || '<ArrivedInOrder>' || (
         select max(n.next_number) from broker_private.sequence_counters n
-        where n.endpoint_no = f.endpoint_no and n.kind = 'I'
+        where n.endpoint_no = f.endpoint_no and n.kind = '<next expected>'
       )::text || '</ArrivedInOrder>';
     end if;
   end if;

@@ -1,8 +1,9 @@
--- broker_private.answer_system_contracts(): answers what came on ServiceEcho and ServiceDiagnostic,
--- on 100 conversations at most, and returns on how many. An Echo goes back as it is. A Query is
--- about the service that it came to, and gets a Status, or a Description of what may be asked
--- (answer_query). A side that the far side has ended ends too. What waits for read_status stays,
--- until its minute is over.
+-- Answers what came on ServiceEcho and ServiceDiagnostic.
+--
+-- It answers on 100 conversations at most, and returns on how many. An Echo goes back as it is. A
+-- Query is about the service that it came to, and gets a Status, or a Description of what may be
+-- asked (answer_query). A side that the far side has ended ends too. What waits for read_status
+-- stays, until its minute is over.
 -- Locks: the conversations' groups, skipping those that others hold.
 create or replace function broker_private.answer_system_contracts()
 returns integer

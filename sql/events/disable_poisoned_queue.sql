@@ -1,6 +1,7 @@
--- broker_private.disable_poisoned_queue(queue): turns a queue off that rollbacks have turned off
--- (is_poisoned), and returns whether it did. Its marks stay until ALTER QUEUE turns it on: if this
--- is rolled back, the queue is off all the same.
+-- Turns a queue off that rollbacks have turned off (is_poisoned), and returns whether it did.
+--
+-- Its marks stay until ALTER QUEUE turns it on: if this is rolled back, the queue is off all the
+-- same.
 -- Locks: the queue's row, skipping it if somebody alters it now.
 create or replace function broker_private.disable_poisoned_queue(queue integer)
 returns boolean

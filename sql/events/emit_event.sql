@@ -1,6 +1,6 @@
--- broker_private.emit_event(queue, event): tells every event notification of this event that
--- watches the queue, in this transaction. A notification whose conversation is over is removed; it
--- never fails what raised the event.
+-- Tells every event notification of this event that watches the queue, in this transaction.
+--
+-- A notification whose conversation is over is removed; it never fails what raised the event.
 -- Locks: the notifications, then the groups of their conversations.
 create or replace function broker_private.emit_event(queue integer, event_name text)
 returns void

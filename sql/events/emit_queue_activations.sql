@@ -1,6 +1,7 @@
--- broker_private.emit_queue_activations(): tells the QUEUE_ACTIVATION notifications whose queue
--- should be read. Returns each notification that was told, or that was removed and why; of
--- BROKER_QUEUE_DISABLED too, those that are removed.
+-- Tells the QUEUE_ACTIVATION notifications whose queue should be read.
+--
+-- Returns each notification that was told, or that was removed and why; of BROKER_QUEUE_DISABLED
+-- too, those that are removed.
 --
 -- An event is due when messages wait, the queue and the broker are on, and none was sent since the
 -- queue was last found empty. While messages remain it is sent again every 5 seconds: who reads

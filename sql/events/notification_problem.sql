@@ -1,5 +1,4 @@
--- broker_private.notification_problem(notification): why its conversation can't carry events any
--- more; null if it can.
+-- Why its conversation can't carry events any more; null if it can.
 create or replace function broker_private.notification_problem(this broker_private.event_notifications)
 returns text
 language plpgsql

@@ -1,6 +1,7 @@
--- broker_private.post_event(notification, queue): sends the event of this queue to the
--- notification's service, by the conversation of the notification. Returns null; or, if that
--- conversation is over, why: then the notification is removed, and the server's log says so.
+-- Sends the event of this queue to the notification's service.
+--
+-- It goes by the conversation of the notification. Returns null; or, if that conversation is over,
+-- why: then the notification is removed, and the server's log says so.
 -- Locks: the conversation's group.
 create or replace function broker_private.post_event(this broker_private.event_notifications, about integer)
 returns text

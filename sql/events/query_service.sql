@@ -1,5 +1,6 @@
--- broker.query_service(from_service, to_service, contract, conversation_id, encryption): asks the
--- broker of another service, on ServiceDiagnostic, how it stands. The answer waits for read_status.
+-- Asks the broker of another service, on ServiceDiagnostic, how it stands.
+--
+-- The answer waits for read_status.
 --
 -- The dialog takes the services' own way, security and rights. But its group lies on the broker's
 -- own queue (3), so no program of the asking service receives the answer. It lives for a minute:
@@ -70,7 +71,7 @@ begin
   values (gen_random_uuid(), service.service_id, 3)
   returning group_no into conversation_group;
   perform broker_private.new_endpoint(
-    handle, gen_random_uuid(), true, conversation_group, service.service_id, 3, 5, to_service, null, 'U', null,
+    handle, gen_random_uuid(), true, conversation_group, service.service_id, 3, 5, to_service, null, '<unsent>', null,
     broker_private.clock() + interval '1 minute', encryption, broker_private.find_role(caller)
   );
   perform broker_private.send_system_message(handle, 11, convert_to('<Query>' || query || '</Query>', 'UTF8'));

@@ -1,5 +1,4 @@
--- broker.read_status(conversation_handle): what query_service's question was answered, null as long
--- as nothing has come.
+-- What query_service's question was answered, null as long as nothing has come.
 -- Errors: 8426, 229.
 create or replace function broker.read_status(conversation_handle uuid)
 returns text

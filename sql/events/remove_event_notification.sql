@@ -1,5 +1,4 @@
--- broker_private.remove_event_notification(notification): removes it, and ends its conversation, if
--- that is there.
+-- Removes it, and ends its conversation, if that is there.
 -- Locks: the conversation's group.
 create or replace function broker_private.remove_event_notification(this broker_private.event_notifications)
 returns void
@@ -23,7 +22,7 @@ begin
     perform broker_private.send_end(e, null, null);
   else
     delete from broker_private.transmission_messages t where t.endpoint_no = e.endpoint_no;
-    update broker_private.endpoints x set local_end = 'E', closed_at = broker_private.clock() where x.endpoint_no = e.endpoint_no;
+    update broker_private.endpoints x set local_end = '<ended>', closed_at = broker_private.clock() where x.endpoint_no = e.endpoint_no;
   end if;
   delete from broker_private.messages m where m.group_no = e.group_no;
 end

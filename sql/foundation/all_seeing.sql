@@ -1,6 +1,7 @@
--- broker_private.all_seeing: one row, if the reader of a view sees every object of the catalog: the
--- owner of the database, pg_monitor, a worker role; else none. Service Broker asks for VIEW
--- DEFINITION, or for VIEW ANY DEFINITION.
+-- One row if the reader of a view sees every object of the catalog, else none.
+--
+-- Such a reader is the owner of the database, pg_monitor, or a worker role. Service Broker asks for
+-- VIEW DEFINITION, or for VIEW ANY DEFINITION.
 create or replace view broker_private.all_seeing with (security_barrier) as
 select true as sees_all
 where pg_catalog.pg_has_role(current_user, 'pg_database_owner', 'USAGE')

@@ -1,7 +1,8 @@
--- broker_private.broker_problem(): why this database's broker neither sends, delivers nor
--- activates, as a transmission status; null if it does. Whoever wants to know whether the broker is
--- on asks here. It is off if it was turned off, or if this database is a copy of the one that has
--- its guid. Everybody may execute it: the views show what it says.
+-- Why this database's broker neither sends, delivers nor activates; null if it does.
+--
+-- It is a transmission status. Whoever wants to know whether the broker is on asks here. It is off
+-- if it was turned off, or if this database is a copy of the one that has its guid. Everybody may
+-- execute it: the views show what it says.
 create or replace function broker_private.broker_problem()
 returns text
 language plpgsql stable security definer

@@ -1,5 +1,4 @@
--- broker_private.check_name(kind, name): refuses a name that is missing, empty or longer than 128
--- characters.
+-- Refuses a name that is missing, empty or longer than 128 characters.
 create or replace function broker_private.check_name(kind text, object_name text)
 returns void
 language plpgsql

@@ -1,6 +1,7 @@
--- broker_private.check_role_name(kind, name): refuses a role's name that is missing, empty or
--- longer than 63 bytes. PostgreSQL would cut it, and it would be another's. Arguments that name
--- roles are text, not name, for the same reason.
+-- Refuses a role's name that is missing, empty or longer than 63 bytes.
+--
+-- PostgreSQL would cut it, and it would be another's. Arguments that name roles are text, not name,
+-- for the same reason.
 create or replace function broker_private.check_role_name(kind text, role_name text)
 returns void
 language plpgsql

@@ -1,6 +1,7 @@
--- broker_private.clock(): the time, for everything in these schemas that asks for one. A test
--- replaces it (only the role that owns the schema can) and moves timers and lifetimes without
--- sleeping.
+-- The time, for everything in these schemas that asks for one.
+--
+-- A test replaces it (only the role that owns the schema can) and moves timers and lifetimes
+-- without sleeping.
 create or replace function broker_private.clock()
 returns timestamp with time zone
 language sql volatile

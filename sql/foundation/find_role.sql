@@ -1,5 +1,6 @@
--- broker_private.find_role(name): the database role of that name, or error 15151. The name is
--- quoted for the look-up: a bare number would be taken for an oid.
+-- The database role of that name, or error 15151.
+--
+-- The name is quoted for the look-up: a bare number would be taken for an oid.
 create or replace function broker_private.find_role(role_name name)
 returns regrole
 language plpgsql stable

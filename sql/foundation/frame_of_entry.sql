@@ -1,6 +1,4 @@
--- broker_private.frame_of_entry(stack): how a public function's line of this PG_CONTEXT begins, as
--- a pattern.
---
+-- How a public function's line of this PG_CONTEXT begins, as a pattern.
 -- Why: in Chinese a frame reads "at GET DIAGNOSTICS of line 5 of function f". The statement of the
 -- caller is another, and so is its line, so the words before the name differ. This replaces both in
 -- the first line by patterns. A statement holds neither digits nor quotation marks, so a name that

@@ -1,5 +1,4 @@
--- broker_private.granted_objects: the objects on which the reader of a view has a permission by
--- broker.grant.
+-- The objects on which the reader of a view has a permission by broker.grant.
 create or replace view broker_private.granted_objects with (security_barrier) as
 select p.class, p.securable_id
 from broker_private.permissions p

@@ -1,5 +1,4 @@
--- broker_private.has_dynamic_routing(): whether this database has the dynamic routing service, or a
--- route to it.
+-- Whether this database has the dynamic routing service, or a route to it.
 create or replace function broker_private.has_dynamic_routing()
 returns boolean
 language sql stable

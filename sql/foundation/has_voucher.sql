@@ -1,13 +1,11 @@
--- broker_private.has_voucher(stack, caller): what is_seen asks where the quick look at the stack
--- says no.
---
+-- What is_seen asks where the quick look at the stack says no.
+-- Locks: the voucher's row, which it removes: a voucher counts once.
+-- Errors: 42501.
 -- Why: after an error has left a counterpart, PL/pgSQL evaluates that call as a statement until the
 -- transaction ends. It does so after ROLLBACK TO SAVEPOINT or an EXCEPTION block too. The
 -- statement's text then stands between the two frames. Such a call counts if the public function
 -- vouched for it just before. Whether to wait for that or to refuse is read from deeper lines. Who
 -- imitates them gains a NULL.
--- Locks: the voucher's row, which it removes: a voucher counts once.
--- Errors: 42501.
 create or replace function broker_private.has_voucher(stack text, caller name)
 returns boolean
 language plpgsql

@@ -1,4 +1,4 @@
--- broker_private.here(): the database and the server that this session is in, as one text.
+-- The database and the server that this session is in, as one text.
 -- Why: immutable, so that a statement asks for it once, when it is planned: neither changes while a
 -- session lasts. Where the owner may not ask for the server, it is the database alone.
 create or replace function broker_private.here()

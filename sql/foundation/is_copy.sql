@@ -1,4 +1,4 @@
--- broker_private.is_copy(): whether this database is a copy of the one that has its broker's guid.
+-- Whether this database is a copy of the one that has its broker's guid.
 create or replace function broker_private.is_copy()
 returns boolean
 language plpgsql stable

@@ -1,6 +1,4 @@
--- broker_private.is_entry(stack): whether a public function called the function whose PG_CONTEXT
--- this is.
---
+-- Whether a public function called the function whose PG_CONTEXT this is.
 -- Why: a public function (schema broker) runs with its caller's rights and hands current_user to
 -- its counterpart in broker_private, which runs with the owner's. Anybody may execute the
 -- counterpart, so it believes that name only if its own caller is a function of schema broker.

@@ -1,6 +1,7 @@
--- broker_private.is_in_progress(locker): whether the transaction is running that a row's xmax
--- names. A locked row of a table that nobody updates is so seen without trying the lock. A
--- multixact is taken for a transaction: the answer is then false, mostly.
+-- Whether the transaction is running that a row's xmax names.
+--
+-- A locked row of a table that nobody updates is so seen without trying the lock. A multixact is
+-- taken for a transaction: the answer is then false, mostly.
 create or replace function broker_private.is_in_progress(locker xid)
 returns boolean
 language plpgsql stable

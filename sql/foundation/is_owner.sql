@@ -1,7 +1,8 @@
--- broker_private.is_owner(role, owner): whether the role may act as the owner: it is the owner, a
--- member of it, the owner of the database, or a superuser. A broker user owns nothing; of an owner
--- that was dropped only the last two are left. One expression without a sub-select, so that it is
--- evaluated where it is called.
+-- Whether the role may act as the owner.
+--
+-- It is the owner, a member of it, the owner of the database, or a superuser. A broker user owns
+-- nothing; of an owner that was dropped only the last two are left. One expression without a
+-- sub-select, so that it is evaluated where it is called.
 create or replace function broker_private.is_owner(role_name name, owner_role regrole)
 returns boolean
 language sql stable

@@ -1,6 +1,7 @@
--- broker_private.is_permitted(role, permission, class, securable, owner): whether the role or
--- broker user has the permission on the object. It has it by owning the object, or by broker.grant
--- to it, to a role that it is a member of, or to public.
+-- Whether the role or broker user has the permission on the object.
+--
+-- It has it by owning the object, or by broker.grant to it, to a role that it is a member of, or to
+-- public.
 create or replace function broker_private.is_permitted(
   role_name name, permission_name text, securable_class "char", securable integer, owner_role regrole
 )

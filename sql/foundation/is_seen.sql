@@ -1,5 +1,4 @@
--- broker_private.is_seen(stack, caller): whether the counterpart whose PG_CONTEXT this is may
--- believe who its caller is.
+-- Whether the counterpart whose PG_CONTEXT this is may believe who its caller is.
 --
 -- Where it says no, the counterpart returns at once, having done nothing: NULL, or what it returns
 -- for nothing else. The public function then vouches for the caller and calls once more (see

@@ -1,4 +1,5 @@
--- broker_private.is_surely_on(broker): whether the broker is on, and its row was written here.
+-- Whether the broker is on, and its row was written here.
+--
 -- Inlined. False may be wrong, where rights to ask for the server changed: broker_problem is exact.
 create or replace function broker_private.is_surely_on(broker broker_private.broker_instance)
 returns boolean

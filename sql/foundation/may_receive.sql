@@ -1,5 +1,4 @@
--- broker_private.may_receive(role, queue): whether the role may send and receive on the queue's
--- conversations; as require_receive, for SEND.
+-- Whether the role may send and receive on the queue's conversations; as require_receive, for SEND.
 create or replace function broker_private.may_receive(role_name name, queue integer)
 returns boolean
 language plpgsql stable
@@ -10,6 +9,6 @@ declare
 begin
   select q.owner into owner_role from broker_private.queues q where q.queue_id = queue;
   return pg_has_role(role_name, owner_role, 'USAGE')
-    or broker_private.is_permitted(role_name, 'RECEIVE', 'Q', queue, owner_role);
+    or broker_private.is_permitted(role_name, 'RECEIVE', '<queue>', queue, owner_role);
 end
 $$;

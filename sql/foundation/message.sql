@@ -1,5 +1,6 @@
--- What \dT+ broker.message and \d+ broker.message say. The type itself is migration 0001's: a
--- function returns it, so it is never made anew.
+-- What \dT+ broker.message and \d+ broker.message say.
+--
+-- The type itself is migration 0001's: a function returns it, so it is never made anew.
 comment on type broker.message is
 'A message as RECEIVE returns it, with Service Broker''s columns in its order.';
 comment on column broker.message.status is 'RECEIVE returns 0. In the view of a queue: 1 ready, 2 incomplete, 0 received and 3 a copy of what was sent, both kept by RETENTION';

@@ -1,9 +1,10 @@
--- broker_private.message_id(conversation, sent by initiator, urgency, number): a message's id, the
--- same wherever it is worked out. The first half is the conversation's. The second says which side
--- sent it, what it is, and its number. That is its sequence number or, for a DialogTimer or an
--- Error, its place in the queue. RECEIVE has this formula inlined (conversation/receive.sql and
--- receive_many.sql, "As broker_private.message_id does"), and its first part lies in
--- endpoints.message_id_prefix: change all, or none.
+-- A message's id, the same wherever it is worked out.
+--
+-- The first half is the conversation's. The second says which side sent it, what it is, and its
+-- number. That is its sequence number or, for a DialogTimer or an Error, its place in the queue.
+-- RECEIVE has this formula inlined (conversation/receive.sql and receive_many.sql, "As
+-- broker_private.message_id does"), and its first part lies in endpoints.message_id_prefix: change
+-- all, or none.
 create or replace function broker_private.message_id(conversation uuid, is_from_initiator boolean, urgency smallint, number bigint)
 returns uuid
 language sql immutable

@@ -1,5 +1,6 @@
--- broker_private.name_of_role(role): its name, or null if it was dropped: PostgreSQL then says
--- "unknown (OID=...)", which could be the name of another role.
+-- The role's name, or null if it was dropped.
+--
+-- PostgreSQL then says "unknown (OID=...)", which could be the name of another role.
 create or replace function broker_private.name_of_role(role regrole)
 returns name
 language sql stable

@@ -1,7 +1,5 @@
 -- hot path
--- broker_private.newest_counter(endpoint, kind): a dialog's next number of a kind, where it stands,
--- and what is known of it.
---
+-- A dialog's next number of a kind, where it stands, and what is known of it.
 -- Locks: none, and a function in FROM can't be locked: who needs the lock locks the row at its
 -- location.
 -- Plan: inlined; sequence_counters_newest, one row. The caller names it in FROM, and has no row

@@ -1,7 +1,8 @@
--- broker_private.note_arrival(queue): a message was put into the queue (0: into the transmission
--- queue, 1: among the incomplete messages). Whoever sleeps on it is woken when the transaction
--- commits. For the slow paths: SEND and deliver do the same in the statement that inserts. The
--- protocol is in conversation/sleep_on.sql.
+-- Tells that a message was put into the queue.
+--
+-- 0 is the transmission queue, 1 are the incomplete messages. Whoever sleeps on it is woken when
+-- the transaction commits. For the slow paths: SEND and deliver do the same in the statement that
+-- inserts. The protocol is in conversation/sleep_on.sql.
 -- Locks: the queue's advisory lock, shared, until the transaction ends; it is only tried.
 create or replace function broker_private.note_arrival(queue integer)
 returns void

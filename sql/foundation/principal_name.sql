@@ -1,6 +1,8 @@
--- broker_private.principal_name(principal): its name, or null: its role was dropped, or it is a
--- broker user and a role has got its name since. What comes over the network names a user. So a
--- name may stand for one principal only, and a role is never taken for a broker user.
+-- The principal's name, or null.
+--
+-- Null: its role was dropped, or it is a broker user and a role has got its name since. What comes
+-- over the network names a user. So a name may stand for one principal only, and a role is never
+-- taken for a broker user.
 create or replace function broker_private.principal_name(principal broker_private.principal)
 returns name
 language sql stable

@@ -1,5 +1,6 @@
--- broker_private.principal_of(name): the principal that a name stands for now: public, the role
--- that has it, or else a broker user of that name.
+-- The principal that a name stands for now.
+--
+-- It is public, the role that has it, or else a broker user of that name.
 create or replace function broker_private.principal_of(principal_name name)
 returns broker_private.principal
 language sql stable

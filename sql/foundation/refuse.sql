@@ -1,5 +1,7 @@
--- broker_private.refuse(number, message, hint): raises Service Broker's error of that number. The
--- SQLSTATE is S and the number for four digits, T and the last four for the numbers above 28000.
+-- Raises Service Broker's error of that number.
+--
+-- The SQLSTATE is S and the number for four digits, T and the last four for the numbers above
+-- 28000.
 create or replace function broker_private.refuse(error_number integer, error_message text, error_hint text)
 returns void
 language plpgsql

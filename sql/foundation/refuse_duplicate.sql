@@ -1,4 +1,4 @@
--- broker_private.refuse_duplicate(kind, name): error 2714, there is one of that name.
+-- Raises error 2714: there is one of that name.
 create or replace function broker_private.refuse_duplicate(kind text, object_name text)
 returns void
 language plpgsql

@@ -1,5 +1,4 @@
--- broker_private.refuse_system_object(kind, name, id): error 9663 for the objects that come with
--- the broker.
+-- Raises error 9663 for the objects that come with the broker.
 create or replace function broker_private.refuse_system_object(kind text, object_name text, object_id integer)
 returns void
 language plpgsql

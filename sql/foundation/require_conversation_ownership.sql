@@ -1,6 +1,7 @@
--- broker_private.require_conversation_ownership(role, endpoint, verb): refuses a role other than
--- the conversation's owner (who began it; the service's owner for a target) and the owner of its
--- service. Receiving from a conversation does not make it one's own.
+-- Refuses a role that owns neither the conversation nor its service.
+--
+-- Who began a conversation owns it; of a target, the service's owner. Receiving from a conversation
+-- does not make it one's own.
 create or replace function broker_private.require_conversation_ownership(role_name name, e broker_private.endpoints, verb text)
 returns void
 language plpgsql

@@ -1,6 +1,7 @@
--- broker_private.require_creation(role, kind, owner): who may create broker objects, and for whom;
--- returns the owner to record. CREATE on the database stands for membership in db_ddladmin; an
--- owner other than oneself must be a role one is a member of.
+-- Who may create broker objects, and for whom; returns the owner to record.
+--
+-- CREATE on the database stands for membership in db_ddladmin; an owner other than oneself must be
+-- a role one is a member of.
 create or replace function broker_private.require_creation(role_name name, kind text, owner_name text)
 returns regrole
 language plpgsql

@@ -1,5 +1,6 @@
--- broker_private.require_database_ownership(role, kind): refuses a role other than the database's
--- owner (and superusers): what the worker trusts and listens on is theirs to say.
+-- Refuses a role other than the database's owner (and superusers).
+--
+-- What the worker trusts and listens on is theirs to say.
 create or replace function broker_private.require_database_ownership(role_name name, kind text)
 returns void
 language plpgsql

@@ -1,5 +1,4 @@
--- broker_private.require_ownership(role, owner, kind, name): refuses a role that may not alter or
--- drop the object.
+-- Refuses a role that may not alter or drop the object.
 create or replace function broker_private.require_ownership(role_name name, owner_role regrole, kind text, object_name text)
 returns void
 language plpgsql

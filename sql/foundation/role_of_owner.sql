@@ -1,5 +1,7 @@
--- broker_private.role_of_owner(owner): the name of the role that an owner is: of pg_database_owner,
--- which owns the system's objects, the role that owns the database. Null: it was dropped.
+-- The name of the role that an owner is.
+--
+-- Of pg_database_owner, which owns the system's objects, it is the role that owns the database.
+-- Null: it was dropped.
 create or replace function broker_private.role_of_owner(owner_role regrole)
 returns name
 language sql stable

@@ -1,5 +1,4 @@
--- broker_private.system_identifier(): which server this is, as initdb made it; null where the owner
--- of the schema may not ask for it.
+-- Which server this is, as initdb made it; null where the owner of the schema may not ask for it.
 create or replace function broker_private.system_identifier()
 returns bigint
 language plpgsql stable

@@ -1,11 +1,9 @@
--- broker_private.vouch(caller): a public function says who calls it, for its next call of a
--- counterpart.
---
+-- A public function says who calls it, for its next call of a counterpart.
+-- Errors: 42501.
 -- Why: a counterpart that an error has left can't see its caller for the rest of the transaction
 -- (see has_voucher). No error leaves this function, so it always can. Nobody else's code runs
--- between this call and the next, and a savepoint that takes one back takes back both.
--- Returns false: the call is still to be made.
--- Errors: 42501.
+-- between this call and the next, and a savepoint that takes one back takes back both. Returns
+-- false: the call is still to be made.
 create or replace function broker_private.vouch(caller name)
 returns boolean
 language plpgsql security definer

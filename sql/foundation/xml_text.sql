@@ -1,5 +1,6 @@
--- broker_private.xml_text(text): a text as XML has it between two tags. What XML can't have becomes
--- question marks: control characters, U+FFFE and U+FFFF.
+-- A text as XML has it between two tags.
+--
+-- What XML can't have becomes question marks: control characters, U+FFFE and U+FFFF.
 create or replace function broker_private.xml_text(content text)
 returns text
 language sql immutable

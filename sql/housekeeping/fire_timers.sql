@@ -1,6 +1,7 @@
--- broker_private.fire_timers(): puts a DialogTimer message into the queue of each endpoint whose
--- timer is over. An Error, -8489, goes into that of each whose lifetime is over. Returns how many
--- messages that made. A timer of a queue that is off waits until it is on.
+-- Puts a DialogTimer message into the queue of each endpoint whose timer is over.
+--
+-- An Error, -8489, goes into that of each whose lifetime is over. Returns how many messages that
+-- made. A timer of a queue that is off waits until it is on.
 -- Locks: the timers, skipping one that is being set anew; no group.
 -- Plan: conversation_timers_due and endpoints_lifetime, as far as they are due.
 create or replace function broker_private.fire_timers()
@@ -61,7 +62,7 @@ begin
     where e.closed_at is null and e.expires_at <= moment
       and not exists (
         select from broker_private.far_events f
-        where f.endpoint_no = e.endpoint_no and f.event = case when e.local_end is null then 'X' else 'A' end::"char"
+        where f.endpoint_no = e.endpoint_no and f.event = case when e.local_end is null then '<far error>' else '<end acknowledged>' end::"char"
       )
     order by e.expires_at
     limit 1000
@@ -71,7 +72,7 @@ begin
     );
     -- A side that has ended waits for no acknowledgement any more.
     insert into broker_private.far_events (endpoint_no, event)
-    select e.endpoint_no, 'A' from broker_private.endpoints e where e.endpoint_no = expired and e.local_end is not null
+    select e.endpoint_no, '<end acknowledged>' from broker_private.endpoints e where e.endpoint_no = expired and e.local_end is not null
     on conflict do nothing;
     if found then
       perform broker_private.drop_unsent(expired, true);

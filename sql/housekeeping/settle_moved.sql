@@ -1,7 +1,9 @@
--- broker_private.settle_moved(): brings home what committed late, under a group that MOVE
--- CONVERSATION or in a queue that ALTER SERVICE had taken its conversation from. Removes groups
--- that a move left empty. Returns how many messages came home. A move is watched for 30 minutes,
--- and until every transaction of its time is over. RECEIVE does the same for what it meets.
+-- Brings home what committed late, where its conversation was before a move.
+--
+-- It lies under a group that MOVE CONVERSATION, or in a queue that ALTER SERVICE, had taken its
+-- conversation from. Removes groups that a move left empty. Returns how many messages came home. A
+-- move is watched for 30 minutes, and until every transaction of its time is over. RECEIVE does the
+-- same for what it meets.
 -- Locks: groups, skipping those that others hold.
 create or replace function broker_private.settle_moved()
 returns integer

@@ -1,7 +1,8 @@
--- broker_private.settle_poison(): what a worker does about rollbacks. It turns off the queues that
--- five of them have poisoned, and quarantines the conversations that have failed five times. It
--- sets aside what arrived for quarantined ones. Returns what was turned off (a queue alone) and
--- quarantined, for the log.
+-- What a worker does about rollbacks.
+--
+-- It turns off the queues that five of them have poisoned, and quarantines the conversations that
+-- have failed five times. It sets aside what arrived for quarantined ones. Returns what was turned
+-- off (a queue alone) and quarantined, for the log.
 -- Locks: the group's row of each conversation that it touches; what somebody else holds is left for
 -- the next time.
 create or replace function broker_private.settle_poison()

@@ -1,9 +1,10 @@
--- broker_private.sweep(): removes what is left of conversations that ended here; returns how many
--- endpoints went. An initiator's side and one that was cleaned up keep their rows, unseen. A
--- message may still be on its way to them from a transaction that saw them open. A group that
--- somebody holds, to begin another dialog in it for one, is left for the next time. A target's side
--- stays CLOSED for 30 minutes, so that a first message that is sent again opens no second one.
--- closed_at lies ahead where closing_time says so.
+-- Removes what is left of conversations that ended here; returns how many endpoints went.
+--
+-- An initiator's side and one that was cleaned up keep their rows, unseen. A message may still be
+-- on its way to them from a transaction that saw them open. A group that somebody holds, to begin
+-- another dialog in it for one, is left for the next time. A target's side stays CLOSED for 30
+-- minutes, so that a first message that is sent again opens no second one. closed_at lies ahead
+-- where closing_time says so.
 create or replace function broker_private.sweep()
 returns integer
 language plpgsql security definer
@@ -27,7 +28,7 @@ begin
     select x.endpoint_no
     from broker_private.far_events f
     join broker_private.endpoints x on x.endpoint_no = f.endpoint_no
-    where f.event = 'A' and x.local_end is not null and x.closed_at is null
+    where f.event = '<end acknowledged>' and x.local_end is not null and x.closed_at is null
     for update of x skip locked
   );
 

@@ -1,6 +1,8 @@
--- broker.activation_log: what activated procedures put out (9724), and how they ended where that
--- was no good end (28085 to 28088). It has the newest thousand rows of each queue that the reader
--- may receive from. Those of a dropped queue are for the database's owner.
+-- What activated procedures put out (9724), and how they ended.
+--
+-- Only ends that were no good ones are told (28085 to 28088). It has the newest thousand rows of
+-- each queue that the reader may receive from. Those of a dropped queue are for the database's
+-- owner.
 create or replace view broker.activation_log with (security_barrier) as
 select
   l.id, l.queue_name, l.procedure_name, l."time", l.spid, l.number, l.severity, l.text, l.sqlstate, l.detail

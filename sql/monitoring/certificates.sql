@@ -1,6 +1,7 @@
--- broker.certificates: the public certificates that broker.create_certificate registered, as far as
--- sys.certificates goes. thumbprint is the SHA-256 of the certificate; its dates and names are in
--- the PEM: pybroker certificate show.
+-- The certificates that broker.create_certificate registered, as sys.certificates.
+--
+-- They are the public ones, as far as that view goes. thumbprint is the SHA-256 of the certificate;
+-- its dates and names are in the PEM: pybroker certificate show.
 create or replace view broker.certificates with (security_barrier) as
 select
   c.name,

@@ -1,5 +1,6 @@
--- broker.console_actions: what was done from a console, by whom, when, and how it ended. A role
--- sees what it did itself; the database's owner sees all.
+-- What was done from a console, by whom, when, and how it ended.
+--
+-- A role sees what it did itself; the database's owner sees all.
 create or replace view broker.console_actions with (security_barrier) as
 select a.id, a.acted_at, a.role_name as role, a.action, a.object, a.result
 from broker_private.console_actions a

@@ -1,8 +1,9 @@
--- broker.conversation_endpoints: the sides of conversations in this database, as
--- sys.conversation_endpoints: those on queues that the reader may receive from. An initiator's row
--- goes when the conversation is over; a target's stays as CLOSED until security_timestamp. Numbers
--- are counted from what is waiting, for the rows that are read and only if they are asked for. What
--- has no meaning here is NULL: docs/internals.md says why.
+-- The sides of conversations in this database, as sys.conversation_endpoints.
+--
+-- They are those on queues that the reader may receive from. An initiator's row goes when the
+-- conversation is over; a target's stays as CLOSED until security_timestamp. Numbers are counted
+-- from what is waiting, for the rows that are read and only if they are asked for. What has no
+-- meaning here is NULL: docs/internals.md says why.
 create or replace view broker.conversation_endpoints with (security_barrier) as
 select
   e.conversation_handle,
@@ -25,15 +26,15 @@ select
   e.far_service,
   -- As named at BEGIN DIALOG it is where the dialog should go; what this shows is where it went.
   case
-    when e.is_initiator and e.path in ('L', 'I') then (select b.service_broker_guid from broker_private.broker_instance b where b.is_the_only_row)
+    when e.is_initiator and e.path in ('<local>', '<behind incomplete>') then (select b.service_broker_guid from broker_private.broker_instance b where b.is_the_only_row)
     when e.is_initiator then f.far_broker_instance
     else e.far_broker_instance
   end as far_broker_instance,
   pg_catalog.pg_get_userbyid(e.owner) as principal_id,
   case
-    when y.kind = 'F' and not e.is_initiator then coalesce((y.far_user).broker_user, pg_catalog.pg_get_userbyid((y.far_user).role))
+    when y.kind = '<full>' and not e.is_initiator then coalesce((y.far_user).broker_user, pg_catalog.pg_get_userbyid((y.far_user).role))
     when not e.is_initiator then case when y.kind is not null then 'public'::name end
-    when y.kind in ('A', 'F') then (
+    when y.kind in ('<anonymous>', '<full>') then (
       select coalesce((r.user_name).broker_user, pg_catalog.pg_get_userbyid((r.user_name).role)) from broker_private.remote_service_bindings r where r.remote_service_name = e.far_service
     )
   end as far_principal_id,
@@ -45,7 +46,7 @@ select
   -- The next number: what is gone, and what waits. Within this database the far side's RECEIVE numbers.
   (
     select n.next_number from broker_private.sequence_counters n
-    where n.endpoint_no = coalesce(l.endpoint_no, e.endpoint_no) and n.kind = case when l.endpoint_no is null then 'A' else 'R' end
+    where n.endpoint_no = coalesce(l.endpoint_no, e.endpoint_no) and n.kind = case when l.endpoint_no is null then '<next acknowledged>' else '<next received>' end
     order by n.epoch desc
     limit 1
   ) + (
@@ -58,12 +59,12 @@ select
   null::bigint as end_dialog_sequence,
   case when l.endpoint_no is null then (
     select n.next_number from broker_private.sequence_counters n
-    where n.endpoint_no = e.endpoint_no and n.kind = 'I'
+    where n.endpoint_no = e.endpoint_no and n.kind = '<next expected>'
     order by n.epoch desc
     limit 1
   ) else (
     select n.next_number from broker_private.sequence_counters n
-    where n.endpoint_no = e.endpoint_no and n.kind = 'R'
+    where n.endpoint_no = e.endpoint_no and n.kind = '<next received>'
     order by n.epoch desc
     limit 1
   ) + (
@@ -83,7 +84,7 @@ join broker_private.groups g on g.group_no = e.group_no
 join broker_private.visible_queues q on q.queue_id = e.queue_id
 join broker_private.endpoint_states s on s.endpoint_no = e.endpoint_no
 left join broker_private.endpoints l on l.conversation_id = e.conversation_id and l.is_initiator <> e.is_initiator
-left join broker_private.far_events f on f.endpoint_no = e.endpoint_no and f.event = 'B'
+left join broker_private.far_events f on f.endpoint_no = e.endpoint_no and f.event = '<broker known>'
 left join broker_private.dialog_security y on y.endpoint_no = e.endpoint_no
 left join broker_private.conversation_timers t on t.endpoint_no = e.endpoint_no
 where s.state is not null;

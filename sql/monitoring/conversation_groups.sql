@@ -1,5 +1,6 @@
--- broker.conversation_groups: the groups that have conversations, as sys.conversation_groups: those
--- on queues that the reader may receive from.
+-- The groups that have conversations, as sys.conversation_groups.
+--
+-- They are those on queues that the reader may receive from.
 create or replace view broker.conversation_groups with (security_barrier) as
 select g.conversation_group_id, g.service_id, false as is_system
 from broker_private.groups g

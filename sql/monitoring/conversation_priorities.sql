@@ -1,5 +1,6 @@
--- broker.conversation_priorities: the broker priorities, as sys.conversation_priorities. NULL is
--- ANY.
+-- The broker priorities, as sys.conversation_priorities.
+--
+-- NULL is ANY.
 create or replace view broker.conversation_priorities with (security_barrier) as
 select
   p.priority_id,

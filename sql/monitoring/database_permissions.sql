@@ -1,14 +1,15 @@
--- broker.database_permissions: what broker.grant gave, as sys.database_permissions, with CONNECT on
--- the endpoint, which SQL Server shows in sys.server_permissions.
+-- What broker.grant gave, as sys.database_permissions.
+--
+-- CONNECT on the endpoint is among it, which SQL Server shows in sys.server_permissions.
 create or replace view broker.database_permissions with (security_barrier) as
 select
-  case p.class when 'Q' then 1 when 'X' then 10 when 'M' then 15 when 'C' then 16 when 'S' then 17 else 105 end::smallint as class,
+  case p.class when '<queue>' then 1 when '<schema collection>' then 10 when '<message type>' then 15 when '<contract>' then 16 when '<service>' then 17 else 105 end::smallint as class,
   case p.class
-    when 'Q' then 'OBJECT_OR_COLUMN'
-    when 'X' then 'XML_SCHEMA_COLLECTION'
-    when 'M' then 'MESSAGE_TYPE'
-    when 'C' then 'SERVICE_CONTRACT'
-    when 'S' then 'SERVICE'
+    when '<queue>' then 'OBJECT_OR_COLUMN'
+    when '<schema collection>' then 'XML_SCHEMA_COLLECTION'
+    when '<message type>' then 'MESSAGE_TYPE'
+    when '<contract>' then 'SERVICE_CONTRACT'
+    when '<service>' then 'SERVICE'
     else 'ENDPOINT'
   end as class_desc,
   p.securable_id as major_id,

@@ -1,5 +1,6 @@
--- broker.databases: this database as a broker, as in sys.databases: one row. Ours: why the broker
--- is disabled, if it is.
+-- This database as a broker, as in sys.databases: one row.
+--
+-- Ours: why the broker is disabled, if it is.
 create or replace view broker.databases as
 select
   pg_catalog.current_database() as name,

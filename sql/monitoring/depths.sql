@@ -1,7 +1,8 @@
--- broker.depths: how many messages wait in the transmission queue, and how many sides of
--- conversations there are. Exact up to 10,000; beyond that an estimate, from the table's size as
--- the planner knows it, so that nothing is scanned. It counts everybody's, so it has rows only for
--- the database's owner and members of pg_monitor.
+-- How many messages wait in the transmission queue, and how many sides of conversations there are.
+--
+-- Exact up to 10,000; beyond that an estimate, from the table's size as the planner knows it, so
+-- that nothing is scanned. It counts everybody's, so it has rows only for the database's owner and
+-- members of pg_monitor.
 create or replace view broker.depths with (security_barrier) as
 select
   d.name,
@@ -27,7 +28,7 @@ from (
   select
     'conversation_endpoints',
     'broker_private.endpoints'::pg_catalog.regclass,
-    (select count(*) from (select from broker_private.endpoints e where e.local_end is distinct from 'C' limit 10001) l),
+    (select count(*) from (select from broker_private.endpoints e where e.local_end is distinct from '<cleaned up>' limit 10001) l),
     null
 ) d
 join pg_catalog.pg_class p on p.oid = d.relation

@@ -1,5 +1,6 @@
--- broker.dm_broker_activated_tasks: the activated procedures that run, as
--- sys.dm_broker_activated_tasks; spid is the session's process id, as pg_stat_activity.pid.
+-- The activated procedures that run, as sys.dm_broker_activated_tasks.
+--
+-- spid is the session's process id, as pg_stat_activity.pid.
 create or replace view broker.dm_broker_activated_tasks with (security_barrier) as
 select
   t.pid as spid,

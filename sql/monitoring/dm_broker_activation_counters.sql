@@ -1,6 +1,7 @@
--- broker.dm_broker_activation_counters: the counters of SQL Server's Broker Activation object, for
--- each queue with an activation procedure. All but tasks_running count up: a rate is the difference
--- of two readings.
+-- The counters of SQL Server's Broker Activation object, for each queue that activates.
+--
+-- Such a queue has an activation procedure. All but tasks_running count up: a rate is the
+-- difference of two readings.
 create or replace view broker.dm_broker_activation_counters with (security_barrier) as
 select
   q.name as queue_name,

@@ -1,5 +1,7 @@
--- broker.dm_broker_connections: the connections of the workers whose home database this is, as
--- sys.dm_broker_connections, as of a few seconds. What such a connection doesn't have is NULL.
+-- The connections of this home database's workers, as sys.dm_broker_connections.
+--
+-- They are as of a few seconds ago. What such a connection doesn't have is NULL.
+--
 -- Ours: address, worker_id. A fragment is a message, or a piece of a large one; a send and a
 -- receive are frames. Rows only for the database's owner and members of pg_monitor.
 create or replace view broker.dm_broker_connections with (security_barrier) as

@@ -1,7 +1,8 @@
--- broker.dm_broker_forwarded_messages: the messages that the workers whose home database this is
--- hold to pass them on to another worker, as sys.dm_broker_forwarded_messages, as of a few seconds.
--- time_to_live and time_consumed are seconds; message_fragment_number counts the pieces of a large
--- message from 0. Ours: worker_id. Rows only for the database's owner and members of pg_monitor.
+-- What workers hold to pass it on, as sys.dm_broker_forwarded_messages.
+--
+-- They are the workers whose home database this is, as of a few seconds ago. time_to_live and
+-- time_consumed are seconds; message_fragment_number counts the pieces of a large message from 0.
+-- Ours: worker_id. Rows only for the database's owner and members of pg_monitor.
 create or replace view broker.dm_broker_forwarded_messages with (security_barrier) as
 select
   f.conversation_id,
@@ -17,7 +18,7 @@ select
   (f.time_to_live_ms / 1000)::integer as time_to_live,
   (f.time_consumed_ms / 1000)::integer as time_consumed,
   case when f.message_sequence_number between 0 and 1152921504606846975 then broker_private.message_id(
-    f.conversation_id, f.is_initiator, case f.kind when 'X' then 1 else 2 end::smallint, f.message_sequence_number
+    f.conversation_id, f.is_initiator, case f.kind when '<error>' then 1 else 2 end::smallint, f.message_sequence_number
   ) end as message_id,
   f.worker_id
 from broker_private.forwarded_messages f

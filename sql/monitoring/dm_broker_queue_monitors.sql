@@ -1,8 +1,9 @@
--- broker.dm_broker_queue_monitors: the monitors of queues whose activation is on, or that have a
--- QUEUE_ACTIVATION notification, as sys.dm_broker_queue_monitors. The time of the last empty
--- RECEIVE is that which the monitor acted on, or up to a second older. tasks_waiting: sessions that
--- have run RECEIVE in their transaction and written nothing yet, so they wait in it. The query
--- around the UNION ALL is the barrier's: queue_messages says why.
+-- The queues' monitors, as sys.dm_broker_queue_monitors.
+--
+-- They are of queues whose activation is on, or that have a QUEUE_ACTIVATION notification. The time
+-- of the last empty RECEIVE is that which the monitor acted on, or up to a second older.
+-- tasks_waiting: sessions that have run RECEIVE in their transaction and written nothing yet, so
+-- they wait in it. The query around the UNION ALL is the barrier's: queue_messages says why.
 create or replace view broker.dm_broker_queue_monitors with (security_barrier) as
 select
   m.database_id, m.queue_id, m.state, m.last_empty_rowset_time, m.last_activated_time, m.tasks_waiting

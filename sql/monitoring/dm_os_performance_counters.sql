@@ -1,5 +1,7 @@
--- broker.dm_os_performance_counters: counters of Broker Statistics, Broker/DBM Transport and Broker
--- Activation by SQL Server's names and types, as sys.dm_os_performance_counters.
+-- Service Broker's counters, as sys.dm_os_performance_counters.
+--
+-- They are those of Broker Statistics, Broker/DBM Transport and Broker Activation, by SQL Server's
+-- names and types.
 --
 -- cntr_type 65792 is a value as it is; 272696576 counts up: a rate is the difference of two
 -- readings. A queue's rows are for who may receive from it; all others, and _Total, for the

@@ -1,5 +1,6 @@
--- broker.event_notifications: the event notifications of queues and of the database, as
--- sys.event_notifications, with the event that sys.events would show.
+-- The event notifications of queues and of the database, as sys.event_notifications.
+--
+-- Each has the event that sys.events would show.
 create or replace view broker.event_notifications with (security_barrier) as
 select
   n.name,

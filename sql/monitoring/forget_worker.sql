@@ -1,5 +1,4 @@
--- broker_private.forget_worker(worker): a worker of this home database says that it ends: what the
--- views showed of it goes.
+-- A worker of this home database says that it ends: what the views showed of it goes.
 -- Locks: its rows.
 create or replace function broker_private.forget_worker(worker uuid)
 returns void

@@ -1,5 +1,6 @@
--- broker.message_type_xml_schema_collection_usages: which message type is validated by which schema
--- collection, as sys.message_type_xml_schema_collection_usages.
+-- Which message type is validated by which schema collection.
+--
+-- As sys.message_type_xml_schema_collection_usages.
 create or replace view broker.message_type_xml_schema_collection_usages with (security_barrier) as
 select t.message_type_id, t.schema_collection_id as xml_collection_id
 from broker_private.message_types t

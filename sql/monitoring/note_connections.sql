@@ -1,6 +1,7 @@
--- broker_private.note_connections(worker, connections): all connections that a worker has now, an
--- array of objects with the names of the columns of broker_private.connections. After note_worker,
--- in its transaction.
+-- Replaces all connections that a worker has.
+--
+-- They are an array of objects with the names of the columns of broker_private.connections. After
+-- note_worker, in its transaction.
 -- Locks: the worker's rows, which note_worker holds already.
 create or replace function broker_private.note_connections(worker uuid, connections jsonb)
 returns void

@@ -1,6 +1,8 @@
--- broker.note_console_action(action, object, result): notes what the caller did from a console, in
--- the transaction that does it, or after that was refused. Returns the number of the row. Of a role
--- the newest 10,000 rows stay. Nobody can note in another's name.
+-- Notes what the caller did from a console.
+--
+-- It does so in the transaction that does it, or after that was refused. Returns the number of the
+-- row. Of a role the newest 10,000 rows stay. Nobody can note in another's name.
+--
 -- Ours.
 -- Locks: the caller's old rows, without waiting.
 -- Errors: 153 a text that is missing or too long.

@@ -1,6 +1,7 @@
--- broker_private.note_forwarded_messages(worker, messages): the messages that a worker holds to
--- pass them on, an array of objects with the names of the columns of
--- broker_private.forwarded_messages. After note_worker, in its transaction.
+-- Replaces the messages that a worker holds to pass them on.
+--
+-- They are an array of objects with the names of the columns of broker_private.forwarded_messages.
+-- After note_worker, in its transaction.
 -- Locks: the worker's rows, which note_worker holds already.
 create or replace function broker_private.note_forwarded_messages(worker uuid, messages jsonb)
 returns void

@@ -1,5 +1,4 @@
--- broker_private.note_periodic_task(name, period, description, error): a worker says that a
--- periodic task ran now, and why it failed if it did.
+-- A worker says that a periodic task ran now, and why it failed if it did.
 -- Locks: the task's row.
 create or replace function broker_private.note_periodic_task(task_name text, task_period interval, task_description text, task_error text)
 returns void

@@ -1,6 +1,7 @@
--- broker_private.note_worker(worker): a worker of this home database says that it lives. Forgets
--- the workers that have said nothing for a minute, and all that they had. The views show nothing of
--- a worker after 15 seconds without a word.
+-- A worker of this home database says that it lives.
+--
+-- Forgets the workers that have said nothing for a minute, and all that they had. The views show
+-- nothing of a worker after 15 seconds without a word.
 -- Locks: its own row; those of the forgotten, skipping what another worker holds.
 create or replace function broker_private.note_worker(worker uuid)
 returns void

@@ -1,6 +1,7 @@
--- broker.peek(queue, top, after_priority, after_order, body_bytes): the messages that RECEIVE takes
--- next, a page at a time, without locking or removing any. The next page begins behind priority and
--- queuing order of the last row. Ours: SQL Server selects from the queue.
+-- The messages that RECEIVE takes next, a page at a time, without locking or removing any.
+--
+-- The next page begins behind priority and queuing order of the last row. Ours: SQL Server selects
+-- from the queue.
 -- Locks: none.
 -- Plan: messages_head from where the page begins, or from the queue's floors. A probe of endpoints
 -- for each message; at most 10,000 are looked at. It does not depend on statistics: of a table that

@@ -1,6 +1,7 @@
--- broker.quarantine: the quarantined conversations, each with the message that failed: those on
--- queues that the reader may receive from. Ours. messages_waiting counts the failing one and those
--- behind it, as far as they were set aside.
+-- The quarantined conversations, each with the message that failed.
+--
+-- They are those on queues that the reader may receive from. Ours. messages_waiting counts the
+-- failing one and those behind it, as far as they were set aside.
 create or replace view broker.quarantine with (security_barrier) as
 select
   e.conversation_handle,

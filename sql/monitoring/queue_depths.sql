@@ -1,7 +1,8 @@
--- broker.queue_depths: how many messages wait in each queue, and since when. Exact up to 10,000;
--- beyond that an estimate, from the table's size as the planner knows it, so that no queue is
--- scanned. Retained are those that RETENTION keeps; incomplete those that RECEIVE will not return
--- before a worker has validated them, or what comes before them.
+-- How many messages wait in each queue, and since when.
+--
+-- Exact up to 10,000; beyond that an estimate, from the table's size as the planner knows it, so
+-- that no queue is scanned. Retained are those that RETENTION keeps; incomplete those that RECEIVE
+-- will not return before a worker has validated them, or what comes before them.
 create or replace view broker.queue_depths with (security_barrier) as
 select
   q.name as queue_name,

@@ -1,10 +1,11 @@
--- broker.queue_messages: the messages of every queue that the reader may receive from, with the
--- columns of broker.message after the queue's id. Status 1 is ready. 2 is incomplete: a worker has
--- to validate it first, or what comes before it is not here yet. With RETENTION ON, 0 is received
--- and 3 a copy of what was sent. The view of one queue is a selection of it. A view over a join
--- can't be written through, by nobody. PostgreSQL takes a UNION ALL at the top of a view apart,
--- barrier or not. Then it would run a reader's own conditions on the rows of either part before it
--- asks which queues the reader may see. Hence the query around it.
+-- The messages of every queue that the reader may receive from.
+--
+-- It has the columns of broker.message after the queue's id. Status 1 is ready. 2 is incomplete: a
+-- worker has to validate it first, or what comes before it is not here yet. With RETENTION ON, 0 is
+-- received and 3 a copy of what was sent. The view of one queue is a selection of it. A view over a
+-- join can't be written through, by nobody. PostgreSQL takes a UNION ALL at the top of a view
+-- apart, barrier or not. Then it would run a reader's own conditions on the rows of either part
+-- before it asks which queues the reader may see. Hence the query around it.
 create or replace view broker.queue_messages with (security_barrier) as
 select
   m.queue_id, m.status, m.priority, m.queuing_order, m.conversation_group_id, m.conversation_handle,
@@ -31,13 +32,13 @@ from (
         m.sequence_number,
         case when m.urgency = 2 then (
           select n.next_number from broker_private.sequence_counters n
-          where n.endpoint_no = m.endpoint_no and n.kind = 'R'
+          where n.endpoint_no = m.endpoint_no and n.kind = '<next received>'
           order by n.epoch desc
           limit 1
         ) + row_number() over (partition by m.queue_id, m.endpoint_no, m.urgency order by m.status, m.id) - 1
         else (
           select n.next_number from broker_private.sequence_counters n
-          where n.endpoint_no = m.endpoint_no and n.kind = 'R'
+          where n.endpoint_no = m.endpoint_no and n.kind = '<next received>'
           order by n.epoch desc
           limit 1
         ) + (

@@ -1,5 +1,6 @@
--- broker.remote_service_bindings: who secures the dialogs to a far service, as
--- sys.remote_service_bindings. service_contract_id 0: all contracts.
+-- Who secures the dialogs to a far service, as sys.remote_service_bindings.
+--
+-- service_contract_id 0: all contracts.
 create or replace view broker.remote_service_bindings with (security_barrier) as
 select
   b.name,

@@ -1,6 +1,7 @@
--- broker.routes: the routes, as sys.routes. lifetime is when the route expires. scope: whether it
--- is for what this database sends (DATABASE), or for what comes from outside to the worker whose
--- home it is (WORKER).
+-- The routes, as sys.routes.
+--
+-- lifetime is when the route expires. scope: whether it is for what this database sends (DATABASE),
+-- or for what comes from outside to the worker whose home it is (WORKER).
 create or replace view broker.routes with (security_barrier) as
 select
   r.name,

@@ -1,6 +1,7 @@
--- broker.service_broker_endpoints: the TCP endpoint of the worker whose home database this is, as
--- sys.service_broker_endpoints. The TLS of the workers chooses its cipher by itself, so
--- encryption_algorithm is NULL. Ours: port, ip_address, encryption_desc.
+-- The TCP endpoint of the worker whose home database this is, as sys.service_broker_endpoints.
+--
+-- The TLS of the workers chooses its cipher by itself, so encryption_algorithm is NULL. Ours: port,
+-- ip_address, encryption_desc.
 create or replace view broker.service_broker_endpoints with (security_barrier) as
 select
   t.name,
@@ -27,7 +28,7 @@ from broker_private.tcp_endpoint t
 where exists (select from broker_private.all_seeing)
   or pg_catalog.pg_has_role(current_user, t.owner, 'USAGE')
   or exists (
-    select from broker_private.granted_objects g where g.class = 'P' and g.securable_id = t.endpoint_id
+    select from broker_private.granted_objects g where g.class = '<tcp endpoint>' and g.securable_id = t.endpoint_id
   );
 
 comment on view broker.service_broker_endpoints is

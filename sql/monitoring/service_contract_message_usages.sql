@@ -1,5 +1,4 @@
--- broker.service_contract_message_usages: which side sends which type on which contract, as
--- sys.service_contract_message_usages.
+-- Which side sends which type on which contract, as sys.service_contract_message_usages.
 create or replace view broker.service_contract_message_usages with (security_barrier) as
 select m.contract_id as service_contract_id, m.message_type_id, m.is_sent_by_initiator, m.is_sent_by_target
 from broker_private.contract_messages m

@@ -1,4 +1,4 @@
--- broker.service_queue_usages: which queue a service has, as sys.service_queue_usages.
+-- Which queue a service has, as sys.service_queue_usages.
 create or replace view broker.service_queue_usages with (security_barrier) as
 select s.service_id, s.queue_id as service_queue_id
 from broker_private.services s

@@ -1,6 +1,7 @@
--- broker.service_queues: the queues and their options, as sys.service_queues. A queue that
--- rollbacks turned off is shown as off from the fifth on. execute_as_principal_id is a role's name;
--- NULL is the owner. poison_action, scaling and watchdog are ours.
+-- The queues and their options, as sys.service_queues.
+--
+-- A queue that rollbacks turned off is shown as off from the fifth on. execute_as_principal_id is a
+-- role's name; NULL is the owner. poison_action, scaling and watchdog are ours.
 create or replace view broker.service_queues with (security_barrier) as
 select
   q.name,

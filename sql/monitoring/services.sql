@@ -1,4 +1,4 @@
--- broker.services: the services, as sys.services.
+-- The services, as sys.services.
 create or replace view broker.services with (security_barrier) as
 select s.name, s.service_id, pg_catalog.pg_get_userbyid(s.owner) as principal_id, s.queue_id as service_queue_id
 from broker_private.services s

@@ -1,5 +1,6 @@
--- broker.transmission_queue: the messages on their way, as sys.transmission_queue: those from
--- queues that the reader may receive from.
+-- The messages on their way, as sys.transmission_queue.
+--
+-- They are those from queues that the reader may receive from.
 create or replace view broker.transmission_queue with (security_barrier) as
 select
   e.conversation_handle,
@@ -11,7 +12,7 @@ select
   -- Within this database what went straight came first: what was received and what waits for it.
   (
     select n.next_number from broker_private.sequence_counters n
-    where n.endpoint_no = coalesce(l.endpoint_no, t.endpoint_no) and n.kind = case when l.endpoint_no is null then 'A' else 'R' end
+    where n.endpoint_no = coalesce(l.endpoint_no, t.endpoint_no) and n.kind = case when l.endpoint_no is null then '<next acknowledged>' else '<next received>' end
     order by n.epoch desc
     limit 1
   ) + (
@@ -21,8 +22,8 @@ select
     select count(*) from broker_private.incomplete_messages i where i.endpoint_no = l.endpoint_no and i.sequence_number is null
   ) + row_number() over (partition by e.conversation_handle order by t.id) - 1 as message_sequence_number,
   y.name as message_type_name,
-  t.kind = 'X' as is_conversation_error,
-  t.kind = 'E' as is_end_of_dialog,
+  t.kind = '<error>' as is_conversation_error,
+  t.kind = '<end dialog>' as is_end_of_dialog,
   case when t.shared_body_no is null then t.body else (
     select b.body from broker_private.shared_bodies b where b.shared_body_no = t.shared_body_no
   ) end as message_body,
@@ -31,7 +32,7 @@ select
     (
       select broker_private.held_status(h.event)
       from broker_private.far_events h
-      where h.endpoint_no = t.endpoint_no and h.event in ('E', 'X') and e.local_end is null and t.kind = 'M'
+      where h.endpoint_no = t.endpoint_no and h.event in ('<far end>', '<far error>') and e.local_end is null and t.kind = '<message>'
       order by h.event desc
       limit 1
     ),
@@ -46,7 +47,7 @@ join broker_private.contracts k on k.contract_id = e.contract_id
 join broker_private.message_types y on y.message_type_id = t.message_type_id
 join broker_private.destinations d on d.destination_no = t.destination_no
 left join broker_private.endpoints l on l.conversation_id = e.conversation_id and l.is_initiator <> e.is_initiator
-left join broker_private.far_events f on f.endpoint_no = t.endpoint_no and f.event = 'B'
+left join broker_private.far_events f on f.endpoint_no = t.endpoint_no and f.event = '<broker known>'
 left join broker_private.transmission_status w on w.endpoint_no = t.endpoint_no;
 
 comment on view broker.transmission_queue is

@@ -1,6 +1,7 @@
--- broker.xml_schema_collections: the schema collections, as sys.xml_schema_collections, and ours:
--- documents, and problem: why messages can't be validated by it. It is null if they can, or if no
--- worker has read it yet (is_read).
+-- The schema collections, as sys.xml_schema_collections.
+--
+-- Ours are documents, and problem: why messages can't be validated by it. It is null if they can,
+-- or if no worker has read it yet (is_read).
 create or replace view broker.xml_schema_collections with (security_barrier) as
 select
   c.schema_collection_id as xml_collection_id,
@@ -14,7 +15,7 @@ from broker_private.schema_collections c
 where exists (select from broker_private.all_seeing)
   or pg_catalog.pg_has_role(current_user, c.owner, 'USAGE')
   or exists (
-    select from broker_private.granted_objects g where g.class = 'X' and g.securable_id = c.schema_collection_id
+    select from broker_private.granted_objects g where g.class = '<schema collection>' and g.securable_id = c.schema_collection_id
   )
   -- A client validates what it sends, so it reads the schemas of the types that it may send.
   or exists (

@@ -1,5 +1,4 @@
--- broker_private.create_receive_marks(queue): makes the sequence in which every RECEIVE from the
--- queue leaves a mark, if it is not there.
+-- Makes the sequence in which every RECEIVE from the queue leaves a mark, if it is not there.
 --
 -- A monitor must know that somebody has received, even where that was rolled back, and of what is
 -- written only a sequence's value survives that. An empty RECEIVE sets it to the time in

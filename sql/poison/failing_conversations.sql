@@ -1,6 +1,7 @@
--- broker_private.failing_conversations(queue): the conversations of a queue that quarantines whose
--- last transactions have rolled back. It says how often in a row, in which mark that is, and which
--- session received last. What is in the marks, note_conversations says.
+-- The conversations of a queue that quarantines whose last transactions have rolled back.
+--
+-- It says how often in a row, in which mark that is, and which session received last. What is in
+-- the marks, note_conversations says.
 create or replace function broker_private.failing_conversations(queue integer)
 returns table (endpoint_no bigint, failures integer, mark regclass, session_id integer)
 language plpgsql

@@ -1,6 +1,6 @@
--- broker_private.is_poisoned(queue): whether five transactions in a row that received from the
--- queue have rolled back. Such a queue is off, whatever its row says: nobody who found that out may
--- have committed yet.
+-- Whether five transactions in a row that received from the queue have rolled back.
+--
+-- Such a queue is off, whatever its row says: nobody who found that out may have committed yet.
 create or replace function broker_private.is_poisoned(queue integer)
 returns boolean
 language plpgsql security definer

@@ -1,6 +1,7 @@
--- broker_private.make_marks(queue, count): sees to it that a queue has so many marks, sequences
--- that RECEIVE writes into. Unlogged: a mark costs no WAL, and after a crash, which ended every
--- transaction, counting begins anew.
+-- Sees to it that a queue has so many marks, sequences that RECEIVE writes into.
+--
+-- Unlogged: a mark costs no WAL, and after a crash, which ended every transaction, counting begins
+-- anew.
 create or replace function broker_private.make_marks(queue integer, wanted integer)
 returns void
 language plpgsql

@@ -1,5 +1,4 @@
--- broker_private.mark_empty_receive(marks): writes into a queue's marks that RECEIVE came back
--- empty now: see create_receive_marks.
+-- Writes into a queue's marks that RECEIVE came back empty now: see create_receive_marks.
 create or replace function broker_private.mark_empty_receive(marks regclass)
 returns bigint
 language sql volatile

@@ -1,6 +1,7 @@
--- broker_private.mark_states(marks): the state of each of the four marks of a queue that
--- quarantines. It is ten times the rollbacks in a row that the mark tells of by now, and 1 more
--- while its transaction is in progress. What is in a mark, note_conversations says.
+-- The state of each of the four marks of a queue that quarantines.
+--
+-- It is ten times the rollbacks in a row that the mark tells of by now, and 1 more while its
+-- transaction is in progress. What is in a mark, note_conversations says.
 create or replace function broker_private.mark_states(marks regclass[])
 returns integer[]
 language plpgsql

@@ -1,5 +1,6 @@
--- broker_private.move_aside(endpoint): moves what arrived for a quarantined conversation out of its
--- queue. A body that it shares with other messages becomes its own. The caller holds the group.
+-- Moves what arrived for a quarantined conversation out of its queue.
+--
+-- A body that it shares with other messages becomes its own. The caller holds the group.
 create or replace function broker_private.move_aside(endpoint bigint)
 returns void
 language plpgsql

@@ -1,6 +1,6 @@
--- broker_private.note_conversations(queue, received): marks the conversations that a RECEIVE
--- returned messages of, on a queue that quarantines, so that the rollback of this transaction
--- counts against them.
+-- Marks the conversations that a RECEIVE returned messages of, to count its rollback.
+--
+-- The queue is one that quarantines. A rollback of this transaction counts against them.
 --
 -- Only what was received last counts: a program that goes on to receive has got past what it
 -- received before. So a conversation that this transaction received earlier keeps the count that it

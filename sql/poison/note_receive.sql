@@ -1,7 +1,8 @@
--- broker_private.note_receive(queue name, its two marks): marks the queue as received from by this
--- transaction, and refuses with 9617 if five before it have rolled back. RECEIVE has the case of a
--- single reader itself. Of many readers nearly each comes here, so it calls no other function while
--- nothing has failed.
+-- Marks the queue as received from by this transaction.
+--
+-- Refuses with 9617 if five before it have rolled back. RECEIVE has the case of a single reader
+-- itself. Of many readers nearly each comes here, so it calls no other function while nothing has
+-- failed.
 --
 -- What a transaction wrote is gone when it has rolled back, except the value of a sequence. So each
 -- RECEIVE that returns messages writes its transaction's id into a sequence of the queue. The next
@@ -13,7 +14,8 @@
 -- many. A third one leaves both as they are, so that nearly each of many readers is done in one
 -- look. Marks older than 31 transactions are replaced all the same: two readers that stay must not
 -- hide for ever how others end.
--- Locks: none. Errors: 9617.
+-- Locks: none.
+-- Errors: 9617.
 create or replace function broker_private.note_receive(queue_name text, first_mark regclass, second_mark regclass)
 returns void
 language plpgsql

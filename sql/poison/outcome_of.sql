@@ -1,6 +1,7 @@
--- broker_private.outcome_of(transaction): in progress, committed or aborted; null for 0 and for one
--- that nobody remembers. A transaction that this server has not come to yet, as after a restore
--- from another one, is in progress.
+-- How a transaction ended: in progress, committed or aborted.
+--
+-- Null for 0 and for one that nobody remembers. A transaction that this server has not come to yet,
+-- as after a restore from another one, is in progress.
 create or replace function broker_private.outcome_of(transaction_id bigint)
 returns text
 language plpgsql

@@ -1,6 +1,7 @@
--- broker_private.quarantine_conversation(endpoint, failures, error, session): quarantines a
--- conversation: its first message is the one that failed, and waits with all others for redrive or
--- discard. Returns whether there was a message. The caller holds the group.
+-- Quarantines a conversation, whose first message is the one that failed.
+--
+-- It waits with all others for redrive or discard. Returns whether there was a message. The caller
+-- holds the group.
 create or replace function broker_private.quarantine_conversation(endpoint bigint, failed integer, error_text text, session_id integer)
 returns boolean
 language plpgsql

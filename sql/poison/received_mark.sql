@@ -1,6 +1,7 @@
--- broker_private.received_mark(queue): what this session's last RECEIVE on a queue left in its
--- marks; null if it made none. Everybody may ask: a session learns of itself only. The handler
--- turns an error that can only be raised into an answer.
+-- What this session's last RECEIVE on a queue left in its marks; null if it made none.
+--
+-- Everybody may ask: a session learns of itself only. The handler turns an error that can only be
+-- raised into an answer.
 create or replace function broker_private.received_mark(queue integer)
 returns bigint
 language plpgsql security definer

@@ -1,5 +1,4 @@
--- broker_private.refuse_poisoned_queue(queue name): error 9617 of a queue that rollbacks have
--- turned off.
+-- Error 9617 of a queue that rollbacks have turned off.
 create or replace function broker_private.refuse_poisoned_queue(queue_name text)
 returns void
 language plpgsql

@@ -1,7 +1,7 @@
--- broker_private.release_conversation(role, handle, with the failing message): redrive and discard:
--- puts the messages of a quarantined conversation back into its queue, where they were; returns how
--- many. Its count is forgotten at once, even if the caller rolls back: then it is in quarantine
--- still.
+-- Puts the messages of a quarantined conversation back into its queue, where they were.
+--
+-- That is redrive and discard. Returns how many. Its count is forgotten at once, even if the caller
+-- rolls back: then it is in quarantine still.
 -- Locks: the group's row.
 create or replace function broker_private.release_conversation(role_name name, handle uuid, is_redriven boolean)
 returns bigint
@@ -36,7 +36,7 @@ begin
       update broker_private.sequence_counters s
       set next_number = s.next_number + 1, epoch = (s.next_number + 1) >> 7
       where s.ctid = (
-        select n.location from broker_private.newest_counter(e.endpoint_no, 'R') n
+        select n.location from broker_private.newest_counter(e.endpoint_no, '<next received>') n
       );
     end if;
   end if;

@@ -1,5 +1,6 @@
--- broker_private.reset_marks(queue): forgets what rollbacks were counted. At once, even if the
--- caller rolls back.
+-- Forgets what rollbacks were counted.
+--
+-- At once, even if the caller rolls back.
 create or replace function broker_private.reset_marks(queue integer)
 returns void
 language plpgsql

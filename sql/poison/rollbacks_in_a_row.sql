@@ -1,7 +1,7 @@
--- broker_private.rollbacks_in_a_row(marks): how many of the last transactions that received from a
--- queue have rolled back, as far as its two marks tell. note_receive says what is in a mark. Of two
--- that ended while the same third one received, nobody knows which was the last: a commit among
--- them counts.
+-- How many of the last transactions that received from a queue have rolled back.
+--
+-- It is as far as its two marks tell. note_receive says what is in a mark. Of two that ended while
+-- the same third one received, nobody knows which was the last: a commit among them counts.
 create or replace function broker_private.rollbacks_in_a_row(marks regclass[])
 returns integer
 language plpgsql

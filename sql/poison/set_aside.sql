@@ -1,7 +1,7 @@
--- broker_private.set_aside(queue, group, wanted): what RECEIVE does first with a group that it has
--- locked, on a queue that quarantines. Quarantines the group's conversations that have failed five
--- times in a row, and moves what arrived for quarantined ones out of the way. Returns how many
--- messages to receive.
+-- What RECEIVE does first with a group that it has locked, on a queue that quarantines.
+--
+-- Quarantines the group's conversations that have failed five times in a row, and moves what
+-- arrived for quarantined ones out of the way. Returns how many messages to receive.
 --
 -- While conversations of the queue have failed less often, a transaction receives once, and only
 -- one message of a group with such a conversation. So the one that fails is found, and the others

@@ -1,5 +1,7 @@
--- broker_private.sweep_marks(): removes what dropped queues left behind for activation. The marks
--- of their RECEIVEs go once no transaction that has received holds them, and their log after a day.
+-- Removes what dropped queues left behind for activation.
+--
+-- The marks of their RECEIVEs go once no transaction that has received holds them, and their log
+-- after a day.
 -- Locks: the sequence, which nobody uses any more.
 create or replace function broker_private.sweep_marks()
 returns void

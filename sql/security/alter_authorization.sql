@@ -1,5 +1,5 @@
--- broker.alter_authorization(securable_class, name, owner): ALTER AUTHORIZATION: gives a message
--- type, contract, queue, service, route, remote service binding or schema collection another owner.
+-- ALTER AUTHORIZATION: gives an object of the broker another owner.
+--
 -- Classes: MESSAGE TYPE, CONTRACT, QUEUE, SERVICE, ROUTE, REMOTE SERVICE BINDING, XML SCHEMA
 -- COLLECTION.
 -- Errors: 153 class or owner, 208, 8423, 8425, 8428 not found, 9663 system object, 229 not the

@@ -1,5 +1,6 @@
--- broker.alter_certificate(name, active_for_begin_dialog): ALTER CERTIFICATE: whether the
--- certificate is for new dialogs. Those that it secures already go on with it.
+-- ALTER CERTIFICATE: whether the certificate is for new dialogs.
+--
+-- Those that it secures already go on with it.
 -- Errors: 153 NULL, 208 not found, 229.
 create or replace function broker.alter_certificate(name text, active_for_begin_dialog boolean)
 returns void

@@ -1,4 +1,4 @@
--- broker.alter_endpoint(name, ...): ALTER ENDPOINT; what is not given (NULL) stays.
+-- ALTER ENDPOINT; what is not given (NULL) stays.
 -- Errors: 208 not found, 153 an option, 229.
 create or replace function broker.alter_endpoint(
   name text,

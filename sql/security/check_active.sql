@@ -1,5 +1,4 @@
--- broker_private.check_active(certificate, is_active): refuses a certificate of which it isn't said
--- whether it is for new dialogs.
+-- Refuses a certificate of which it isn't said whether it is for new dialogs.
 -- Errors: 153.
 create or replace function broker_private.check_active(certificate_name text, is_active boolean)
 returns void

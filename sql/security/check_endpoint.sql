@@ -1,4 +1,4 @@
--- broker_private.check_endpoint(...): refuses options of an endpoint that have no meaning.
+-- Refuses options of an endpoint that have no meaning.
 create or replace function broker_private.check_endpoint(
   port integer, wanted_state text, ip text, encryption_mode text, forwarding boolean, forward_size integer
 )

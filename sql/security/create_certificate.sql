@@ -1,7 +1,7 @@
--- broker.create_certificate(name, certificate_pem, user_name, active_for_begin_dialog): CREATE
--- CERTIFICATE: the public certificate of this or another worker. The user that owns it may be a
--- principal that is no database role. One that is not active secures no new dialog. Private keys
--- live in the worker's key directory, never here.
+-- CREATE CERTIFICATE: the public certificate of this or another worker.
+--
+-- The user that owns it may be a principal that is no database role. One that is not active secures
+-- no new dialog. Private keys live in the worker's key directory, never here.
 -- Errors: 153 not one PEM certificate, a private key, or a short RSA key, 2714 exists, 15232 this
 -- certificate is registered already, 103, 229.
 create or replace function broker.create_certificate(

@@ -1,8 +1,8 @@
--- broker.create_endpoint(name, listener_port, ...): CREATE ENDPOINT FOR SERVICE_BROKER: where the
--- worker whose home database this is listens. There is one. The certificate is one of
--- broker.create_certificate whose private key the worker has. With message_forwarding the worker
--- passes on what its routes of scope WORKER lead to other workers. It holds up to
--- message_forward_size megabytes of it in memory.
+-- CREATE ENDPOINT FOR SERVICE_BROKER: where the worker whose home database this is listens.
+--
+-- There is one. The certificate is one of broker.create_certificate whose private key the worker
+-- has. With message_forwarding the worker passes on what its routes of scope WORKER lead to other
+-- workers. It holds up to message_forward_size megabytes of it in memory.
 -- Errors: 2714 there is one, 208 certificate, 153 an option, 103, 229.
 create or replace function broker.create_endpoint(
   name text,

@@ -1,5 +1,6 @@
--- broker.drop_certificate(name): DROP CERTIFICATE. Connections that it authenticated end when the
--- worker looks next.
+-- DROP CERTIFICATE.
+--
+-- Connections that it authenticated end when the worker looks next.
 -- Errors: 208 not found, 3716 the endpoint uses it; 229.
 create or replace function broker.drop_certificate(name text)
 returns void

@@ -1,4 +1,6 @@
--- broker.drop_endpoint(name): DROP ENDPOINT. The worker stops listening when it looks next.
+-- DROP ENDPOINT.
+--
+-- The worker stops listening when it looks next.
 -- Errors: 208 not found, 229.
 create or replace function broker.drop_endpoint(name text)
 returns void
@@ -31,7 +33,7 @@ begin
   end if;
   perform broker_private.require_database_ownership(caller, 'endpoint');
   this := broker_private.find_endpoint(endpoint_name);
-  delete from broker_private.permissions p where p.class = 'P' and p.securable_id = this.endpoint_id;
+  delete from broker_private.permissions p where p.class = '<tcp endpoint>' and p.securable_id = this.endpoint_id;
   delete from broker_private.tcp_endpoint;
   return true;
 end

@@ -1,5 +1,4 @@
--- broker_private.find_securable(caller, permission, class, name, grantee): the class code and the
--- id of what a GRANT or REVOKE names, if the caller may say who uses it.
+-- The class code and the id of what a GRANT or REVOKE names, if the caller may say who uses it.
 create or replace function broker_private.find_securable(
   role_name name, permission_name text, class_name text, securable_name text, grantee_name text,
   out class "char", out securable_id integer
@@ -19,31 +18,31 @@ begin
     when 'SEND on SERVICE' then
       service := broker_private.find_service(securable_name);
       perform broker_private.require_ownership(role_name, service.owner, 'service', service.name);
-      class := 'S';
+      class := '<service>';
       securable_id := service.service_id;
     when 'RECEIVE on QUEUE' then
       queue := broker_private.find_queue(securable_name);
       perform broker_private.require_ownership(role_name, queue.owner, 'queue', queue.name);
-      class := 'Q';
+      class := '<queue>';
       securable_id := queue.queue_id;
     when 'REFERENCES on CONTRACT' then
       contract := broker_private.find_contract(securable_name);
       perform broker_private.require_ownership(role_name, contract.owner, 'contract', contract.name);
-      class := 'C';
+      class := '<contract>';
       securable_id := contract.contract_id;
     when 'REFERENCES on MESSAGE TYPE' then
       message_type := broker_private.find_message_type(securable_name);
       perform broker_private.require_ownership(role_name, message_type.owner, 'message type', message_type.name);
-      class := 'M';
+      class := '<message type>';
       securable_id := message_type.message_type_id;
     when 'REFERENCES on XML SCHEMA COLLECTION' then
       collection := broker_private.find_schema_collection(securable_name);
       perform broker_private.require_ownership(role_name, collection.owner, 'schema collection', collection.name);
-      class := 'X';
+      class := '<schema collection>';
       securable_id := collection.schema_collection_id;
     when 'CONNECT on ENDPOINT' then
       perform broker_private.require_database_ownership(role_name, 'endpoint');
-      class := 'P';
+      class := '<tcp endpoint>';
       securable_id := (broker_private.find_endpoint(securable_name)).endpoint_id;
     else
       perform broker_private.refuse(

@@ -1,6 +1,8 @@
--- broker.grant(permission, securable_class, securable_name, role): GRANT: SEND on SERVICE, RECEIVE
--- on QUEUE, REFERENCES on CONTRACT, MESSAGE TYPE or XML SCHEMA COLLECTION, CONNECT on ENDPOINT. The
--- role may be public, or a principal that is no database role. By the object's owner.
+-- GRANT: SEND, RECEIVE, REFERENCES or CONNECT on an object.
+--
+-- SEND is on SERVICE, RECEIVE on QUEUE, CONNECT on ENDPOINT. REFERENCES is on CONTRACT, MESSAGE
+-- TYPE or XML SCHEMA COLLECTION. The role may be public, or a principal that is no database role.
+-- By the object's owner.
 -- Errors: 153 the permission does not go with the class, 208, 8423, 8425 the object, 229.
 create or replace function broker.grant(permission text, securable_class text, securable_name text, role text)
 returns void

@@ -1,7 +1,8 @@
--- broker_private.has_short_rsa_key(pem): whether the key of a certificate in PEM is RSA of less
--- than 2048 bits. One of 2048 bits has a modulus of 257 bytes, with the zero before it. Its place
--- is fixed from the key's algorithm on. An early word to whoever registers it: what a worker trusts
--- it reads for itself.
+-- Whether the key of a certificate in PEM is RSA of less than 2048 bits.
+--
+-- One of 2048 bits has a modulus of 257 bytes, with the zero before it. Its place is fixed from the
+-- key's algorithm on. An early word to whoever registers it: what a worker trusts it reads for
+-- itself.
 create or replace function broker_private.has_short_rsa_key(pem text)
 returns boolean
 language plpgsql immutable

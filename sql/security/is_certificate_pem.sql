@@ -1,6 +1,6 @@
--- broker_private.is_certificate_pem(text): whether it looks like one certificate in PEM: its
--- markers around the base64 of an ASN.1 sequence. A worker reads the rest. The handler turns an
--- error that can only be raised into an answer.
+-- Whether it looks like one certificate in PEM: its markers around the base64 of an ASN.1 sequence.
+--
+-- A worker reads the rest. The handler turns an error that can only be raised into an answer.
 create or replace function broker_private.is_certificate_pem(pem text)
 returns boolean
 language plpgsql immutable

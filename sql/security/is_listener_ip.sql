@@ -1,5 +1,6 @@
--- broker_private.is_listener_ip(text): whether it is ALL or one IP address. The handler turns an
--- error that can only be raised into an answer.
+-- Whether it is ALL or one IP address.
+--
+-- The handler turns an error that can only be raised into an answer.
 create or replace function broker_private.is_listener_ip(ip text)
 returns boolean
 language plpgsql immutable

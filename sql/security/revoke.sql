@@ -1,5 +1,6 @@
--- broker.revoke(permission, securable_class, securable_name, role): REVOKE: takes what broker.grant
--- gave. What was not granted stays as it is.
+-- REVOKE: takes what broker.grant gave.
+--
+-- What was not granted stays as it is.
 -- Errors: as broker.grant.
 create or replace function broker.revoke(permission text, securable_class text, securable_name text, role text)
 returns void

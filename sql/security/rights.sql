@@ -1,5 +1,6 @@
--- Who may call what, at every migration: everybody uses schema broker; nobody reaches a table;
--- worker roles run the worker's functions.
+-- Who may call what, made anew at every migration.
+--
+-- Everybody uses schema broker; nobody reaches a table; worker roles run the worker's functions.
 --
 -- The functions behind those of schema broker take the caller as their first argument and check it
 -- themselves (broker_private.is_seen). So everybody may execute them.

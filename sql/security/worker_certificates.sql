@@ -1,5 +1,6 @@
--- broker_private.worker_certificates(): every certificate of this database, whether its user may
--- connect to the endpoint, and whether it is for new dialogs.
+-- Every certificate of this database, and what it is good for.
+--
+-- Whether its user may connect to the endpoint, and whether it is for new dialogs.
 create or replace function broker_private.worker_certificates()
 returns table (name text, user_name name, certificate_pem text, may_connect boolean, is_active_for_begin_dialog boolean)
 language plpgsql stable security definer
@@ -11,7 +12,7 @@ begin
     c.name, broker_private.principal_name(c.user_name), c.certificate_pem,
     exists (
       select from broker_private.permissions p
-      where p.class = 'P' and p.permission = 'CONNECT' and ((p.grantee).role = 0 or p.grantee = c.user_name)
+      where p.class = '<tcp endpoint>' and p.permission = 'CONNECT' and ((p.grantee).role = 0 or p.grantee = c.user_name)
     ),
     c.is_active_for_begin_dialog
   from broker_private.certificates c

@@ -1,5 +1,4 @@
--- broker_private.worker_endpoint(): the TCP endpoint of this home database, with its own
--- certificate; no row if it has none.
+-- The TCP endpoint of this home database, with its own certificate; no row if it has none.
 create or replace function broker_private.worker_endpoint()
 returns table (
   name text, state text, listener_ip text, listener_port integer, certificate_name text, certificate_pem text, encryption text,

@@ -1,6 +1,7 @@
--- broker_private.are_valid(contract message, contents): refuses bodies that the sender's own
--- message type forbids (8430). False where this server can't tell, for want of an XML parser or as
--- XML schemas are to match. Then a worker looks before the delivery.
+-- Refuses bodies that the sender's own message type forbids (8430).
+--
+-- False where this server can't tell, for want of an XML parser or as XML schemas are to match.
+-- Then a worker looks before the delivery.
 create or replace function broker_private.are_valid(sendable broker_private.contract_messages, contents bytea[])
 returns boolean
 language plpgsql
@@ -10,7 +11,7 @@ declare
   content bytea;
   is_valid boolean;
 begin
-  if sendable.validation = 'N' then
+  if sendable.validation = '<no validation>' then
     return true;
   end if;
   foreach content in array contents loop
@@ -21,8 +22,8 @@ begin
       perform broker_private.refuse(
         8430, format('The message body failed the validation of message type "%s".', sendable.message_type_name),
         case sendable.validation
-          when 'E' then 'Messages of this type have no body.'
-          when 'J' then 'Send JSON, in UTF-8.'
+          when '<empty>' then 'Messages of this type have no body.'
+          when '<json>' then 'Send JSON, in UTF-8.'
           else 'Send a well-formed XML document, in UTF-8, with one root element and without a DTD.'
         end
       );

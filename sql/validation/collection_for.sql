@@ -1,6 +1,6 @@
--- broker_private.collection_for(role, type, validation, schema collection): the id of the
--- collection that a message type's definition names, or null where the validation takes none.
--- VALID_XML needs one, and the right to use it.
+-- The id of the collection that a message type's definition names.
+--
+-- Null where the validation takes none. VALID_XML needs one, and the right to use it.
 -- Errors: 153 a collection missing, or given for nothing, 208 not found, 229.
 create or replace function broker_private.collection_for(role_name name, type_name text, type_validation text, collection_name text)
 returns integer
@@ -25,7 +25,7 @@ begin
     );
   end if;
   this := broker_private.find_schema_collection(collection_name);
-  if not broker_private.is_permitted(role_name, 'REFERENCES', 'X', this.schema_collection_id, this.owner) then
+  if not broker_private.is_permitted(role_name, 'REFERENCES', '<schema collection>', this.schema_collection_id, this.owner) then
     perform broker_private.refuse(
       229, format('Role "%s" may not use the schema collection "%s".', role_name, this.name),
       format('Let its owner, "%s", run: SELECT broker.grant(''REFERENCES'', ''XML SCHEMA COLLECTION'', %L, %L)', pg_get_userbyid(this.owner), this.name, role_name)

@@ -1,5 +1,6 @@
--- broker_private.conclude_validation(messages, codes, reasons): what a worker found of messages. A
--- code of null is a message that is good, 9615 one that is no well-formed XML, 9616 one that does
+-- What a worker found of messages.
+--
+-- A code of null is a message that is good, 9615 one that is no well-formed XML, 9616 one that does
 -- not match its schemas. Returns how many messages became ready, those behind them included. Only a
 -- worker's role may say so: what a client says of its own message is worth nothing here.
 -- Locks: as release_messages.

@@ -1,7 +1,7 @@
--- broker_private.drop_incomplete(endpoint): removes what is incomplete on the endpoint's dialog or
--- came too early, as its side has ended or refused a message. An EndDialog from this database
--- counts as acknowledged. Rows that a worker has just taken to make them ready are left to it, so
--- this waits for nobody.
+-- Removes what is incomplete on the endpoint's dialog or came too early.
+--
+-- Its side has ended or refused a message. An EndDialog from this database counts as acknowledged.
+-- Rows that a worker has just taken to make them ready are left to it, so this waits for nobody.
 create or replace function broker_private.drop_incomplete(endpoint bigint)
 returns void
 language plpgsql
@@ -20,10 +20,10 @@ begin
     returning i.kind, i.sequence_number
   )
   insert into broker_private.far_events (endpoint_no, event)
-  select e.endpoint_no, 'A'
+  select e.endpoint_no, '<end acknowledged>'
   from broker_private.endpoints f
   join broker_private.endpoints e on e.conversation_id = f.conversation_id and e.is_initiator <> f.is_initiator
-  where f.endpoint_no = endpoint and exists (select from gone g where g.kind = 'E' and g.sequence_number is null)
+  where f.endpoint_no = endpoint and exists (select from gone g where g.kind = '<end dialog>' and g.sequence_number is null)
   on conflict do nothing;
 end
 $$;

@@ -1,6 +1,7 @@
--- broker_private.hold_messages(endpoint, type, kind, contents, is_checked, shared body): puts
--- messages that were sent within this database to this endpoint behind what is incomplete on its
--- dialog. Those that must be checked are the first such.
+-- Puts messages behind what is incomplete on their dialog.
+--
+-- They were sent within this database, to this endpoint. Those that must be checked are the first
+-- such.
 create or replace function broker_private.hold_messages(
   f broker_private.endpoints, type_id integer, kind_code "char", contents bytea[], checked boolean,
   shared_no bigint default null

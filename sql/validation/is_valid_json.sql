@@ -1,5 +1,6 @@
--- broker_private.is_valid_json(body): whether it is JSON in UTF-8. The handler turns the errors of
--- two functions that can only raise into an answer.
+-- Whether it is JSON in UTF-8.
+--
+-- The handler turns the errors of two functions that can only raise into an answer.
 create or replace function broker_private.is_valid_json(content bytea)
 returns boolean
 language plpgsql stable

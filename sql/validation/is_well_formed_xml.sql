@@ -1,7 +1,8 @@
--- broker_private.is_well_formed_xml(body): whether it is a well-formed XML document in UTF-8
--- without a DTD; null where the server was built without libxml and it may be one. A DTD is looked
--- for in front of the first element, where alone one can be. The handler turns the errors of two
--- functions that can only raise into an answer; nothing has been written when they do.
+-- Whether it is a well-formed XML document in UTF-8 without a DTD.
+--
+-- Null where the server was built without libxml and it may be one. A DTD is looked for in front of
+-- the first element, where alone one can be. The handler turns the errors of two functions that can
+-- only raise into an answer; nothing has been written when they do.
 create or replace function broker_private.is_well_formed_xml(content bytea)
 returns boolean
 language plpgsql stable

@@ -1,6 +1,7 @@
--- broker_private.messages_to_validate(max messages, max bytes, largest body): the oldest messages
--- that a worker must look at before they are ready. A body above the largest comes as null with its
--- size. What waits for a schema collection that can't be used is left out.
+-- The oldest messages that a worker must look at before they are ready.
+--
+-- A body above the largest comes as null with its size. What waits for a schema collection that
+-- can't be used is left out.
 -- Plan: incomplete_messages_unchecked.
 create or replace function broker_private.messages_to_validate(max_messages integer, max_bytes bigint, largest_body bigint)
 returns table (message bigint, schema_collection_id integer, body bytea, size bigint)

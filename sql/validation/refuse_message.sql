@@ -1,6 +1,7 @@
--- broker_private.refuse_message(endpoint, is_first, code, text): the oldest incomplete message that
--- came to this endpoint failed its check: it and all after it are dropped, and its sender gets an
--- Error. If nothing had come before it, the endpoint goes as if the dialog had never begun here.
+-- Drops the oldest incomplete message of this endpoint, which failed its check.
+--
+-- All after it are dropped too, and its sender gets an Error. If nothing had come before it, the
+-- endpoint goes as if the dialog had never begun here.
 -- Locks: then the group; if somebody has it, nothing is done, and the next look tries again.
 create or replace function broker_private.refuse_message(endpoint bigint, first_of_dialog boolean, code integer, description text)
 returns void
@@ -20,8 +21,8 @@ begin
       return;
     end if;
   end if;
-  insert into broker_private.far_events (endpoint_no, event) values (endpoint, 'F') on conflict do nothing;
-  if f.path <> 'R' then
+  insert into broker_private.far_events (endpoint_no, event) values (endpoint, '<refused here>') on conflict do nothing;
+  if f.path <> '<remote>' then
     select x.* into sender from broker_private.endpoints x where x.conversation_id = f.conversation_id and x.is_initiator <> f.is_initiator;
     perform broker_private.put_broker_error(sender.endpoint_no, code, description);
   else
@@ -31,7 +32,7 @@ begin
   if first_of_dialog then
     -- An Error that is on its way keeps the row, unseen, until it is acknowledged.
     update broker_private.endpoints x
-    set local_end = 'C', closed_at = case when f.path <> 'R' then broker_private.clock() end
+    set local_end = '<cleaned up>', closed_at = case when f.path <> '<remote>' then broker_private.clock() end
     where x.endpoint_no = endpoint;
   end if;
 end

@@ -1,6 +1,7 @@
--- broker_private.release_messages(endpoints): makes ready what nothing holds back any more on these
--- dialogs, in order, and answers the first message that failed its check with an Error. Returns how
--- many messages became ready. A queue that is off takes nothing.
+-- Makes ready what nothing holds back any more on these dialogs, in order.
+--
+-- Answers the first message that failed its check with an Error. Returns how many messages became
+-- ready. A queue that is off takes nothing.
 -- Locks: the counter of each dialog, as deliver does and in its order, so that nothing arrives in
 -- between. The rows too, skipping those that the end of the conversation is dropping: what comes
 -- after one of them stays.
@@ -23,7 +24,7 @@ begin
   from (select distinct u.endpoint_no from unnest(endpoint_nos) as u (endpoint_no) order by u.endpoint_no) d
   cross join lateral (
     select from broker_private.sequence_counters n
-    where n.endpoint_no = d.endpoint_no and n.kind = 'I'
+    where n.endpoint_no = d.endpoint_no and n.kind = '<next expected>'
     order by n.epoch desc
     limit 1
     for update
@@ -38,7 +39,7 @@ begin
     join broker_private.endpoints e on e.endpoint_no = i.endpoint_no
     join broker_private.queues q on q.queue_id = e.queue_id
     where i.endpoint_no = any (release_messages.endpoint_nos) and e.local_end is null and q.is_enqueue_enabled
-      and not exists (select from broker_private.far_events v where v.endpoint_no = e.endpoint_no and v.event = 'F')
+      and not exists (select from broker_private.far_events v where v.endpoint_no = e.endpoint_no and v.event = '<refused here>')
   ),
   held as materialized (
     select i.id
@@ -62,12 +63,12 @@ begin
   ),
   ended as (
     insert into broker_private.far_events (endpoint_no, event)
-    select r.endpoint_no, 'E' from ready r where r.kind = 'E'
+    select r.endpoint_no, '<far end>' from ready r where r.kind = '<end dialog>'
     union all
-    select e.endpoint_no, 'A'
+    select e.endpoint_no, '<end acknowledged>'
     from ready r
     join broker_private.endpoints e on e.conversation_id = r.conversation_id and e.is_initiator <> r.is_initiator
-    where r.kind = 'E' and r.sequence_number is null
+    where r.kind = '<end dialog>' and r.sequence_number is null
     on conflict do nothing
   ),
   stored as (
@@ -95,7 +96,7 @@ begin
       limit 1
     ) h
     join broker_private.endpoints e on e.endpoint_no = h.endpoint_no
-    left join broker_private.far_events v on v.endpoint_no = h.endpoint_no and v.event = 'F'
+    left join broker_private.far_events v on v.endpoint_no = h.endpoint_no and v.event = '<refused here>'
     where h.fault_code is not null or e.local_end is not null or v.endpoint_no is not null
     order by h.endpoint_no
   loop

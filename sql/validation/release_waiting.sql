@@ -1,6 +1,7 @@
--- broker_private.release_waiting(): makes ready what nothing holds back any more: messages that
--- were put behind others while those became ready, and those of queues that were off. Returns how
--- many.
+-- Makes ready what nothing holds back any more, of all dialogs.
+--
+-- That is messages that were put behind others while those became ready, and those of queues that
+-- were off. Returns how many.
 -- Plan: one probe of incomplete_messages_endpoint for each dialog with incomplete messages.
 create or replace function broker_private.release_waiting()
 returns integer

@@ -1,4 +1,4 @@
--- broker_private.schema_collections_to_read(): the schema collections that no worker has read yet.
+-- The schema collections that no worker has read yet.
 create or replace function broker_private.schema_collections_to_read()
 returns setof integer
 language plpgsql stable security definer

@@ -1,5 +1,4 @@
--- broker_private.schema_documents(collection): the documents of a schema collection, for the worker
--- that validates by it.
+-- The documents of a schema collection, for the worker that validates by it.
 create or replace function broker_private.schema_documents(collection integer)
 returns text[]
 language plpgsql stable security definer

@@ -1,5 +1,4 @@
--- broker_private.set_schema_problem(collection, text): what a worker found when it read a schema
--- collection: why it can't be used, or null.
+-- What a worker found when it read a schema collection: why it can't be used, or null.
 create or replace function broker_private.set_schema_problem(collection integer, problem_text text)
 returns void
 language plpgsql security definer

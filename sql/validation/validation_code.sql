@@ -1,5 +1,4 @@
--- broker_private.validation_code(type, validation): the one-letter code of a validation's name, or
--- a refusal.
+-- The one-letter code of a validation's name, or a refusal.
 create or replace function broker_private.validation_code(type_name text, type_validation text)
 returns "char"
 language plpgsql
@@ -7,10 +6,10 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   code "char" := case
-    when type_validation = 'NONE' then 'N'
-    when type_validation = 'EMPTY' then 'E'
-    when type_validation in ('WELL_FORMED_XML', 'VALID_XML') then 'X'
-    when type_validation = 'VALID_JSON' then 'J'
+    when type_validation = 'NONE' then '<no validation>'
+    when type_validation = 'EMPTY' then '<empty>'
+    when type_validation in ('WELL_FORMED_XML', 'VALID_XML') then '<xml>'
+    when type_validation = 'VALID_JSON' then '<json>'
   end;
 begin
   if code is null then

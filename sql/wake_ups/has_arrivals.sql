@@ -1,6 +1,7 @@
--- broker_private.has_arrivals(queue): whether anything is in the queue, or, for 0, in the
--- transmission queue, and for 1 among the incomplete messages. Volatile, so that each call looks
--- anew.
+-- Whether anything is in the queue.
+--
+-- For 0, in the transmission queue; for 1, among the incomplete messages. Volatile, so that each
+-- call looks anew.
 create or replace function broker_private.has_arrivals(queue integer)
 returns boolean
 language plpgsql volatile

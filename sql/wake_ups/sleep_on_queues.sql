@@ -1,10 +1,11 @@
--- broker_private.sleep_on_queues(): for a worker what broker.sleep_on is for a client. The worker
--- sleeps on every empty queue that it starts readers for, or whose notifications it sends. It
--- sleeps on the transmission queue (0), on what waits for validation (1) and on what the broker
--- itself answers (3) too. Returns the queues
--- that it does not sleep on: something waits there, or another worker sleeps there, or it did not
--- listen until now. Each call first gives back what the last one took; so the session must be the
--- worker's own, with no advisory lock for anything else.
+-- For a worker what broker.sleep_on is for a client.
+--
+-- The worker sleeps on every empty queue that it starts readers for, or whose notifications it
+-- sends. It sleeps on the transmission queue (0), on what waits for validation (1) and on what the
+-- broker itself answers (3) too. Returns the queues that it does not sleep on: something waits
+-- there, or another worker sleeps there, or it did not listen until now. Each call first gives back
+-- what the last one took; so the session must be the worker's own, with no advisory lock for
+-- anything else.
 -- Locks: the queues' advisory locks, exclusively, for the session, if they are free.
 create or replace function broker_private.sleep_on_queues()
 returns integer[]

@@ -1,5 +1,6 @@
--- broker_private.wake_workers(): trigger of the definitions that a worker's look asks for. A worker
--- with nothing to do looks seldom, so whoever changes one of them wakes it.
+-- Trigger of the definitions that a worker's look asks for.
+--
+-- A worker with nothing to do looks seldom, so whoever changes one of them wakes it.
 -- Why: diagnosis/due.sql says what a look asks.
 create or replace function broker_private.wake_workers()
 returns trigger

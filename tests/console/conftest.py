@@ -17,7 +17,7 @@ from tests.conftest import NEWEST, Database, migrated_database
 from tests.console.visitor import Visitor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     import psycopg
     from selenium.webdriver import Chrome
@@ -71,10 +71,13 @@ def other(site: Site) -> Iterator[Site]:
 
 
 @contextmanager
-def running_console(*urls: str, may_write: bool = False) -> Iterator[str]:
+def running_console(
+    *urls: str, may_write: bool = False, further_options: Sequence[str] = ()
+) -> Iterator[str]:
     """Start a console on a free port, and return its address."""
     options = [part for url in urls for part in ("--database-url", url)]
     options += ["--write"] if may_write else []
+    options += further_options
     command = [sys.executable, "-m", "pybroker", "console", "--port", "0", *options]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}

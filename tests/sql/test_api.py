@@ -94,6 +94,7 @@ OWN_COLUMNS = {
     "activation_log": "id queue_name procedure_name time spid number severity text sqlstate detail",
     "trace": "id event_time event_class event_subclass conversation_handle conversation_id is_initiator service_name"
     " far_service message_type_name message_sequence_number message_size status login_name spid traced_by",
+    "traceparents": "conversation_handle conversation_id queuing_order noted_at traceparent",
     "console_actions": "id acted_at role action object result",
     "periodic_tasks": "name period description last_run last_failure last_error",
     "dm_os_performance_counters": "object_name counter_name instance_name cntr_value cntr_type",

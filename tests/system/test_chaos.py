@@ -35,6 +35,6 @@ def test_a_restore_in_the_midst_of_it_leaves_no_dialog_that_hangs_or_delivers_tw
 
 
 def test_workers_do_not_grow_while_messages_pass(tmp_path: Path) -> None:
-    soaked = soak(tmp_path, messages=20_000, steps=5, dialogs=20)
+    soaked = soak(tmp_path, messages=10_000, steps=5, dialogs=20)
     assert soaked.is_right
     assert soaked.is_flat, soaked.samples

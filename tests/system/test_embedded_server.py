@@ -471,7 +471,7 @@ def command(*arguments: str) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.nightly), signal.SIGTERM])
 def test_the_command_serves_until_it_is_told_to_stop(number: signal.Signals, open_path: Path) -> None:
     arguments = (
         "--data",

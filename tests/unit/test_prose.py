@@ -43,12 +43,19 @@ def test_a_sentence_is_long_by_its_words_alone(
     assert len(list(prose.too_long(page.relative_to(tmp_path)))) == found
 
 
-@pytest.mark.parametrize(("left", "is_wrong"), [(1, True), (2, False), (3, True)])
-def test_what_is_left_only_falls(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: int, is_wrong: bool
+@pytest.mark.parametrize(("text", "is_wrong"), [(SHORT, False), (LONG, True)])
+def test_lint_fails_where_anything_is_too_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, is_wrong: bool
 ) -> None:
-    (tmp_path / "page.md").write_text(f"{LONG}.\n\n{LONG}.")
+    (tmp_path / "page.md").write_text(f"{text}.")
     monkeypatch.setattr(prose, "ROOT", tmp_path)
-    monkeypatch.setattr(prose, "LEFT", {"page.md": left})
     monkeypatch.setattr("sys.argv", ["prose"])
     assert prose.main() == is_wrong
+
+
+def test_what_a_program_wrote_is_no_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"<!-- measured -->\n{LONG}.\n<!-- end of measured -->\n\n{LONG}.")
+    monkeypatch.setattr(prose, "ROOT", tmp_path)
+    [found] = prose.too_long(page.relative_to(tmp_path))
+    assert found.startswith("page.md:5: ")

@@ -10,6 +10,8 @@ import pytest
 if find_spec("pglast") is None and not os.environ.get("CI"):
     pytest.skip("pglast is not installed: `make lint` installs it", allow_module_level=True)
 
+from pybroker.sql import sql_files
+from pybroker.sql.letters import LETTERS, NAMED_LETTER, with_letters
 from tests import sql_checks
 
 PINNED = "SET search_path = pg_catalog, pg_temp"
@@ -20,7 +22,7 @@ MESSAGES = "-- Messages.\nCREATE TABLE broker_private.messages (a int);"
 def routine(
     body: str, *, name: str = "broker_private.probe", options: str = PINNED, hot: bool = False
 ) -> str:
-    header = "-- Probes.\n" + ("-- hot path: one row by its key\n" if hot else "")
+    header = ("-- hot path: one row by its key\n" if hot else "") + "-- Probes.\n"
     return (
         f"{header}CREATE FUNCTION {name}(given uuid) RETURNS integer"
         f" LANGUAGE plpgsql {options}\nAS $$ {body} $$;\n"
@@ -352,16 +354,83 @@ def test_a_call_of_a_later_chapter_is_found() -> None:
     ]
 
 
-def test_a_letter_that_nobody_explains_is_found() -> None:
-    body = "BEGIN PERFORM FROM broker_private.endpoints e WHERE e.path IN ('L', 'Z'); RETURN 1; END"
-    files = sql_checks.build({"sql/queue/probe.sql": routine(body)})
+@pytest.mark.parametrize(
+    ("header", "finding"),
+    [
+        ("-- Probes\n", "1: say the purpose in one line, which ends with a full stop"),
+        ("-- Probes, and\n-- more.\n", "1: say the purpose in one line, which ends with a full stop"),
+        ("-- hot path\n-- Probes\n", "2: say the purpose in one line, which ends with a full stop"),
+        (
+            "-- Probes.\n-- Plan: a.\n-- Locks: b.\n",
+            "3: Locks comes once, in this order: Locks, Plan, Errors, Why",
+        ),
+        (
+            "-- Probes.\n-- Why: a.\n-- Why: b.\n",
+            "3: Why comes once, in this order: Locks, Plan, Errors, Why",
+        ),
+        (
+            "-- Probes.\n-- Plan: a.\n--\n-- It does.\n",
+            "3: after Plan comes another of Locks, Plan, Errors, Why, or nothing",
+        ),
+        ("-- hot path\n-- Probes.\n--\n-- It does.\n-- Locks: a.\n-- Why: b.\n--\n-- c.\n", None),
+    ],
+)
+def test_a_header_has_its_purpose_in_one_line_and_its_sections_in_order(
+    header: str, finding: str | None
+) -> None:
+    [file] = sql_checks.build({"sql/dialog/probe.sql": f"{header}SELECT 1;"})
+    found = [str(each) for each in sql_checks.check_header(file)]
+    assert found == ([f"sql/dialog/probe.sql:{finding}"] if finding else [])
+
+
+@pytest.mark.parametrize(
+    ("condition", "finding"),
+    [
+        ("e.path = 'L'", "3: 'L': say its name, of those in sql/letters.py"),
+        ("e.path = '<nearby>'", "3: '<nearby>': no such name in sql/letters.py"),
+        ("e.path IN ('<local>', '<far end>')", "2: '<far end>' is no value of path, but of event"),
+        ("CASE e.path WHEN '<far end>' THEN true END", "2: '<far end>' is no value of path, but of event"),
+        ("(e).path = '<far end>'", "2: '<far end>' is no value of path, but of event"),
+        ("e.path = CASE WHEN true THEN '<far end>' END", "2: '<far end>' is no value of path, but of event"),
+    ],
+)
+def test_a_letter_without_its_own_name_is_found(condition: str, finding: str) -> None:
+    body = f"BEGIN PERFORM FROM broker_private.endpoints e WHERE {condition}; RETURN 1; END"
+    files = sql_checks.build({"sql/dialog/probe.sql": routine(body)})
+    assert [str(found) for found in sql_checks.check_letters(files)] == [f"sql/dialog/probe.sql:{finding}"]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE broker_private.endpoints x SET local_end = '<local>'",
+        "INSERT INTO broker_private.endpoints (path, local_end) VALUES ('<local>', '<local>')",
+        "INSERT INTO broker_private.endpoints (path, local_end) SELECT '<local>', '<local>'",
+    ],
+)
+def test_a_letter_that_is_put_into_another_column_is_found(statement: str) -> None:
+    body = f"BEGIN {statement}; RETURN 1; END"
+    files = sql_checks.build({"sql/dialog/probe.sql": routine(body)})
     assert [str(found) for found in sql_checks.check_letters(files)] == [
-        "sql/queue/probe.sql:2: path 'Z': no such letter in sql/README.md, Letters"
+        "sql/dialog/probe.sql:2: '<local>' is no value of local_end, but of path"
     ]
 
 
-def test_every_letter_of_the_project_is_explained() -> None:
+def test_the_project_says_every_letter_by_its_name() -> None:
     assert [str(finding) for finding in sql_checks.check_letters(FILES)] == []
+
+
+def test_what_is_applied_has_the_letter_of_each_name() -> None:
+    assert with_letters("e.path in ('<local>', '<behind incomplete>')") == "e.path in ('L', 'I')"
+    with pytest.raises(ValueError, match="'<nearby>' is the name of no letter"):
+        with_letters("e.path = '<nearby>'")
+    assert [file.path for file in sql_files() if NAMED_LETTER.search(file.text)] == []
+
+
+def test_each_letter_has_a_name_of_its_own_and_each_column_its_letters() -> None:
+    assert len({letter.name for letter in LETTERS}) == len(LETTERS)
+    pairs = [(column, letter.letter) for letter in LETTERS for column in letter.columns]
+    assert len(set(pairs)) == len(pairs)
 
 
 def test_no_chapter_of_the_project_calls_a_later_one() -> None:

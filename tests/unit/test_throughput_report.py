@@ -74,7 +74,7 @@ def test_row_175_says_whether_sessions_wait_for_a_page() -> None:
         ]
 
     assert "no hot page" in answer(175, pair(0.01, 0.0))
-    assert "20.0% of what" in answer(175, pair(0.2, 0.05))
+    assert "20.0% of the time with every dialog" in answer(175, pair(0.2, 0.05))
     assert "spacing them helps" in answer(175, pair(0.2, 0.05))
     assert "does not keep them from it" in answer(175, pair(0.2, 0.19))
     assert "most for LWLock:WALWrite: 80% and 81%" in answer(175, pair(0.2, 0.19))

@@ -1,0 +1,115 @@
+"""python -m tests.simulation --seed N: run one seed, or many, and shrink what fails.
+
+Each seed runs in a process of its own, forked from one that has everything loaded, so that it runs alike
+whichever seeds were run before it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import pickle
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from tests.simulation.run import Result, Simulation
+from tests.simulation.sites import made_sites
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from tests.simulation.sites import Sites
+
+
+def main() -> int:
+    """Return 1 if a seed fails."""
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("--seed", type=int, default=1, help="the first seed (%(default)s)")
+    parser.add_argument("--seeds", type=int, default=1, help="how many, one after the other (%(default)s)")
+    parser.add_argument("--trace", action="store_true", help="print the whole trace")
+    parser.add_argument("--until-failure", action="store_true", help="end with the first seed that fails")
+    parser.add_argument("--no-shrink", action="store_true", help="do not look for the fewest faults")
+    arguments = parser.parse_args()
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        os.execve(
+            sys.executable,
+            [sys.executable, "-m", "tests.simulation", *sys.argv[1:]],
+            {**os.environ, "PYTHONHASHSEED": "0"},
+        )
+    failed = 0
+    with made_sites() as sites:
+        began = time.monotonic()
+        for seed in range(arguments.seed, arguments.seed + arguments.seeds):
+            if failed and arguments.until_failure:
+                break
+            result = run_seed(sites, seed, is_whole=arguments.trace)
+            say(
+                f"seed {seed}: {result.hash} {result.steps} events, {result.statements} statements,"
+                f" {result.seconds:.0f} s simulated, {len(result.faults)} faults"
+            )
+            if arguments.trace:
+                say("\n".join(result.lines))
+            if result.failure is not None:
+                failed += 1
+                say(f"  {result.failure}")
+                if not arguments.no_shrink:
+                    result = shrink(sites, result)
+                say("\n".join(f"  fault: {fault}" for fault in result.faults))
+                if not arguments.trace:
+                    say("\n".join(f"    {line}" for line in result.lines[-60:]))
+        seconds = time.monotonic() - began
+        say(f"{arguments.seeds} seeds in {seconds:.0f} s, {failed} failed")
+    return int(failed > 0)
+
+
+def run_seed(sites: Sites, seed: int, *, without: Collection[int] = (), is_whole: bool = False) -> Result:
+    """Run a seed in a process of its own."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            os.close(reader)
+            # What a pool says of lost connections.
+            logging.disable(logging.CRITICAL)
+            result = Simulation(sites, seed, without=without, is_whole=is_whole).run()
+            with os.fdopen(writer, "wb") as out:
+                pickle.dump(result, out)
+            code = 0
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+        finally:
+            sys.stderr.flush()
+            os._exit(code)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as came:
+        content = came.read()
+    os.waitpid(child, 0)
+    if not content:
+        raise RuntimeError(f"the simulation itself has failed at seed {seed}")
+    result: Result = pickle.loads(content)
+    return result
+
+
+def shrink(sites: Sites, failed: Result) -> Result:
+    """Return the run of the same seed with the fewest faults that still fails: each is left out if it can be."""
+    without: set[int] = set()
+    fewest = failed
+    for place in range(len(failed.faults)):
+        result = run_seed(sites, failed.seed, without={*without, place})
+        if result.failure is not None:
+            without.add(place)
+            fewest = result
+    say(f"  with {len(fewest.faults)} of {len(failed.faults)} faults: {fewest.failure}")
+    return fewest
+
+
+def say(text: str) -> None:
+    """Print."""
+    print(text, flush=True)  # noqa: T201 - what it is for
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,235 @@
+"""Applications on both sides: they send, receive, answer and end, and keep a ledger in the same transactions."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg import AsyncConnection
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable
+    from uuid import UUID
+
+_IS_IN_ERROR = "S8429"
+# Seconds between two looks of an application at its queue.
+_LONGEST_PAUSE = 4.0
+_STATE = """
+select d.name, d.handle, d.is_ended,
+  (select count(*) from sent s where s.dialog = d.name), (select count(*) from received r where r.dialog = d.name)
+from dialogs d order by d.name
+"""
+
+
+@dataclass(frozen=True)
+class Dialog:
+    """What is to happen on a dialog.
+
+    Attributes:
+        orders: how many the initiator sends.
+        size: bytes of each at least.
+        waits: whether the initiator ends it only when all answers are there.
+        with_error: whether the initiator ends it with an error.
+    """
+
+    name: str
+    orders: int
+    size: int
+    waits: bool
+    with_error: bool
+
+    def body(self, number: int) -> str:
+        """Return an order's body."""
+        return f"{self.name}:{number}:".ljust(self.size, "x")
+
+
+class Application:
+    """One session of an application, opened again whenever it is lost."""
+
+    def __init__(
+        self,
+        url: str,
+        random: random.Random,
+        received: Callable[[AsyncConnection[Any], UUID], None],
+    ) -> None:
+        """Prepare.
+
+        Args:
+            url: the database's.
+            random: what it decides by.
+            received: told of each group that messages were received of.
+        """
+        self._url = url
+        self._random = random
+        self._received = received
+        self._idle = 0.5
+
+    async def run(self) -> None:
+        """Work until there is nothing more to do."""
+        while not await self._work():  # noqa: ASYNC110 - nothing sets an event when the server is back
+            await asyncio.sleep(self._random.uniform(0.1, 2.0))
+
+    async def _work(self) -> bool:
+        """Work with one session; return False if it was lost."""
+        connection = None
+        try:
+            connection = await AsyncConnection.connect(self._url, application_name="application")
+            while await self._turn(connection):
+                # Who finds nothing looks less often.
+                self._idle = min(self._idle * 2, _LONGEST_PAUSE)
+                await asyncio.sleep(self._idle * self._random.choice((0.05, 0.2, 1.0)))
+        except psycopg.OperationalError:
+            return False
+        finally:
+            if connection is not None:
+                await connection.close()
+        return True
+
+    async def _turn(self, connection: AsyncConnection[Any]) -> bool:
+        raise NotImplementedError
+
+    async def _receive(self, connection: AsyncConnection[Any], queue: str) -> list[Any]:
+        cursor = await connection.execute(
+            "select conversation_group_id, conversation_handle, message_type_name,"
+            " convert_from(substr(message_body, 1, 200), 'UTF8') from broker.receive(%s, top => %s)",
+            (queue, self._random.choice((1, 2, 10))),
+        )
+        messages = await cursor.fetchall()
+        if messages:
+            self._idle = 0.5
+        for group in {message[0]: None for message in messages}:
+            self._received(connection, group)
+        return messages
+
+    async def _finish(self, connection: AsyncConnection[Any]) -> None:
+        if self._random.random() < 0.1:
+            await connection.rollback()
+        else:
+            await connection.commit()
+
+
+class Initiator(Application):
+    """Begins dialogs, sends orders on them, and ends them."""
+
+    def __init__(self, *arguments: Any, dialogs: list[Dialog]) -> None:
+        super().__init__(*arguments)
+        self._dialogs = dialogs
+
+    async def _turn(self, connection: AsyncConnection[Any]) -> bool:
+        state = {name: rest for name, *rest in await (await connection.execute(_STATE)).fetchall()}
+        await connection.rollback()
+        missing = [dialog for dialog in self._dialogs if dialog.name not in state]
+        open_ones = [dialog for dialog in self._dialogs if dialog.name in state and not state[dialog.name][1]]
+        if not missing and not open_ones:
+            return False
+        if missing and self._random.random() < 0.5:
+            await self._begin(connection, missing[0])
+            return True
+        ready = [dialog for dialog in open_ones if state[dialog.name][2] < dialog.orders]
+        if ready and self._random.random() < 0.6:
+            await self._send(connection, self._random.choice(ready))
+            return True
+        for dialog in open_ones:
+            _, _, sent, answers = state[dialog.name]
+            if (
+                sent == dialog.orders
+                and (not dialog.waits or answers == sent)
+                and self._random.random() < 0.5
+            ):
+                await self._end(connection, dialog)
+                return True
+        for _, handle, kind, body in await self._receive(connection, "shop"):
+            if kind == "ack":
+                await _note(connection, "received", body)
+            else:
+                await connection.execute(
+                    "insert into ends (dialog, kind, body) values (%s, %s, %s)", (handle, kind, body)
+                )
+                await connection.execute("select broker.end_conversation(%s)", (handle,))
+        await self._finish(connection)
+        return True
+
+    async def _begin(self, connection: AsyncConnection[Any], dialog: Dialog) -> None:
+        try:
+            await connection.execute(
+                "insert into dialogs (name, handle)"
+                " select %s, broker.begin_dialog('//shop', '//warehouse', 'ordering', encryption => false)",
+                (dialog.name,),
+            )
+        except psycopg.errors.UniqueViolation:
+            # Another session was quicker.
+            await connection.rollback()
+            return
+        await self._finish(connection)
+
+    async def _send(self, connection: AsyncConnection[Any], dialog: Dialog) -> None:
+        handle, sent = await self._locked(connection, dialog)
+        many = self._random.choice((1, 1, 2, 4))
+        for number in range(sent + 1, min(sent + many, dialog.orders) + 1) if handle else ():
+            await _note(connection, "sent", dialog.body(number))
+            await connection.execute(
+                "select broker.send(%s, 'order', %s::text)", (handle, dialog.body(number))
+            )
+        await self._finish(connection)
+
+    async def _end(self, connection: AsyncConnection[Any], dialog: Dialog) -> None:
+        handle, _ = await self._locked(connection, dialog)
+        if handle:
+            error = (1, "enough") if dialog.with_error else (None, None)
+            await connection.execute("select broker.end_conversation(%s, %s, %s)", (handle, *error))
+            await connection.execute("update dialogs set is_ended = true where name = %s", (dialog.name,))
+        await self._finish(connection)
+
+    async def _locked(self, connection: AsyncConnection[Any], dialog: Dialog) -> tuple[UUID | None, int]:
+        """Keep other sessions from the dialog; return its handle, unless it was ended, and how much was sent."""
+        await connection.execute("select from dialogs where name = %s for update", (dialog.name,))
+        cursor = await connection.execute(
+            "select handle, is_ended, (select count(*) from sent s where s.dialog = d.name) from dialogs d"
+            " where name = %s",
+            (dialog.name,),
+        )
+        handle, is_ended, sent = await anext(cursor)
+        return (None if is_ended else handle), sent
+
+
+class Target(Application):
+    """Receives orders and answers each, for ever."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._unanswerable: set[UUID] = set()
+
+    async def _turn(self, connection: AsyncConnection[Any]) -> bool:
+        for _, handle, kind, body in await self._receive(connection, "warehouse"):
+            if kind == "order":
+                await _note(connection, "received", body)
+                if handle in self._unanswerable:
+                    continue
+                await _note(connection, "sent", body)
+                try:
+                    await connection.execute("select broker.send(%s, 'ack', %s::text)", (handle, body))
+                except psycopg.DatabaseError as error:
+                    # The initiator has ended the dialog with an error, which comes behind this order.
+                    if error.sqlstate != _IS_IN_ERROR:
+                        raise
+                    self._unanswerable.add(handle)
+                    await connection.rollback()
+                    return True
+            else:
+                await connection.execute(
+                    "insert into ends (dialog, kind, body) values (%s, %s, %s)", (handle, kind, body)
+                )
+                await connection.execute("select broker.end_conversation(%s)", (handle,))
+        await self._finish(connection)
+        return True
+
+
+async def _note(connection: AsyncConnection[Any], ledger: str, body: str) -> None:
+    dialog, number, _ = body.split(":", 2)
+    await connection.execute(
+        f"insert into {ledger} (dialog, number) values (%s, %s)".encode(),
+        (dialog, int(number)),
+    )

@@ -1,0 +1,85 @@
+"""What goes wrong in a run: a list that the seed makes, of which any part can be left out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tests.simulation.sites import SHOP, WAREHOUSE
+
+if TYPE_CHECKING:
+    import random
+
+# At whose statements a worker or a session dies: what moves messages, and whatever comes first.
+_AT = (
+    None, None, "COMMIT", "COMMIT", "COMMIT", "take", "deliver", "deliver_one", "acknowledge",
+    "acknowledge_one", "broker_instance", "transmission_work", "dialogs_to_ask",
+)  # fmt: skip
+_AT_OF_SESSIONS = (None, "COMMIT", "COMMIT", "send", "receive", "end_conversation", "begin_dialog")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that goes wrong.
+
+    Attributes:
+        at: not before so many seconds.
+        kind: what.
+        site: where.
+        label: of who dies at a statement: which.
+        is_after: whether the statement was executed.
+        seconds: for how long.
+        notice: after how many seconds each end notices; None: never.
+        lost: for how many seconds what is on the way still comes.
+    """
+
+    at: float
+    kind: str
+    site: str
+    label: str | None = None
+    is_after: bool = False
+    seconds: float = 0.0
+    notice: tuple[float | None, float | None] = (0.0, 0.0)
+    lost: tuple[float, float] = (0.0, 0.0)
+
+    def __str__(self) -> str:
+        told = f"{self.at:.2f} s: {self.kind} {self.site}"
+        if self.label or self.kind in ("worker dies", "session dies"):
+            told += f" {'after' if self.is_after else 'before'} {self.label or 'the next statement'}"
+        if self.seconds:
+            told += f", for {self.seconds:.2f} s"
+        if self.kind in ("line cut", "worker dies"):
+            told += f", noticed after {self.notice}, carried for {self.lost}"
+        return told
+
+
+def faults_of(random: random.Random, busy: float) -> list[Fault]:
+    """Return what goes wrong within so many seconds, in its order."""
+    made = [_one(random, random.uniform(0.5, busy)) for _ in range(random.randint(1, 6))]
+    return sorted(made, key=lambda fault: fault.at)
+
+
+def _one(random: random.Random, at: float) -> Fault:
+    site = random.choice((SHOP, WAREHOUSE))
+    kind = random.choice((
+        "worker dies", "worker dies", "worker dies", "line cut", "line cut", "line cut",
+        "session dies", "session terminated", "parted", "server away", "slow network", "slow server",
+    ))  # fmt: skip
+    notices = random.choice((0.0, 0.01, 0.3, 2.0, None)), random.choice((0.0, 0.01, 0.3, 2.0, None))
+    if notices == (None, None):
+        notices = (0.0, None)
+    lost = random.choice((0.0, 0.0, 0.01, 0.2, 1.5)), random.choice((0.0, 0.0, 0.01, 0.2, 1.5))
+    is_after = random.random() < 0.5
+    seconds = random.choice((0.05, 0.5, 2.0, 5.0))
+    match kind:
+        case "worker dies":
+            label = random.choice(_AT)
+            return Fault(at, kind, site, label, is_after, seconds, (notices[0], 0.0), lost)
+        case "session dies":
+            return Fault(at, kind, site, random.choice(_AT_OF_SESSIONS), is_after, seconds)
+        case "line cut":
+            return Fault(at, kind, site, notice=notices, lost=lost)
+        case "session terminated":
+            return Fault(at, kind, site)
+        case _:
+            return Fault(at, kind, site, seconds=seconds)

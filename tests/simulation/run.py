@@ -1,0 +1,365 @@
+"""One seed: two workers, their applications, faults, and what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import traceback
+from contextvars import copy_context
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import psycopg_pool.base
+import psycopg_pool.pool_async
+import psycopg_pool.sched_async
+import structlog
+from psycopg import connection_async, waiting
+
+from pybroker.workers import supervisor
+from pybroker.workers.clock import Clock
+from pybroker.workers.database import ServingError
+from pybroker.workers.transport.pace import Pace
+from tests.simulation.applications import Dialog, Initiator, Target
+from tests.simulation.faults import Fault, faults_of
+from tests.simulation.gate import Gate, Statement
+from tests.simulation.invariants import BrokenError, Invariants
+from tests.simulation.loop import PROCESS, EndlessError, Process, SimulatedLoop
+from tests.simulation.network import Network
+from tests.simulation.sites import EPOCH, SHOP, WAREHOUSE
+from tests.simulation.trace import Trace
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Coroutine
+    from uuid import UUID
+
+    from psycopg import AsyncConnection
+
+    from tests.simulation.sites import Sites
+
+# Simulated seconds in which the faults of a short seed fall.
+BUSY = 8.0
+# And after the last of them, until all must be over: the longest pauses of a worker are about a minute.
+PATIENCE = 300.0
+_SHORT = Pace(
+    resend_after=1.0,
+    reconnect_after=1.0,
+    retry_connect_after=2.0,
+    ping_after=3.0,
+    close_idle_after=10.0,
+    probe_after=20.0,
+)
+_MOST_STATEMENTS = 8000
+# Monotonic clocks begin somewhere.
+_UPTIME = 1000.0
+# After these something may be seen that must not be.
+_CHANGES = ("send", "receive", "end_conversation", "deliver", "acknowledge", "fail", "settle_moved")
+# What a worker writes into its log when something went wrong that its author did not expect.
+_ACCIDENTS = ("part_failed", "batch_failed", "destination_failed", "endpoint_unusable")
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of a seed.
+
+    Attributes:
+        failure: what did not hold, or None.
+        hash: of the trace.
+        faults: what went wrong on purpose.
+        steps: events in the trace.
+        statements: that databases have executed.
+        seconds: simulated ones.
+        lines: the end of the trace, or all of it.
+    """
+
+    seed: int
+    failure: str | None
+    hash: str
+    faults: list[Fault]
+    steps: int
+    statements: int
+    seconds: float
+    lines: list[str]
+
+
+class _WorkersClock(Clock):
+    def __init__(self, loop: SimulatedLoop) -> None:
+        self._loop = loop
+
+    def monotonic(self) -> float:
+        return _UPTIME + self._loop.time()
+
+    def now(self) -> datetime:
+        return EPOCH + timedelta(seconds=self._loop.time())
+
+
+class Simulation:
+    """One run of one seed, in a process that runs nothing else before or after it."""
+
+    def __init__(
+        self, sites: Sites, seed: int, *, without: Collection[int] = (), is_whole: bool = False
+    ) -> None:
+        """Prepare.
+
+        Args:
+            sites: the databases.
+            seed: decides everything.
+            without: the faults, by their place in the list, that are left out.
+            is_whole: whether the whole trace is kept.
+        """
+        self._sites = sites
+        self._seed = seed
+        self._trace = Trace(is_whole=is_whole)
+        self._loop = SimulatedLoop()
+        self._trace.time = self._loop.time
+        _seed_everything(self._loop, seed)
+        self._network = Network(self._loop, self._random("network"), self._trace)
+        self._loop.network = self._network
+        plan = self._random("plan")
+        self._dialogs = [_dialog(plan, place) for place in range(plan.randint(1, 3))]
+        self._sessions = plan.randint(1, 2), plan.randint(1, 2)
+        # Few wait as long as a worker does by itself, so that a seed is short.
+        self._pace = Pace() if plan.random() < 0.05 else _SHORT
+        made = faults_of(self._random("faults"), BUSY)
+        self.faults = [fault for place, fault in enumerate(made) if place not in without]
+        self._armed: list[Fault] = []
+        self._workers: dict[str, Process] = {}
+        self._applications: dict[str, Process] = {}
+        self._numbers = dict.fromkeys((SHOP, WAREHOUSE), 0)
+        self._changed: set[int] = set()
+        # Nothing is asked of the workers before all faults are over.
+        self._last_fault = 0.0
+
+    def run(self) -> Result:
+        """Run it."""
+        self._sites.reset()
+        self._gate = Gate(self._loop, self._random("server"), self._trace, self._sites.monitor_url)
+        self._gate.before, self._gate.after = self._before, self._after
+        self._invariants = Invariants(self._sites.urls, self._dialogs)
+        structlog.configure(processors=[self._log], cache_logger_on_first_use=False)
+        failure = None
+        try:
+            self._loop.run_until_complete(self._play())
+            self._trace.note(self._invariants.digest())
+        except (BrokenError, EndlessError) as error:
+            failure = f"{type(error).__name__}: {error}"
+        return Result(
+            self._seed,
+            failure,
+            self._trace.hash,
+            self.faults,
+            self._trace.count,
+            self._gate.statements,
+            self._loop.time(),
+            list(self._trace.lines),
+        )
+
+    async def _play(self) -> None:
+        for host in (SHOP, WAREHOUSE):
+            self._start_worker(host)
+        initiators = [
+            self._start(
+                Process(SHOP, f"initiator {number}"),
+                Initiator(
+                    self._sites.urls[SHOP],
+                    self._random(f"initiator {number}"),
+                    self._received,
+                    dialogs=self._dialogs,
+                ).run(),
+            )
+            for number in range(self._sessions[0])
+        ]
+        targets = [
+            self._start(
+                Process(WAREHOUSE, f"target {number}"),
+                Target(self._sites.urls[WAREHOUSE], self._random(f"target {number}"), self._received).run(),
+            )
+            for number in range(self._sessions[1])
+        ]
+        for fault in self.faults:
+            self._loop.call_at(fault.at, self._strike, fault)
+            self._last_fault = max(self._last_fault, fault.at + fault.seconds)
+        while True:
+            await asyncio.sleep(1.0)
+            is_late = self._loop.time() > self._last_fault + PATIENCE
+            for task in (*initiators, *targets):
+                if task.done() and not task.cancelled() and task.exception() is not None:
+                    raise BrokenError(f"{task.get_name()}: {task.exception()!r}")
+            if self._loop.time() > self._last_fault and all(task.done() for task in initiators):
+                unquiet = self._invariants.unquiet()
+                if not unquiet:
+                    break
+                if is_late:
+                    raise BrokenError(f"after {PATIENCE:g} s: {'; '.join(unquiet)}")
+            elif is_late:
+                raise BrokenError(f"after {PATIENCE:g} s: {'; '.join(self._invariants.unquiet())}")
+        self._invariants.check_end()
+
+    # Who runs.
+
+    def _start(self, process: Process, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        context = copy_context()
+        context.run(PROCESS.set, process)
+        return self._loop.create_task(work, name=process.name, context=context)
+
+    def _start_worker(self, host: str) -> None:
+        self._numbers[host] += 1
+        process = Process(host, f"worker {host} {self._numbers[host]}")
+        self._workers[host] = process
+        self._trace.note("start", process.name)
+        self._start(process, self._work(host, process))
+
+    async def _work(self, host: str, process: Process) -> None:
+        try:
+            await supervisor.run(
+                [self._sites.urls[host]],
+                self._sites.keys[host],
+                asyncio.Event(),
+                clock=_WorkersClock(self._loop),
+                pace=self._pace,
+                waits=True,
+            )
+        except ServingError as error:
+            # Whoever runs workers starts them again.
+            self._trace.note("ended", process.name, type(error).__name__)
+            self._loop.call_later(1.0, self._start_worker, host, context=self._network.context)
+
+    def _die(self, process: Process, notice: float | None) -> None:
+        self._trace.note("dies", process.name)
+        process.is_dead = True
+        self._network.died(process, notice=notice)
+        self._gate.died(process)
+
+    # What goes wrong.
+
+    def _strike(self, fault: Fault) -> None:
+        self._trace.note("fault", fault)
+        match fault.kind:
+            case "worker dies" | "session dies":
+                self._armed.append(fault)
+            case "line cut":
+                for line in self._network.lines[-1:]:
+                    line.cut(fault.notice, fault.lost)
+            case "session terminated":
+                sessions = self._gate.sessions_of(self._workers[fault.site])
+                if sessions:
+                    self._gate.terminate(self._random(f"terminated {fault.at}").choice(sessions))
+            case "parted":
+                self._network.parted_until = max(
+                    self._network.parted_until, self._loop.time() + fault.seconds
+                )
+            case "server away":
+                self._gate.away.add(fault.site)
+                for session in self._gate.sessions_in(fault.site):
+                    self._gate.terminate(session)
+                self._loop.call_later(fault.seconds, self._gate.away.discard, fault.site)
+            case "slow network":
+                self._network.slowness = 30.0
+                self._loop.call_later(fault.seconds, setattr, self._network, "slowness", 1.0)
+            case "slow server":
+                self._gate.slowness = 30.0
+                self._loop.call_later(fault.seconds, setattr, self._gate, "slowness", 1.0)
+
+    def _meet(self, statement: Statement, *, is_after: bool) -> None:
+        """Have an armed fault strike at this statement, if it is for it."""
+        session = statement.session
+        process = None if session is None else session.process
+        if session is None or process is None or process.is_dead:
+            return
+        for fault in self._armed:
+            is_worker = process is self._workers.get(process.host)
+            if (
+                fault.site != process.host
+                or is_worker != (fault.kind == "worker dies")
+                or fault.is_after != is_after
+                or fault.label not in (None, statement.label)
+            ):
+                continue
+            self._armed.remove(fault)
+            self._trace.note("strikes", fault)
+            self._last_fault = max(self._last_fault, self._loop.time() + fault.seconds)
+            if is_worker:
+                self._die(process, fault.notice[0])
+                self._loop.call_later(
+                    fault.seconds, self._start_worker, process.host, context=self._network.context
+                )
+            else:
+                self._gate.terminate(session)
+            return
+
+    # What is looked at.
+
+    def _before(self, statement: Statement) -> None:
+        self._sites.set_clock(statement.database, self._loop.time())
+        if self._gate.statements > _MOST_STATEMENTS:
+            self._loop.halt = EndlessError(f"{_MOST_STATEMENTS} statements were not enough")
+        self._meet(statement, is_after=False)
+
+    def _after(self, statement: Statement) -> None:
+        session = statement.session
+        assert session is not None
+        if statement.label in ("COMMIT", "ROLLBACK"):
+            self._invariants.is_over(session)
+            if session.number in self._changed:
+                self._changed.discard(session.number)
+                self._check()
+        elif statement.label.startswith(_CHANGES):
+            self._changed.add(session.number)
+        self._meet(statement, is_after=True)
+
+    def _check(self) -> None:
+        try:
+            self._invariants.check()
+        except BrokenError as error:
+            self._fail(error)
+
+    def _received(self, connection: AsyncConnection[Any], group: UUID) -> None:
+        session = self._gate.session_of(connection.fileno())
+        try:
+            self._invariants.received(session, group)
+        except BrokenError as error:
+            self._fail(error)
+
+    def _fail(self, error: BrokenError) -> None:
+        self._loop.halt = self._loop.halt or error
+
+    def _log(self, logger: object, method: str, event: dict[str, Any]) -> str:
+        del logger
+        process = PROCESS.get()
+        name = process.name if process else "-"
+        told = " ".join(f"{key}={value!r}" for key, value in event.items() if key != "event")
+        if event.get("exc_info"):
+            told += f"\n{traceback.format_exc()}"
+        self._trace.comment(name, method, event["event"], told)
+        if event["event"] in _ACCIDENTS:
+            self._fail(BrokenError(f"{name}: {event['event']} {told}"))
+        raise structlog.DropEvent
+
+    def _random(self, purpose: str) -> random.Random:
+        return random.Random(f"{self._seed} {purpose}")
+
+
+def _dialog(random: random.Random, place: int) -> Dialog:
+    return Dialog(
+        f"d{place}",
+        random.choice((1, 2, 3, 5, 9)),
+        random.choice((20, 20, 200, 3000)),
+        waits=random.random() < 0.7,
+        with_error=random.random() < 0.15,
+    )
+
+
+def _seed_everything(loop: SimulatedLoop, seed: int) -> None:
+    """Have chance and time come from the seed and the loop, wherever libraries ask for them."""
+    random.seed(seed)
+    chance = random.Random(f"{seed} chance")
+    os.urandom = random._urandom = chance.randbytes  # type: ignore[attr-defined]
+    for module in (
+        psycopg_pool.base,
+        psycopg_pool.pool_async,
+        psycopg_pool.sched_async,
+        connection_async,
+        waiting,
+    ):
+        module.monotonic = loop.time  # type: ignore[attr-defined]

@@ -1,0 +1,249 @@
+"""Two databases on a server of their own, made once for many seeds and put back to their first state by each."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+from pybroker.embedded import EmbeddedServer
+from pybroker.migrations import migrate
+from pybroker.workers.self_signed import common_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SHOP, WAREHOUSE = "shop", "warehouse"
+PORT = 4022
+# Simulated time begins here.
+EPOCH = datetime(2030, 1, 1, tzinfo=UTC)
+SETTINGS = {
+    "fsync": "off",
+    "full_page_writes": "off",
+    "autovacuum": "off",
+    "max_connections": "200",
+    "shared_buffers": "64MB",
+    # A deadlock is found before anybody could take it for a mere wait.
+    "deadlock_timeout": "5ms",
+    "max_parallel_workers_per_gather": "0",
+    "jit": "off",
+}
+_DEFINITIONS = """
+select broker.create_message_type('order'), broker.create_message_type('ack');
+select broker.create_contract('ordering', sent_by_initiator => '{order}', sent_by_target => '{ack}');
+create table sent (place bigint generated always as identity, dialog text, number integer);
+create table received (place bigint generated always as identity, dialog text, number integer);
+create table dialogs (name text primary key, handle uuid, is_ended boolean not null default false);
+create table ends (place bigint generated always as identity, dialog uuid, kind text, body text);
+"""
+_OF = {
+    SHOP: """
+select broker.create_queue('shop', poison_message_handling => false);
+select broker.create_service('//shop', 'shop');
+""",
+    WAREHOUSE: """
+select broker.create_queue('warehouse', poison_message_handling => false);
+select broker.create_service('//warehouse', 'warehouse', '{ordering}');
+select broker.grant('SEND', 'SERVICE', '//warehouse', 'public');
+""",
+}
+# The server's clock and its random identifiers are the simulation's. The others call no random function of
+# their own but random(), which each session is given a seed for.
+_SEEDED = """
+create schema simulation;
+grant usage on schema simulation to public;
+create function simulation.clock() returns timestamptz language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$ begin return pg_read_file('{clock}', 0, 32)::timestamptz; end $$;
+create or replace function broker_private.clock() returns timestamptz language sql volatile
+begin atomic select simulation.clock(); end;
+create function simulation.random_uuid() returns uuid language sql volatile
+begin atomic select md5(random()::text || random()::text)::uuid; end;
+do $$
+declare definition text;
+begin
+  for definition in
+    select pg_get_functiondef(p.oid) from pg_proc p
+    where p.pronamespace in ('broker'::regnamespace, 'broker_private'::regnamespace) and p.prokind = 'f'
+      and pg_get_functiondef(p.oid) ~ 'gen_random_uuid'
+  loop
+    execute replace(definition, 'gen_random_uuid()', 'simulation.random_uuid()');
+  end loop;
+end $$;
+"""
+# What a seed leaves behind is taken away: rows by truncation where there were none, else by putting them back.
+_REMEMBER = """
+create table simulation.tables as
+select c.oid::regclass as name, format('simulation.%I', 'kept_' || c.relname) as kept, false as was_empty
+from pg_class c where c.relkind = 'r' and c.relnamespace in ('broker_private'::regnamespace, 'public'::regnamespace);
+create table simulation.sequences as
+select s.seqrelid::regclass as name, null::bigint as last_value, null::boolean as is_called from pg_sequence s
+join pg_class c on c.oid = s.seqrelid where c.relnamespace in ('broker_private'::regnamespace, 'public'::regnamespace);
+do $$
+declare t record;
+begin
+  for t in select * from simulation.tables loop
+    execute format('update simulation.tables set was_empty = not exists (select from %s) where name = %L::regclass', t.name, t.name);
+    execute format('create table %s as table %s', t.kept, t.name);
+  end loop;
+  for t in select * from simulation.sequences loop
+    execute format(
+      'update simulation.sequences u set (last_value, is_called) = (select s.last_value, s.is_called from %s s)'
+      ' where u.name = %L::regclass', t.name, t.name
+    );
+  end loop;
+end $$;
+create procedure simulation.reset() language plpgsql as $$
+declare
+  t record;
+  differs boolean;
+  columns text;
+  filled text[] := '{}';
+begin
+  set local session_replication_role = replica;
+  for t in select * from simulation.tables loop
+    if t.was_empty then
+      execute format('select exists (select from %s)', t.name) into differs;
+      if differs then
+        filled := filled || t.name::text
+          || array(select c.conrelid::regclass::text from pg_constraint c where c.confrelid = t.name);
+      end if;
+    else
+      execute format('select exists ((table %1$s except all table %2$s) union all (table %2$s except all table %1$s))', t.name, t.kept) into differs;
+      if differs then
+        select string_agg(quote_ident(a.attname), ', ') into columns from pg_attribute a
+        where a.attrelid = t.name and a.attnum > 0 and not a.attisdropped and a.attgenerated = '';
+        execute format('delete from %s', t.name);
+        execute format('insert into %1$s (%2$s) overriding system value select %2$s from %3$s', t.name, columns, t.kept);
+      end if;
+    end if;
+  end loop;
+  if filled <> '{}' then
+    execute 'truncate ' || array_to_string(filled, ', ');
+  end if;
+  perform setval(s.name, s.last_value, s.is_called) from simulation.sequences s;
+end $$;
+"""
+
+
+class Sites:
+    """The server, its two databases, and the workers' keys.
+
+    Attributes:
+        urls: by name.
+        keys: the key directory of each.
+    """
+
+    def __init__(self, server: EmbeddedServer, directory: Path) -> None:
+        self._server = server
+        self.monitor_url = server.url("postgres")
+        self.urls = {name: server.url(name) for name in (SHOP, WAREHOUSE)}
+        self.keys = {name: directory / name for name in (SHOP, WAREHOUSE)}
+        self._clocks: dict[str, int] = {}
+
+    def make(self) -> None:
+        """Make both."""
+        certificates = {name: self._certificate(name, place) for place, name in enumerate((SHOP, WAREHOUSE))}
+        for name, far in ((SHOP, WAREHOUSE), (WAREHOUSE, SHOP)):
+            if name == SHOP:
+                self._server.create_database(name)
+                migrate(self.urls[name])
+                with psycopg.connect(self.monitor_url, autocommit=True) as session:
+                    session.execute(f"create database {far} template {name}".encode())
+            clock = self._server.data_directory / f"clock_{name}"
+            clock.touch()
+            clock.chmod(0o644)
+            self._clocks[name] = os.open(clock, os.O_WRONLY)
+            self.set_clock(name, 0.0)
+            with psycopg.connect(self.urls[name], autocommit=True) as session:
+                session.execute((_DEFINITIONS + _OF[name]).encode())
+                session.execute("select broker.alter_broker('NEW_BROKER')")
+                session.execute(
+                    "select broker.create_certificate(%s, %s, current_user)", (name, certificates[name])
+                )
+                session.execute(
+                    "select broker.create_endpoint('endpoint', %s, state => 'STARTED', listener_ip => 'ALL',"
+                    " certificate => %s, encryption => 'DISABLED')",
+                    (PORT, name),
+                )
+                session.execute(
+                    "select broker.create_certificate(%s, %s, %s::name)",
+                    (far, certificates[far], f"{far}_user"),
+                )
+                session.execute(
+                    "select broker.grant('CONNECT', 'ENDPOINT', 'endpoint', %s::name)", (f"{far}_user",)
+                )
+                session.execute(
+                    "select broker.create_route(%s, %s, service_name => %s)",
+                    (far, f"tcp://{far}:{PORT}", f"//{far}"),
+                )
+                session.execute(_SEEDED.replace("{clock}", str(clock)).encode())
+                session.execute(
+                    b"update broker_private.broker_instance set service_broker_guid = md5(%s)::uuid", (name,)
+                )
+                session.execute("vacuum analyze")
+                session.execute(_REMEMBER.encode())
+
+    def set_clock(self, name: str, seconds: float) -> None:
+        """Set the clock of a database's server to so many seconds after the beginning."""
+        moment = EPOCH + timedelta(seconds=seconds)
+        os.pwrite(self._clocks[name], f"{moment:%Y-%m-%d %H:%M:%S.%f}+00 ".encode().ljust(32), 0)
+
+    def reset(self) -> None:
+        """Put both databases back."""
+        for name, url in self.urls.items():
+            self.set_clock(name, 0.0)
+            with psycopg.connect(url, autocommit=True) as session:
+                session.execute("call simulation.reset()")
+
+    def _certificate(self, name: str, place: int) -> str:
+        """Return the certificate of a key that is the same whoever makes it, and write the key."""
+        key = Ed25519PrivateKey.from_private_bytes(bytes([place + 1]) * 32)
+        made = (
+            x509.CertificateBuilder()
+            .subject_name(common_name(name))
+            .issuer_name(common_name(name))
+            .public_key(key.public_key())
+            .serial_number(place + 1)
+            .not_valid_before(datetime(2020, 1, 1, tzinfo=UTC))
+            .not_valid_after(datetime(2099, 1, 1, tzinfo=UTC))
+            .sign(key, None)
+        )
+        directory = self.keys[name]
+        directory.mkdir(mode=0o700)
+        file = directory / f"{name}.key"
+        file.touch(mode=0o600)
+        file.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+        return made.public_bytes(Encoding.PEM).decode()
+
+
+@contextmanager
+def made_sites(version: int = 18) -> Iterator[Sites]:
+    """Start a server, in memory where there is room, and make both databases."""
+    memory = Path("/dev/shm")
+    before = tempfile.tempdir
+    if "TMPDIR" not in os.environ and memory.is_dir() and os.statvfs(memory).f_bavail * 4096 > 2**30:
+        tempfile.tempdir = str(memory)
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix="pybroker-simulation-") as directory,
+            EmbeddedServer(version=version, settings=SETTINGS) as server,
+        ):
+            sites = Sites(server, Path(directory))
+            sites.make()
+            yield sites
+    finally:
+        tempfile.tempdir = before
+
+
+def ask(session: psycopg.Connection[Any], query: str) -> list[tuple[Any, ...]]:
+    """Return the rows of a query."""
+    return session.execute(query.encode()).fetchall()

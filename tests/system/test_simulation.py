@@ -1,0 +1,69 @@
+"""The simulation: a seed is the same whenever it is run, seeds find nothing, and would if there were something."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pybroker.workers.transport.incoming import receiver
+from tests.simulation import __main__ as simulation
+from tests.simulation.sites import made_sites
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from psycopg import AsyncConnection
+
+    from pybroker.workers.transport.protocol.rows import Delivered
+    from tests.simulation.sites import Sites
+
+SEEDS = (1, 2, 3)
+
+
+@pytest.fixture(scope="module")
+def sites() -> Iterator[Sites]:
+    with made_sites() as made:
+        yield made
+
+
+def test_a_few_seeds_lose_nothing_and_come_to_an_end(sites: Sites) -> None:
+    """Faults of these seeds lose a message, double one, mix up a dialog, or leave one that never ends."""
+    results = [simulation.run_seed(sites, seed) for seed in SEEDS]
+    assert [(result.seed, result.failure) for result in results if result.failure] == []
+    assert all(result.faults and result.statements > 100 for result in results)
+
+
+def test_a_seed_is_the_same_in_another_process_with_another_server(sites: Sites) -> None:
+    """A failing seed can't be replayed: something in it is not the seed's."""
+    here = simulation.run_seed(sites, SEEDS[0])
+    there = subprocess.run(
+        [sys.executable, "-m", "tests.simulation", "--seed", str(SEEDS[0])],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONHASHSEED"},
+    )
+    assert re.findall(r"^seed \d+: (\w+) ", there.stdout, re.MULTILINE) == [here.hash]
+
+
+def test_what_is_acknowledged_and_not_stored_is_found_without_a_fault(
+    sites: Sites, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The simulation runs and sees nothing, or blames a fault that has nothing to do with it."""
+    deliver = receiver._deliver
+
+    async def deliver_and_forget(connection: AsyncConnection[Any], *batch: Any) -> Delivered:
+        delivered = await deliver(connection, *batch)
+        await connection.rollback()
+        return delivered
+
+    monkeypatch.setattr(receiver, "_deliver", deliver_and_forget)
+    failed = simulation.run_seed(sites, SEEDS[0])
+    assert "is nowhere" in str(failed.failure)
+    assert failed.faults
+    assert simulation.shrink(sites, failed).faults == []
