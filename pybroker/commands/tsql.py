@@ -166,7 +166,7 @@ def translate(
             for one in batch.findings:
                 for note in one.step.notes if one.step else ():
                     _say(f"{one.place}: {note}", err=True)
-            lines += [writer.write(one) for one in batch.findings] * batch.count
+            lines += writer.batch(batch) * batch.count
     text = "".join(f"{line}\n" for line in lines)
     if output is None:
         typer.echo(text, nl=False)
@@ -300,6 +300,7 @@ def _pairs(given: list[str] | None, option: str) -> dict[str, str]:
 
 
 def _read(files: list[Path], define: list[str] | None, *, can_ask: bool = True) -> list[ReadScript]:
+    from pybroker.tsql.known import Known
     from pybroker.tsql.script import read
 
     defined = _pairs(define, "--define")
@@ -307,7 +308,8 @@ def _read(files: list[Path], define: list[str] | None, *, can_ask: bool = True) 
     scripts = [
         script for file in files for script in (sorted(file.rglob("*.sql")) if file.is_dir() else [file])
     ]
-    return [read(script, defined, _ask if asks else None) for script in scripts]
+    known = Known()
+    return [read(script, defined, _ask if asks else None, known) for script in scripts]
 
 
 def _ask(name: str, kind: str, default: str) -> str:

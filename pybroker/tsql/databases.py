@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -13,6 +15,8 @@ from pybroker.tsql.administration import tree
 if TYPE_CHECKING:
     from pybroker.tsql.steps import Step
 
+_QUOTED = re.compile(r"'(?:[^']|'')*+'|\"(?:[^\"]|\"\")*+\"|--[^\n]*")
+_XML = re.compile(r"\bxml\b|\bxml\w+\(|\bxpath\(", re.IGNORECASE)
 # What SQL Server keeps for all of its databases is in the worker's home database.
 HOME_NAMES = ("master", "msdb")
 
@@ -101,6 +105,8 @@ class Foresight:
         self._is_single = single_transaction
         self._made: set[str] = set()
         self._current = databases.first
+        # Whether a database's server reads XML.
+        self._xml: dict[str, bool] = {}
 
     def refusal(self, step: Step) -> str | None:
         """Return why a step can't run, and what to give; None if it can, as far as it is known."""
@@ -118,8 +124,27 @@ class Foresight:
             case tree.Certificate(private_key=key) | tree.BackupCertificate(private_key=key) if key:
                 found = self._needs_keys()
             case _:
-                found = None
+                found = self._needs_xml(step)
         return found
+
+    def _needs_xml(self, step: Step) -> str | None:
+        if _XML.search(_QUOTED.sub("", step.sql or "")) is None or self._has_xml(self._current):
+            return None
+        return "XML needs a server that was built with libxml, and this one was not: write nvarchar(max)"
+
+    def _has_xml(self, name: str) -> bool:
+        url = self._databases.url(name)
+        if url is None:
+            return True
+        if url not in self._xml:
+            self._xml[url] = True
+            # What can't be reached is told of when it is used.
+            with suppress(psycopg.OperationalError), psycopg.connect(url, autocommit=True) as connection:
+                try:
+                    connection.execute("select '<a/>'::xml")
+                except psycopg.errors.FeatureNotSupported:
+                    self._xml[url] = False
+        return self._xml[url]
 
     def _use(self, name: str) -> str | None:
         if self._is_single and self._database(name) != self._database(self._current):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pybroker.tsql.administration import tree, without_passwords
+from pybroker.tsql.execution import Execution
 from pybroker.tsql.session import ACTIONS, StatementError
 
 if TYPE_CHECKING:
@@ -14,8 +16,11 @@ if TYPE_CHECKING:
     from pybroker.tsql.databases import Foresight
     from pybroker.tsql.script import Finding, ReadBatch, ReadScript
     from pybroker.tsql.session import Session
-    from pybroker.tsql.steps import Conditions, Step
+    from pybroker.tsql.steps import Step
     from pybroker.tsql.tree import Statement
+
+
+_VARIABLE = re.compile(r"%\(([^)]+)\)s(?:::\w+(?: precision)?(?:\([\d,]+\))?(?: with time zone)?)?")
 
 
 def refusals(scripts: Sequence[ReadScript], foresight: Foresight) -> Iterator[Finding]:
@@ -60,18 +65,24 @@ class Run:
 
     def batch(self, batch: ReadBatch) -> bool:
         """Run a batch once; return whether all of its statements did what they say."""
-        self._session.begin_batch()
-        for one in batch.findings:
-            self._note(one)
-            if one.step is None:
-                return False
-            try:
-                self._session.run(one.step)
-            except StatementError as error:
-                self._session.console.note(failure(one, error))
-                return False
-            self.done += 1
-        return True
+        if any(one.step is None for one in batch.findings):
+            return False
+
+        def before(step: Step) -> None:
+            self._note(batch.finding(step))
+
+        def report(step: Step, error: StatementError) -> None:
+            self._session.console.note(failure(batch.finding(step), error))
+
+        execution = Execution(self._session, before, report)
+        try:
+            execution.batch(batch.steps)
+        except StatementError as error:
+            report(error.step or batch.steps[-1], error)
+            return False
+        finally:
+            self.done += execution.done
+        return not execution.failed
 
     def _repeated(self, batch: ReadBatch) -> bool:
         return all(self.batch(batch) for _ in range(batch.count))
@@ -105,19 +116,13 @@ def failure(one: Finding, error: StatementError) -> str:
     """Return what is said of a statement that failed: where, its number, and its PostgreSQL form."""
     number = f"Msg {error.number}: " if error.number else f"{error.sqlstate}: " if error.sqlstate else ""
     hint = f" HINT: {error.hint}" if error.hint else ""
-    sql = "" if one.step is None else f"\n{one.step.sql or without_passwords(one.step.source)}"
+    sql = "" if one.step is None else f"\n{displayed(one.step.sql or without_passwords(one.step.source))}"
     return f"{one.place}: {number}{error}{hint}{sql}"
 
 
-def _conditional(sql: str, conditions: Conditions) -> str:
-    """Write psql's conditions around a statement."""
-    for number, (condition, wanted) in reversed(list(enumerate(conditions))):
-        name = f"answer{number}"
-        asked = " ".join(condition.sql.split())
-        negation = "" if wanted else "not "
-        asked = f"select {negation}({asked}) as {name} \\gset"
-        sql = f"{asked}\n\\if :{name}\n{sql}\n\\endif"
-    return sql
+def displayed(sql: str) -> str:
+    """Return SQL with the names of its variables."""
+    return _VARIABLE.sub(r"\1", sql).replace("%%", "%")
 
 
 class Writer:
@@ -130,19 +135,47 @@ class Writer:
     def __init__(self, database: str | None = None) -> None:
         self.database = database
 
+    def batch(self, batch: ReadBatch) -> list[str]:
+        """Return a batch's statements, each below its place; call it in the order of the script."""
+        if batch.block is not None:
+            return [f"{self._place(batch.finding(batch.steps[0]))}\n{batch.block}"]
+        return [line for step in batch.steps for line in self._lines(batch, step)]
+
     def write(self, one: Finding) -> str:
-        """Return a statement below its place; call it in the order of the script."""
-        # The name is the file system's: a newline in it must not end the comment.
-        place = f"-- {' '.join(one.place.splitlines())}"
-        step = one.step
+        """Return a statement below its place."""
+        step, place = one.step, self._place(one)
         if step is None:
             return place
         sql = self._connected(step.statement) if step.sql is None else step.sql
-        if sql is not None:
-            return f"{place}\n{_conditional(sql, step.conditions)}"
+        if sql is not None and step.act is None:
+            return f"{place}\n{sql}"
         source = " ".join(without_passwords(step.source).split())
+        if sql is not None:
+            lines = "\n".join(f"--   {line}" for line in displayed(sql).splitlines())
+            return f"{place}\n-- pybroker tsql run does: {source}\n{lines}"
         does = "nothing to do" if step.notes and not _is_done(step) else "pybroker tsql run does"
         return f"{place}\n-- {does}: {source}"
+
+    def _place(self, one: Finding) -> str:
+        # The name is the file system's: a newline in it must not end the comment.
+        return f"-- {' '.join(one.place.splitlines())}"
+
+    def _lines(self, batch: ReadBatch, step: Step, depth: int = 0) -> Iterator[str]:
+        if not step.inner and not step.otherwise:
+            yield self.write(batch.finding(step))
+            return
+        asked = None if step.question is None else " ".join(step.question.sql.split())
+        if asked is not None:
+            yield self._place(batch.finding(step))
+            yield f"select ({asked}) as answer{depth} \\gset\n\\if :answer{depth}"
+        for one in step.inner:
+            yield from self._lines(batch, one, depth + 1)
+        if asked is not None and step.otherwise:
+            yield "\\else"
+        for one in step.otherwise:
+            yield from self._lines(batch, one, depth + 1)
+        if asked is not None:
+            yield "\\endif"
 
     def _connected(self, statement: Statement | None) -> str | None:
         if isinstance(statement, tree.Use):

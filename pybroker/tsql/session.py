@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from contextlib import suppress
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Protocol
 
 import psycopg
@@ -14,23 +16,29 @@ from psycopg.pq import TransactionStatus
 from pybroker.tsql import showing
 from pybroker.tsql.administration import tree
 from pybroker.tsql.databases import HOME_NAMES
+from pybroker.tsql.numbers import number_of
 from pybroker.tsql.steps import Shown
+from pybroker.tsql.translation import identifier
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from psycopg.errors import Diagnostic
 
     from pybroker.tsql.certificates import Certificates
     from pybroker.tsql.conditions import Condition
     from pybroker.tsql.databases import Databases
+    from pybroker.tsql.execution import Execution, OpenCursor
     from pybroker.tsql.steps import Step
 
 # What RAISE has; PostgreSQL's own notices, as "relation exists, skipping", are not shown.
 _RAISED = "00000"
-_REFUSAL = re.compile(r"([ST])(\d{4})")
-_REFCURSOR = 1790
-_FIRST_OF_FIVE_DIGITS = 20000
+# The detail of what THROW and RAISERROR raise in procedures.
+_RAISED_AS = re.compile(r"Msg (\d{1,9}), Level (\d{1,3}), State (\d{1,3})")
+# A notice that holds a result set of a procedure.
+_RESULT_SET = "01R01"
+_BINARY = re.compile(r"0x(?:[0-9a-fA-F]{2})*")
 _READS_DATABASES = "pybroker_tsql.databases"
 
 
@@ -51,13 +59,42 @@ class StatementError(Exception):
         number: SQL Server's error number; None where it has none.
         sqlstate: PostgreSQL's code; None where no database was asked.
         hint: what to do.
+        severity: SQL Server's level.
+        state: what RAISERROR and THROW have said.
+        step: the statement.
     """
 
-    def __init__(self, message: str, number: int | None = None, hint: str | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        number: int | None = None,
+        hint: str | None = None,
+        *,
+        severity: int = 16,
+        state: int = 1,
+    ) -> None:
         super().__init__(message)
         self.number = number
         self.sqlstate: str | None = None
         self.hint = hint
+        self.severity = severity
+        self.state = state
+        self.step: Step | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What a query gave.
+
+    Attributes:
+        names: of its columns; None where it has no rows.
+        rows: of the query.
+        count: of the rows that it returned or changed.
+    """
+
+    names: tuple[str, ...] | None
+    rows: Sequence[Sequence[Any]]
+    count: int
 
 
 class Session:
@@ -80,27 +117,159 @@ class Session:
         self.database = databases.first
         self._is_single = single_transaction
         self._connections: dict[str, psycopg.Connection[Any]] = {}
-        self._answers: dict[Condition, bool] = {}
+        # What BEGIN TRANSACTION, SAVE TRANSACTION and SET XACT_ABORT have said.
+        self.transactions = 0
+        self.aborts_on_error = False
+        self.is_doomed = False
+        self._savepoints: list[str] = []
+        self.cursors: dict[str, OpenCursor] = {}
 
-    def run(self, step: Step) -> None:
-        """Take one step.
+    def run(self, step: Step) -> int:
+        """Take one step; return how many rows it had to do with.
 
         Raises:
             StatementError: the database refused it, or can't be reached.
         """
         try:
-            if not all(self._answer(one) is wanted for one, wanted in step.conditions):
-                return
             if step.sql is not None:
-                self._execute(step)
-            elif step.statement is not None and (action := ACTIONS.get(type(step.statement))):
+                return self._execute(step)
+            if step.statement is not None and (action := ACTIONS.get(type(step.statement))):
                 action(self, step.statement)
         except psycopg.Error as error:
-            raise _told(error) from None
+            raise self.told(error) from None
+        return 0
 
-    def begin_batch(self) -> None:
-        """Forget the answers to the last batch's conditions."""
-        self._answers.clear()
+    def told(self, error: psycopg.Error) -> StatementError:
+        """Return what is said of a database's error."""
+        number = number_of(error.sqlstate)
+        message = error.diag.message_primary or str(error).strip()
+        told = StatementError(message, number, error.diag.message_hint)
+        told.sqlstate = error.sqlstate
+        if found := _RAISED_AS.fullmatch(error.diag.message_detail or ""):
+            told.number, told.severity, told.state = (int(one) for one in found.groups())
+        return told
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether the connection that a batch uses still stands."""
+        known = self._connections.get(_same(self.databases.url(self.database) or ""))
+        return known is not None and not known.closed and not known.broken
+
+    def query(self, sql: str, parameters: Mapping[str, Any], *, at_home: bool = False) -> Rows:
+        """Run a query; one that fails in a transaction undoes no more than itself.
+
+        Raises:
+            StatementError: the database refused it, or can't be reached.
+        """
+        try:
+            connection = self._ready(sql, at_home=at_home)
+            with self._guarded(connection):
+                cursor = connection.execute(sql.encode(), parameters)
+                if cursor.description is None:
+                    return Rows(None, (), max(cursor.rowcount, 0))
+                names = tuple(column.name for column in cursor.description)
+                return Rows(names, cursor.fetchall(), cursor.rowcount)
+        except psycopg.Error as error:
+            raise self.told(error) from None
+
+    def _guarded(self, connection: psycopg.Connection[Any]) -> AbstractContextManager[Any]:
+        is_open = connection.info.transaction_status == TransactionStatus.INTRANS
+        return connection.transaction() if is_open else nullcontext()
+
+    def begin(self) -> None:
+        """Begin a transaction, or count one that is in another."""
+        if not self.transactions:
+            self._command("savepoint script_transaction" if self._is_single else "begin")
+        self.transactions += 1
+
+    def commit_one(self) -> None:
+        """Commit, or count down.
+
+        Raises:
+            StatementError: no transaction was begun, or it can't be committed.
+        """
+        if not self.transactions:
+            raise StatementError(
+                "The COMMIT TRANSACTION request has no corresponding BEGIN TRANSACTION.", 3902
+            )
+        if self.is_doomed:
+            raise StatementError("The current transaction cannot be committed: ROLLBACK it.", 3930)
+        if self.transactions > 1:
+            self.transactions -= 1
+            return
+        self._ended()
+        self._command("release savepoint script_transaction" if self._is_single else "commit")
+
+    def save(self, name: str) -> None:
+        """Make a savepoint.
+
+        Raises:
+            StatementError: no transaction was begun.
+        """
+        if not self.transactions:
+            raise StatementError("Cannot issue SAVE TRANSACTION when there is no active transaction.", 628)
+        self._command(f"savepoint {identifier(name)}")
+        self._savepoints.append(name.casefold())
+
+    def rollback(self, name: str | None = None) -> None:
+        """Undo to a savepoint, or all.
+
+        Raises:
+            StatementError: no transaction was begun.
+        """
+        if not self.transactions:
+            raise StatementError(
+                "The ROLLBACK TRANSACTION request has no corresponding BEGIN TRANSACTION.", 3903
+            )
+        if name is not None and name.casefold() in self._savepoints and not self.is_doomed:
+            self._command(f"rollback to savepoint {identifier(name)}")
+            return
+        self._ended()
+        self._command(
+            "rollback to savepoint script_transaction; release savepoint script_transaction"
+            if self._is_single
+            else "rollback"
+        )
+
+    def _ended(self) -> None:
+        self.transactions, self.is_doomed = 0, False
+        self._savepoints.clear()
+
+    def _command(self, sql: str) -> None:
+        try:
+            self.connection(self.database).execute(sql.encode())
+        except psycopg.Error as error:
+            raise self.told(error) from None
+
+    def make_table(self, sql: str) -> None:
+        """Make the table of a table variable."""
+        self._command(sql)
+
+    def make_tables(self, tables: Mapping[str, str]) -> None:
+        """Make those tables of table variables again that a rollback took away."""
+        for name, sql in tables.items():
+            found = self.query("select pg_catalog.to_regclass(%(name)s)", {"name": name})
+            if found.rows[0][0] is None:
+                self._command(sql)
+
+    def call(self, execution: Execution, sql: str, outputs: Sequence[tuple[str | None, str]]) -> None:
+        """Call a procedure, show its result sets, and give variables what it gave."""
+        found = execution.query(sql)
+        if found.names is None or not found.rows:
+            return
+        columns = dict(zip((name.casefold() for name in found.names), found.rows[0], strict=True))
+        for number, (label, variable) in enumerate(outputs):
+            is_known = label is not None and label.casefold() in columns
+            value = columns[label.casefold()] if label and is_known else found.rows[0][number]
+            execution.values[variable] = value
+
+    def drop_tables(self, names: Iterable[str]) -> None:
+        """Drop the tables of a batch's table variables, as far as they are there."""
+        listed = ", ".join(names)
+        if listed and self.is_usable:
+            connection = self.connection(self.database)
+            if connection.info.transaction_status != TransactionStatus.INERROR:
+                connection.execute(f"drop table if exists {listed}".encode())
 
     def connection(self, name: str) -> psycopg.Connection[Any]:
         """Return the connection to a database; one is kept for each.
@@ -116,13 +285,15 @@ class Session:
         if known is not None and not known.closed:
             return known
         made: psycopg.Connection[Any] = psycopg.connect(
-            url, application_name="pybroker tsql", autocommit=not self._is_single
+            url, application_name="pybroker tsql", autocommit=True
         )
         made.add_notice_handler(self._notice)
         # A schema that is not there yet may be in the path.
         made.execute(
             "select pg_catalog.set_config('search_path', current_setting('search_path') || ', dbo', false)"
         )
+        if self._is_single:
+            made.execute("begin")
         self._connections[_same(url)] = made
         return made
 
@@ -164,7 +335,7 @@ class Session:
             for one in self._connections.values():
                 one.commit()
         except psycopg.Error as error:
-            raise _told(error) from None
+            raise self.told(error) from None
 
     def close(self) -> None:
         """Close all connections; what is not committed is undone."""
@@ -172,13 +343,19 @@ class Session:
             with suppress(psycopg.Error):
                 one.close()
 
-    def _answer(self, condition: Condition) -> bool:
-        known = self._answers.get(condition)
-        if known is None:
+    def answer(self, condition: Condition) -> bool:
+        """Return what a database says to a question.
+
+        Raises:
+            StatementError: the database refused it, or can't be reached.
+        """
+        try:
             connection = self._ready(condition.sql, at_home=condition.at_home)
-            row = connection.execute(condition.sql.encode()).fetchone()
-            known = self._answers[condition] = row is not None and row[0] is True
-        return known
+            with self._guarded(connection):
+                row = connection.execute(condition.sql.encode()).fetchone()
+        except psycopg.Error as error:
+            raise self.told(error) from None
+        return row is not None and row[0] is True
 
     def _ready(self, sql: str, *, at_home: bool) -> psycopg.Connection[Any]:
         """Return the connection for a query, which knows the other databases if it asks for them."""
@@ -189,44 +366,50 @@ class Session:
             )
         return connection
 
-    def _execute(self, step: Step) -> None:
+    def _execute(self, step: Step) -> int:
         sql = step.sql or ""
         connection = self._ready(sql, at_home=step.at_home)
-        with connection.cursor() as cursor:
+        count = 0
+        with self._guarded(connection), connection.cursor() as cursor:
             cursor.execute(sql.encode())
             more: bool | None = True
             while more:
-                self._show(connection, cursor, step.shown)
+                count = max(cursor.rowcount, 0)
+                self._show(cursor, step.shown)
                 more = cursor.nextset()
+        return count
 
-    def _show(self, connection: psycopg.Connection[Any], cursor: psycopg.Cursor[Any], shown: Shown) -> None:
+    def show_rows(self, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Show a result set."""
+        self._lines(showing.table(names, rows))
+
+    def show_text(self, text: str) -> None:
+        """Show what PRINT says."""
+        self.console.show(showing.text(text))
+
+    def show_count(self, count: int) -> None:
+        """Show how many rows a statement changed."""
+        self._lines(showing.counted(count))
+
+    def _show(self, cursor: psycopg.Cursor[Any], shown: Shown) -> None:
         if shown is Shown.NOTHING:
             return
         if cursor.description is None:
             if shown is Shown.COUNT and cursor.rowcount >= 0:
                 self._lines(showing.counted(cursor.rowcount))
             return
-        columns = cursor.description
-        rows = cursor.fetchall()
-        if columns and all(column.type_code == _REFCURSOR for column in columns):
-            for name in (value for row in rows for value in row if value is not None):
-                self._fetch(connection, name)
-            return
         if shown is Shown.ROWS:
-            self._lines(showing.table([column.name for column in columns], rows))
-
-    def _fetch(self, connection: psycopg.Connection[Any], name: str) -> None:
-        quoted = '"' + name.replace('"', '""') + '"'
-        found = connection.execute(f"fetch all from {quoted}".encode())
-        names = [column.name for column in found.description or ()]
-        self._lines(showing.table(names, found.fetchall()))
+            names = [column.name for column in cursor.description]
+            self._lines(showing.table(names, cursor.fetchall()))
 
     def _lines(self, lines: Any) -> None:
         for line in lines:
             self.console.show(line)
 
     def _notice(self, notice: Diagnostic) -> None:
-        if notice.sqlstate == _RAISED:
+        if notice.sqlstate == _RESULT_SET:
+            self._lines(_result_set(notice.message_primary or ""))
+        elif notice.sqlstate == _RAISED:
             self.console.show(showing.text(notice.message_primary or ""))
         elif notice.severity_nonlocalized == "WARNING":
             self.console.note(f"warning: {showing.text(notice.message_primary or '')}")
@@ -259,6 +442,22 @@ class Session:
 def _same(url: str) -> str:
     """Return a form that is the same for all URLs of a database."""
     return json.dumps(conninfo_to_dict(url), sort_keys=True)
+
+
+def _result_set(written: str) -> Iterator[str]:
+    """Return the lines of a result set that a procedure has told of."""
+    found = json.loads(written, parse_float=Decimal)
+    rows = found["rows"]
+    names = found["names"]
+    if names is None:
+        names = list(rows[0]) if rows else []
+        rows = [list(row.values()) for row in rows]
+    return showing.table(names, [[_readable(value) for value in row] for row in rows])
+
+
+def _readable(value: Any) -> Any:
+    is_binary = isinstance(value, str) and _BINARY.fullmatch(value)
+    return bytes.fromhex(value[2:]) if is_binary else value
 
 
 def _use(session: Session, one: tree.Use) -> None:
@@ -393,14 +592,3 @@ ACTIONS: dict[type, Callable[[Session, Any], None]] = {
     tree.Certificate: _certificate,
     tree.BackupCertificate: _backup_certificate,
 }
-
-
-def _told(error: psycopg.Error) -> StatementError:
-    found = _REFUSAL.fullmatch(error.sqlstate or "")
-    number = None
-    if found is not None:
-        number = int(found[2]) + (_FIRST_OF_FIVE_DIGITS if found[1] == "T" else 0)
-    message = error.diag.message_primary or str(error).strip()
-    told = StatementError(message, number, error.diag.message_hint)
-    told.sqlstate = error.sqlstate
-    return told

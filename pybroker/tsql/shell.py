@@ -13,6 +13,7 @@ from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import Completer, Completion
 from prompt_toolkit.history import FileHistory, InMemoryHistory
 
+from pybroker.tsql.known import Known
 from pybroker.tsql.running import Run, refusals
 from pybroker.tsql.script import read_text
 from pybroker.tsql.session import StatementError
@@ -107,6 +108,7 @@ class Shell:
         self._session = session
         self._foresight = foresight
         self._defined = defined
+        self._known = Known()
         self.completer = _Completer(self._names)
 
     def run(self) -> None:
@@ -130,7 +132,7 @@ class Shell:
             self._session.console.note("a transaction is open: it is rolled back")
 
     def _batch(self, text: str) -> None:
-        script = read_text("batch", text, self._defined)
+        script = read_text("batch", text, self._defined, known=self._known)
         refused = list(refusals([script], self._foresight))
         for one in refused:
             self._session.console.note(f"{one.place}: {one.refusal}")

@@ -116,12 +116,12 @@ def _queue(statement: tree.Queue) -> Translation:
         raise ScriptError(statement.position, "ACTIVATION (DROP) is a clause of ALTER QUEUE: leave it out")
     if statement.verb == "CREATE" and statement.activation and activation.procedure is None:
         raise ScriptError(statement.position, "ACTIVATION of a new queue needs PROCEDURE_NAME = …")
-    procedure, schema = activation.procedure, statement.name.schema
+    procedure, schema = activation.procedure, (statement.name.schema or DEFAULT_SCHEMA).lower()
     called = None
     if procedure is not None:
-        called = ".".join(identifier(one) for one in (procedure.schema, procedure.name) if one)
+        called = f"{identifier(procedure.schema or DEFAULT_SCHEMA)}.{identifier(procedure.name)}"
     execute_as = activation.execute_as
-    making = statement.verb == "CREATE" and schema is not None
+    making = statement.verb == "CREATE"
     sql = call(
         f"{statement.verb.lower()}_queue",
         statement.name.name.lower(),
@@ -132,14 +132,14 @@ def _queue(statement: tree.Queue) -> Translation:
         activation_status=activation.status,
         execute_as=execute_as[1:-1] if execute_as and execute_as.startswith("[") else execute_as,
         poison_message_handling=statement.poison_message_handling,
-        schema=schema.lower() if making and schema else None,
+        schema=schema if making else None,
         drop_activation=activation.drop or None,
     )
     if execute_as in ("[SELF]", "[OWNER]"):
         raise ScriptError(
             statement.position, f"a user named {execute_as[1:-1]}: write the keyword without quotes"
         )
-    if making and schema:
+    if making:
         sql = f"create schema if not exists {identifier(schema)};\n{sql}"
     group = statement.filegroup
     return Translation(sql, (f"ON [{group}] has no meaning here: there are no filegroups",) if group else ())

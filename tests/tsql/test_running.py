@@ -100,17 +100,17 @@ def test_a_statement_that_fails_is_named_and_a_single_transaction_leaves_nothing
 
 def test_nothing_runs_of_a_script_that_is_refused(database: Database, tmp_path: Path) -> None:
     script = tmp_path / "trade.sql"
-    script.write_text("create queue a\nGO\ndeclare @a int")
+    script.write_text("create queue a\nGO\nselecting 1")
     done = tsql("run", str(script), "--database-url", database.url)
     assert done.exit_code == 1
-    assert f'{script}:3:1: "declare" is not understood here' in done.output
+    assert f'{script}:3:1: "selecting" is not understood here' in done.output
     with database.connect() as session:
         found = session.execute("select count(*) from broker.service_queues where name = 'a'")
         assert found.fetchone() == (0,)
 
 
 def test_check_reports_each_statement_and_goes_on_behind_a_refused_batch(tmp_path: Path) -> None:
-    (tmp_path / "a.sql").write_text("select 1\nGO\ncreate queue q on [x]\nGO\ndrop queue q")
+    (tmp_path / "a.sql").write_text("select @a\nGO\ncreate queue q on [x]\nGO\ndrop queue q")
     done = tsql("check", str(tmp_path), "--json")
     assert done.exit_code == 1
     found = [(one["line"], one["column"], one["answer"]) for one in json.loads(done.output)]
@@ -133,16 +133,26 @@ def test_the_page_shows_what_translate_prints_and_its_scripts_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     page = Path("docs/tsql.md").read_text("utf-8")
-    shown = dict(re.findall(r"<!-- (\w+) -->\n```\w*\n(.*?)```", page, re.DOTALL))
+    shown = dict(re.findall(r"<!-- ([\w-]+) -->\n```\w*\n(.*?)```", page, re.DOTALL))
     monkeypatch.chdir(tmp_path)
     for script, source, becomes in (
         ("trader.sql", "tsql", "translated"),
         ("statements.sql", "statements", "becomes"),
+        ("order.sql", "order", "order-becomes"),
     ):
         Path(script).write_text(shown[source])
         assert tsql("translate", script).stdout == shown[becomes]
         done = tsql("run", script, "--database", f"Trader1={make_database(source).url}")
         assert done.exit_code == 0, done.output
+    with make_database("psql").connect() as session:
+        # Each statement by itself, as psql sends them.
+        for statement in shown["order-becomes"].split("-- order.sql:")[1:]:
+            session.execute(statement.partition("\n")[2].encode())
+        ended = session.execute(
+            "select is_conversation_error from broker.transmission_queue union all select true"
+            " from dbo.tradequeue where message_type_name like '%/Error'"
+        ).fetchall()
+        assert ended == [(True,)]
     Path("instance.sql").write_text(shown["instance"])
     command = shlex.split(shown["shell"].replace("$TRADER1_URL", database.url))
     assert command[:2] == ["pybroker", "tsql"]

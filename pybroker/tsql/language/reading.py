@@ -123,6 +123,15 @@ def read(batch: Batch) -> list[Statement]:
     return _Reader(batch).batch()
 
 
+def read_parameters(batch: Batch) -> tuple[tree.Parameter, ...]:
+    """Return the parameters that a text declares, as sp_executesql has them.
+
+    Raises:
+        ScriptError: at the first word that is not understood.
+    """
+    return _Reader(batch).parameters()
+
+
 class _Reader:
     def __init__(self, batch: Batch) -> None:
         self._batch = batch
@@ -140,6 +149,12 @@ class _Reader:
         if self._peek() is not None:
             self._refuse("END without BEGIN" if self._is("END") else None)
         return statements
+
+    def parameters(self) -> tuple[tree.Parameter, ...]:
+        found = self._parameters()
+        if self._peek() is not None:
+            self._refuse(None, "a @variable")
+        return found
 
     # Words.
 

@@ -661,11 +661,13 @@ class Body:
         arguments = []
         if one.message_type is not None:
             arguments.append(self.exact(one.message_type))
+        elif one.body is not None:
+            arguments.append("'DEFAULT'")
         if one.body is not None:
             found = translating.body(one.body, self.scope)
             self._note_all(one.body.position, found.notes)
             body = f"cast({found.sql} as text)" if found.type.sql.startswith("varchar") else found.sql
-            arguments.append(body if one.message_type is not None else f"body => {body}")
+            arguments.append(body)
         handles = [self.value(handle, types.UUID) for handle in one.handles]
         if len(handles) == 1:
             self.line(f"perform broker.send({', '.join([*handles, *arguments])});")

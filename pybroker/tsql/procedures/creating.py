@@ -14,11 +14,13 @@ from pybroker.tsql.language import tree
 from pybroker.tsql.procedures.body import Body, all_code, written
 from pybroker.tsql.source import ScriptError
 from pybroker.tsql.translation import DEFAULT_SCHEMA, Translation
+from pybroker.tsql.tree import Name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pybroker.tsql.known import Known
+    from pybroker.tsql.tree import Statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,17 @@ def procedure(one: tree.CreateProcedure, known: Known) -> Translation:
         f"language plpgsql{security} as {_quoted(text)};"
     )
     return Translation(sql, _notes(body))
+
+
+def block(statements: tuple[Statement, ...], known: Known) -> Translation:
+    """Translate a batch to a DO block; what it selects is told as notices.
+
+    Raises:
+        ScriptError: for what only a client can do.
+    """
+    _, body = _begun(tree.CreateProcedure(verb="CREATE", name=Name("batch"), body=statements), known)
+    body.print(statements)
+    return Translation(f"do {_quoted(body_text(body))};", _notes(body))
 
 
 def function(one: tree.CreateFunction, known: Known) -> Translation:

@@ -1,0 +1,348 @@
+"""Batches run as they are printed: conversations, variables, control flow, transactions, errors."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+from typer.testing import CliRunner
+
+from pybroker.commands import application
+from tests.conftest import migrated_database
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from click.testing import Result
+
+    from pybroker.embedded import EmbeddedServer
+    from tests.conftest import Database
+
+    Run = Callable[..., Result]
+    Shown = Callable[[str], list[str]]
+
+DEFINED = """
+CREATE MESSAGE TYPE [//shop/order] VALIDATION = NONE
+CREATE MESSAGE TYPE [//shop/ack] VALIDATION = NONE
+CREATE CONTRACT [//shop/contract] ([//shop/order] SENT BY INITIATOR, [//shop/ack] SENT BY TARGET)
+CREATE QUEUE dbo.Orders
+CREATE QUEUE Acks
+CREATE SERVICE [//shop/orders] ON QUEUE Orders ([//shop/contract])
+CREATE SERVICE [//shop/client] ON QUEUE Acks
+GO
+"""
+BEGUN = """
+DECLARE @dh uniqueidentifier
+BEGIN DIALOG CONVERSATION @dh FROM SERVICE [//shop/client] TO SERVICE '//shop/orders'
+  ON CONTRACT [//shop/contract] WITH ENCRYPTION = OFF;
+"""
+
+
+@pytest.fixture
+def run(database: Database, tmp_path: Path) -> Run:
+    def run_one(text: str, *options: str) -> Result:
+        script = tmp_path / "script.sql"
+        script.write_text(text, "utf-8")
+        return CliRunner().invoke(
+            application, ["tsql", "run", str(script), "--database", f"Shop={database.url}", *options]
+        )
+
+    return run_one
+
+
+@pytest.fixture
+def shown(run: Run) -> Shown:
+    """Run a script, and return what is printed below the first statement that prints."""
+
+    def run_one(text: str) -> list[str]:
+        done = run(text)
+        assert done.exit_code == 0, done.output
+        return [line.rstrip() for line in done.stdout.splitlines() if line.strip()]
+
+    return run_one
+
+
+def test_a_message_goes_there_and_an_answer_comes_back(shown: Shown) -> None:
+    lines = shown(
+        DEFINED
+        + BEGUN
+        + """
+        DECLARE @body nvarchar(max)
+        SET @body = N'<order id="1"/>'
+        ;SEND ON CONVERSATION @dh MESSAGE TYPE [//shop/order] (@body)
+        GO
+        DECLARE @dh uniqueidentifier, @body nvarchar(100), @type sysname
+        BEGIN TRAN
+        WAITFOR (
+          RECEIVE TOP (1) @dh = conversation_handle, @body = message_body, @type = message_type_name FROM dbo.Orders
+        ), TIMEOUT 5000
+        IF @type = '//shop/order'
+        BEGIN
+          SELECT @type AS type, @body AS body
+          ;SEND ON CONVERSATION @dh MESSAGE TYPE [//shop/ack] (N'taken')
+          END CONVERSATION @dh
+        END
+        COMMIT
+        GO
+        RECEIVE CAST(message_body AS NVARCHAR(MAX)) AS body, message_type_name FROM Acks
+        RECEIVE TOP (1) * FROM Acks
+        """
+    )
+    assert lines == [
+        "(1 rows affected)",
+        "type         body",
+        "------------ ---------------",
+        '//shop/order <order id="1"/>',
+        "(1 rows affected)",
+        "body  message_type_name",
+        "----- --------------------------------------------------------",
+        "taken //shop/ack",
+        "NULL  http://schemas.microsoft.com/SQL/ServiceBroker/EndDialog",
+        "(2 rows affected)",
+        *lines[-3:],
+    ]
+    assert lines[-1] == "(0 rows affected)"
+
+
+XML = """
+DECLARE @dh uniqueidentifier, @order XML
+SET @order = N'<order id="1"><item>tea</item></order>'
+BEGIN DIALOG @dh FROM SERVICE [//shop/client] TO SERVICE '//shop/orders' ON CONTRACT [//shop/contract]
+  WITH ENCRYPTION = OFF
+;SEND ON CONVERSATION @dh MESSAGE TYPE [//shop/order] (@order)
+GO
+DECLARE @body XML
+RECEIVE CAST(message_body AS XML) AS body FROM Orders
+"""
+
+
+def test_xml_is_read_where_the_server_has_it(
+    start_server: Callable[[int], EmbeddedServer], run: Run, database: Database
+) -> None:
+    done = run(DEFINED + XML)
+    assert done.exit_code == 1
+    assert "script.sql:11:1: XML needs a server that was built with libxml" in done.stderr
+    with database.connect() as session:
+        assert session.execute("select from broker.service_queues where name = 'orders'").fetchone() is None
+    server = start_server(15)
+    name = f"xml_{uuid.uuid4().hex[:8]}"
+    other = migrated_database(server, name)
+    done = run("USE Other\nGO\n" + DEFINED + XML, "--database", f"Other={other.url}")
+    with psycopg.connect(server.url("postgres"), autocommit=True) as session:
+        session.execute(f'drop database "{name}" with (force)'.encode())
+    assert done.exit_code == 0, done.output
+    assert '<order id="1"><item>tea</item></order>' in done.stdout
+
+
+def test_a_rollback_puts_the_message_back(shown: Shown) -> None:
+    lines = shown(
+        DEFINED
+        + BEGUN
+        + """
+        SEND ON CONVERSATION @dh MESSAGE TYPE [//shop/order] (N'<a/>')
+        GO
+        DECLARE @rounds int = 0, @group uniqueidentifier
+        WHILE 1 = 1
+        BEGIN
+          BEGIN TRAN
+          GET CONVERSATION GROUP @group FROM Orders
+          IF @group IS NULL BEGIN ROLLBACK BREAK END
+          DECLARE @t TABLE (handle uniqueidentifier, body nvarchar(max))
+          ;RECEIVE conversation_handle, message_body FROM Orders INTO @t WHERE conversation_group_id = @group
+          SET @rounds += 1
+          IF @rounds < 3 BEGIN ROLLBACK CONTINUE END
+          SELECT body, @@TRANCOUNT AS depth, @rounds AS round FROM @t
+          COMMIT
+        END
+        PRINT 'left after ' + CAST(@rounds AS varchar(10))
+        """
+    )
+    assert lines[-5:] == [
+        "body depth round",
+        "---- ----- -----",
+        "<a/>     1     3",
+        "(1 rows affected)",
+        "left after 3",
+    ]
+
+
+def test_an_error_is_caught_and_the_transaction_goes_on(shown: Shown) -> None:
+    assert shown(
+        """
+        CREATE TABLE dbo.Trade (id int PRIMARY KEY, note nvarchar(20))
+        GO
+        BEGIN TRAN
+        INSERT INTO Trade VALUES (1, N'first')
+        BEGIN TRY
+          INSERT INTO Trade VALUES (2, N'second')
+          INSERT INTO Trade VALUES (1, N'again')
+          PRINT 'never'
+        END TRY
+        BEGIN CATCH
+          SELECT ERROR_NUMBER() AS number, XACT_STATE() AS state, ERROR_LINE() AS line
+          IF ERROR_NUMBER() <> 2627 THROW
+        END CATCH
+        COMMIT
+        SELECT id FROM Trade ORDER BY id
+        """
+    )[2:] == [
+        *("number state line", "------ ----- ----", "  2627     1    8", "(1 rows affected)"),
+        *("id", "--", " 1", " 2", "(2 rows affected)"),
+    ]
+
+
+def test_xact_abort_leaves_nothing_to_commit(run: Run) -> None:
+    done = run(
+        """
+        CREATE TABLE t (id int PRIMARY KEY)
+        GO
+        SET XACT_ABORT ON
+        BEGIN TRAN
+        BEGIN TRY
+          INSERT INTO t VALUES (1)
+          INSERT INTO t VALUES (1)
+        END TRY
+        BEGIN CATCH
+          IF XACT_STATE() = -1 BEGIN PRINT 'doomed' ROLLBACK END
+          INSERT INTO t VALUES (2)
+        END CATCH
+        SELECT id FROM t
+        BEGIN TRAN
+        BEGIN TRY
+          RAISERROR (N'order %d of %s', 16, 3, 5, N'Ann')
+        END TRY
+        BEGIN CATCH
+          PRINT ERROR_MESSAGE()
+          COMMIT
+        END CATCH
+        """
+    )
+    lines = [line for line in done.stdout.splitlines() if line]
+    assert lines[1:] == [
+        "doomed",
+        "(1 rows affected)",
+        "id",
+        "--",
+        " 2",
+        "(1 rows affected)",
+        "order 5 of Ann",
+    ]
+    assert done.exit_code == 1
+    assert "script.sql:21:11: Msg 3930: " in done.stderr
+
+
+def test_raiserror_does_not_end_a_batch_and_throw_does(run: Run) -> None:
+    done = run(
+        "RAISERROR ('for information', 10, 1)\nRAISERROR ('goes on', 16, 1) PRINT 'here'\nGO\nPRINT 'not here'"
+    )
+    assert (done.exit_code, done.stdout) == (1, "for information\nhere\n")
+    assert "script.sql:2:1: Msg 50000: goes on" in done.stderr
+    done = run("BEGIN TRY THROW 50001, N'x', 2 END TRY\nBEGIN CATCH\n  THROW\nEND CATCH\nPRINT 'not here'")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "script.sql:1:11: Msg 50001: x" in done.stderr
+
+
+def test_savepoints_and_nested_transactions_are_counted(run: Run) -> None:
+    done = run(
+        """
+        CREATE TABLE t (id int)
+        BEGIN TRAN
+        INSERT t VALUES (1)
+        SAVE TRAN half
+        INSERT t VALUES (2)
+        ROLLBACK TRAN half
+        BEGIN TRAN
+        PRINT @@TRANCOUNT
+        COMMIT
+        PRINT @@TRANCOUNT
+        COMMIT TRAN
+        SELECT COUNT(*) AS n FROM t
+        COMMIT
+        """
+    )
+    lines = [line for line in done.stdout.splitlines() if line and "affected" not in line]
+    assert lines == ["2", "1", "n", "-", "1"]
+    assert "Msg 3902: " in done.stderr
+
+
+def test_texts_run_with_variables_of_their_own(shown: Shown) -> None:
+    assert shown(
+        """
+        CREATE TABLE t (id int, name nvarchar(20))
+        DECLARE @n int, @sql nvarchar(200) = N'INSERT INTO t VALUES (@id, @name); SET @rows = @@ROWCOUNT'
+        EXEC sp_executesql @sql, N'@id int, @name nvarchar(20), @rows int OUTPUT', @id = 1, @name = N'O''Neil', @rows = @n OUTPUT
+        PRINT @n
+        EXEC (N'DECLARE @n int = 7 SELECT name, @n AS n FROM t')
+        PRINT @n
+        """
+    ) == ["(1 rows affected)", "1", "name   n", "------ -", "O'Neil 7", "(1 rows affected)", "1"]
+
+
+def test_a_cursor_goes_over_its_rows(shown: Shown) -> None:
+    assert shown(
+        """
+        CREATE TABLE #names (name nvarchar(10))
+        INSERT #names VALUES (N'a'), (N'b')
+        GO
+        DECLARE @name nvarchar(10)
+        DECLARE names CURSOR LOCAL FAST_FORWARD FOR SELECT name FROM #names ORDER BY name
+        OPEN names
+        FETCH NEXT FROM names INTO @name
+        WHILE @@FETCH_STATUS = 0
+        BEGIN
+          PRINT @name
+          FETCH NEXT FROM names INTO @name
+        END
+        CLOSE names
+        DEALLOCATE names
+        """
+    ) == ["(2 rows affected)", "a", "b"]
+
+
+def test_timers_moves_and_errors_of_conversations(shown: Shown) -> None:
+    lines = shown(
+        DEFINED
+        + BEGUN
+        + """
+        DECLARE @other uniqueidentifier, @group uniqueidentifier = NEWID(), @type sysname, @seconds int = 60
+        BEGIN DIALOG @other FROM SERVICE [//shop/client] TO SERVICE '//shop/orders', 'CURRENT DATABASE'
+          ON CONTRACT [//shop/contract] WITH RELATED_CONVERSATION_GROUP = @group, LIFETIME = 60, ENCRYPTION = OFF
+        MOVE CONVERSATION @dh TO @group
+        BEGIN CONVERSATION TIMER (@dh) TIMEOUT = @seconds
+        SEND ON CONVERSATION (@dh, @other) MESSAGE TYPE [//shop/order] (N'<a/>')
+        END CONVERSATION @other WITH ERROR = 50001 DESCRIPTION = N'out of stock'
+        PRINT '[' + GET_TRANSMISSION_STATUS(@dh) + ']'
+        SELECT COUNT(*) AS n FROM Orders WHERE message_type_name = '//shop/order'
+        END CONVERSATION @dh WITH CLEANUP
+        """
+    )
+    assert lines == ["[]", "n", "-", "2", "(1 rows affected)"]
+
+
+def test_a_missing_handle_is_no_wildcard(run: Run) -> None:
+    done = run(
+        DEFINED + "DECLARE @g uniqueidentifier; RECEIVE * FROM Orders WHERE conversation_group_id = @g"
+    )
+    assert done.exit_code == 1
+    assert "Msg 8418: " in done.stderr
+
+
+def test_nothing_runs_where_a_later_batch_is_refused(run: Run, database: Database) -> None:
+    done = run("CREATE QUEUE q\nGO\nDECLARE @a int\nSET @b = 1")
+    assert done.exit_code == 1
+    assert "script.sql:4:1: the variable @b is not declared" in done.stderr
+    with database.connect() as session:
+        assert session.execute("select from broker.service_queues where name = 'q'").fetchone() is None
+
+
+def test_a_single_transaction_holds_the_scripts_own(run: Run, database: Database) -> None:
+    script = "CREATE TABLE t (a int)\nBEGIN TRAN\nINSERT t VALUES (1)\nCOMMIT\nGO\nSELECT a FROM missing"
+    assert run(script, "--single-transaction").exit_code == 1
+    with database.connect() as session:
+        assert session.execute("select to_regclass('dbo.t')").fetchone() == (None,)
+    assert run(script.partition("\nGO")[0], "--single-transaction").exit_code == 0
+    with database.connect() as session:
+        assert session.execute("select a from dbo.t").fetchall() == [(1,)]
