@@ -81,9 +81,9 @@ MISTAKES = [
     Mistake(
         "a batch is acknowledged, then rolled back",
         "workers/database.py",
-        "                    yield connection\n                except psycopg.Error:\n",
-        "                    yield connection\n                    await connection.rollback()\n"
-        "                except psycopg.Error:\n",
+        "                    async with limit:\n                        yield connection\n",
+        "                    async with limit:\n                        yield connection\n"
+        "                        await connection.rollback()\n",
     ),
     # What is taken and delivered.
     Mistake(

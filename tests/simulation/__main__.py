@@ -18,8 +18,9 @@ from tests.simulation.run import Result, Simulation
 from tests.simulation.sites import made_sites
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
+    from tests.simulation.faults import Fault
     from tests.simulation.sites import Sites
 
 
@@ -64,7 +65,14 @@ def main() -> int:
     return int(failed > 0)
 
 
-def run_seed(sites: Sites, seed: int, *, without: Collection[int] = (), is_whole: bool = False) -> Result:
+def run_seed(
+    sites: Sites,
+    seed: int,
+    *,
+    without: Collection[int] = (),
+    faults: Sequence[Fault] | None = None,
+    is_whole: bool = False,
+) -> Result:
     """Run a seed in a process of its own."""
     reader, writer = os.pipe()
     child = os.fork()
@@ -74,7 +82,7 @@ def run_seed(sites: Sites, seed: int, *, without: Collection[int] = (), is_whole
             os.close(reader)
             # What a pool says of lost connections.
             logging.disable(logging.CRITICAL)
-            result = Simulation(sites, seed, without=without, is_whole=is_whole).run()
+            result = Simulation(sites, seed, without=without, faults=faults, is_whole=is_whole).run()
             with os.fdopen(writer, "wb") as out:
                 pickle.dump(result, out)
             code = 0

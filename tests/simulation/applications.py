@@ -167,7 +167,7 @@ class Initiator(Application):
 
     async def _send(self, connection: AsyncConnection[Any], dialog: Dialog) -> None:
         handle, sent = await self._locked(connection, dialog)
-        many = self._random.choice((1, 1, 2, 4))
+        many = self._random.choice((1, 1, 2, 4, 8))
         for number in range(sent + 1, min(sent + many, dialog.orders) + 1) if handle else ():
             await _note(connection, "sent", dialog.body(number))
             await connection.execute(

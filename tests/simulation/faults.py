@@ -31,6 +31,7 @@ class Fault:
         seconds: for how long.
         notice: after how many seconds each end notices; None: never.
         lost: for how many seconds what is on the way still comes.
+        hours: by which a clock jumps.
     """
 
     at: float
@@ -41,11 +42,14 @@ class Fault:
     seconds: float = 0.0
     notice: tuple[float | None, float | None] = (0.0, 0.0)
     lost: tuple[float, float] = (0.0, 0.0)
+    hours: int = 0
 
     def __str__(self) -> str:
         told = f"{self.at:.2f} s: {self.kind} {self.site}"
         if self.label or self.kind in ("worker dies", "session dies"):
             told += f" {'after' if self.is_after else 'before'} {self.label or 'the next statement'}"
+        if self.hours:
+            told += f" jumps by {self.hours} h"
         if self.seconds:
             told += f", for {self.seconds:.2f} s"
         if self.kind in ("line cut", "worker dies"):
@@ -64,6 +68,7 @@ def _one(random: random.Random, at: float) -> Fault:
     kind = random.choice((
         "worker dies", "worker dies", "worker dies", "line cut", "line cut", "line cut",
         "session dies", "session terminated", "parted", "server away", "slow network", "slow server",
+        "clock of the worker", "clock of the server",
     ))  # fmt: skip
     notices = random.choice((0.0, 0.01, 0.3, 2.0, None)), random.choice((0.0, 0.01, 0.3, 2.0, None))
     if notices == (None, None):
@@ -81,5 +86,7 @@ def _one(random: random.Random, at: float) -> Fault:
             return Fault(at, kind, site, notice=notices, lost=lost)
         case "session terminated":
             return Fault(at, kind, site)
+        case "clock of the worker" | "clock of the server":
+            return Fault(at, kind, site, hours=random.choice((-1, 1)))
         case _:
             return Fault(at, kind, site, seconds=seconds)

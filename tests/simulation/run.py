@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 import traceback
+from collections import defaultdict
 from contextvars import copy_context
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -20,6 +21,7 @@ from psycopg import connection_async, waiting
 from pybroker.workers import supervisor
 from pybroker.workers.clock import Clock
 from pybroker.workers.database import ServingError
+from pybroker.workers.transport.outgoing import sender
 from pybroker.workers.transport.pace import Pace
 from tests.simulation.applications import Dialog, Initiator, Target
 from tests.simulation.faults import Fault, faults_of
@@ -31,7 +33,7 @@ from tests.simulation.sites import EPOCH, SHOP, WAREHOUSE
 from tests.simulation.trace import Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Coroutine
+    from collections.abc import Callable, Collection, Coroutine, Sequence
     from uuid import UUID
 
     from psycopg import AsyncConnection
@@ -51,6 +53,8 @@ _SHORT = Pace(
     probe_after=20.0,
 )
 _MOST_STATEMENTS = 8000
+# How many seeds have workers whose batches are small.
+_TIGHT = 0.6
 # Monotonic clocks begin somewhere.
 _UPTIME = 1000.0
 # After these something may be seen that must not be.
@@ -84,21 +88,28 @@ class Result:
 
 
 class _WorkersClock(Clock):
-    def __init__(self, loop: SimulatedLoop) -> None:
+    def __init__(self, loop: SimulatedLoop, jumps: Callable[[], float]) -> None:
         self._loop = loop
+        self._jumps = jumps
 
     def monotonic(self) -> float:
         return _UPTIME + self._loop.time()
 
     def now(self) -> datetime:
-        return EPOCH + timedelta(seconds=self._loop.time())
+        return EPOCH + timedelta(seconds=self._loop.time() + self._jumps())
 
 
 class Simulation:
     """One run of one seed, in a process that runs nothing else before or after it."""
 
     def __init__(
-        self, sites: Sites, seed: int, *, without: Collection[int] = (), is_whole: bool = False
+        self,
+        sites: Sites,
+        seed: int,
+        *,
+        without: Collection[int] = (),
+        faults: Sequence[Fault] | None = None,
+        is_whole: bool = False,
     ) -> None:
         """Prepare.
 
@@ -106,6 +117,7 @@ class Simulation:
             sites: the databases.
             seed: decides everything.
             without: the faults, by their place in the list, that are left out.
+            faults: what goes wrong, in place of what the seed makes.
             is_whole: whether the whole trace is kept.
         """
         self._sites = sites
@@ -121,13 +133,20 @@ class Simulation:
         self._sessions = plan.randint(1, 2), plan.randint(1, 2)
         # Few wait as long as a worker does by itself, so that a seed is short.
         self._pace = Pace() if plan.random() < 0.05 else _SHORT
-        made = faults_of(self._random("faults"), BUSY)
+        if plan.random() < _TIGHT:
+            # So that few messages are several batches in flight, in lanes, and large bodies in pieces.
+            sender.MAXIMUM_MESSAGES = plan.choice((1, 2, 3))
+            sender.PIECE_BYTES = plan.choice((1000, 2**19))
+            sender._FEW_DIALOGS = plan.choice((1, 4))
+        made = faults_of(self._random("faults"), BUSY) if faults is None else faults
         self.faults = [fault for place, fault in enumerate(made) if place not in without]
         self._armed: list[Fault] = []
         self._workers: dict[str, Process] = {}
         self._applications: dict[str, Process] = {}
         self._numbers = dict.fromkeys((SHOP, WAREHOUSE), 0)
         self._changed: set[int] = set()
+        # Seconds by which wall clocks are wrong.
+        self._jumps: dict[tuple[str, str], float] = defaultdict(float)
         # Nothing is asked of the workers before all faults are over.
         self._last_fault = 0.0
 
@@ -216,7 +235,7 @@ class Simulation:
                 [self._sites.urls[host]],
                 self._sites.keys[host],
                 asyncio.Event(),
-                clock=_WorkersClock(self._loop),
+                clock=_WorkersClock(self._loop, lambda: self._jumps["clock of the worker", host]),
                 pace=self._pace,
                 waits=True,
             )
@@ -254,6 +273,8 @@ class Simulation:
                 for session in self._gate.sessions_in(fault.site):
                     self._gate.terminate(session)
                 self._loop.call_later(fault.seconds, self._gate.away.discard, fault.site)
+            case "clock of the worker" | "clock of the server":
+                self._jumps[fault.kind, fault.site] += fault.hours * 3600.0
             case "slow network":
                 self._network.slowness = 30.0
                 self._loop.call_later(fault.seconds, setattr, self._network, "slowness", 1.0)
@@ -291,7 +312,8 @@ class Simulation:
     # What is looked at.
 
     def _before(self, statement: Statement) -> None:
-        self._sites.set_clock(statement.database, self._loop.time())
+        jumps = self._jumps["clock of the server", statement.database]
+        self._sites.set_clock(statement.database, self._loop.time() + jumps)
         if self._gate.statements > _MOST_STATEMENTS:
             self._loop.halt = EndlessError(f"{_MOST_STATEMENTS} statements were not enough")
         self._meet(statement, is_after=False)
@@ -343,7 +365,7 @@ class Simulation:
 def _dialog(random: random.Random, place: int) -> Dialog:
     return Dialog(
         f"d{place}",
-        random.choice((1, 2, 3, 5, 9)),
+        random.choice((1, 2, 3, 5, 9, 12)),
         random.choice((20, 20, 200, 3000)),
         waits=random.random() < 0.7,
         with_error=random.random() < 0.15,

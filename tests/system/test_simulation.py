@@ -6,13 +6,15 @@ import os
 import re
 import subprocess
 import sys
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pybroker.workers.transport.incoming import receiver
 from tests.simulation import __main__ as simulation
-from tests.simulation.sites import made_sites
+from tests.simulation.faults import Fault
+from tests.simulation.sites import SHOP, WAREHOUSE, made_sites
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,3 +69,17 @@ def test_what_is_acknowledged_and_not_stored_is_found_without_a_fault(
     assert "is nowhere" in str(failed.failure)
     assert failed.faults
     assert simulation.shrink(sites, failed).faults == []
+
+
+@pytest.mark.parametrize("hours", [1, -1])
+def test_messages_flow_on_while_clocks_jump(sites: Sites, hours: int) -> None:
+    """A wall clock that jumps by an hour, or back, stops a worker, ends a dialog or loses a message."""
+    jumps = [
+        Fault(at + place / 4, f"clock of the {whose}", site, hours=sign * hours)
+        for at, sign in ((0.5, 1), (3.0, -1))
+        for place, (whose, site) in enumerate(product(("worker", "server"), (SHOP, WAREHOUSE)))
+    ]
+    calm, jumping = (simulation.run_seed(sites, 2, faults=faults) for faults in ([], jumps))
+    assert (calm.failure, jumping.failure) == (None, None)
+    # Nothing had to be tried again.
+    assert jumping.statements == calm.statements
