@@ -61,7 +61,7 @@ def _value(printer: Printer, value: str, path: str, spaces: dict[str, str], writ
     names = ", ".join(f"{literal(uri)} as {exact(prefix)}" for prefix, uri in spaces.items())
     declared = f"xmlnamespaces({names}), " if names else ""
     read = (
-        f"(select v.v from xmltable({declared}{literal(row)} passing {value}"
+        f"(select v.v from xmltable({declared}{literal(row)} passing ({value})"
         f" columns v text path {literal(path)}) v)"
     )
     return Value(
