@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pybroker.client.statements import Duration
 
-logger = logging.getLogger("pybroker.app")
+_logger = logging.getLogger("pybroker.app")
 
 # What the contracts of a queue's services let a far side send to them.
 _EXPECTED_TYPES = """
@@ -176,7 +176,7 @@ class App:
                 signal.signal(number, handler)
             self._woken = None
             self._stop.clear()
-        logger.info("All readers have ended")
+        _logger.info("All readers have ended")
 
     def stop(self) -> None:
         """Let `run` return once the readers have finished what they are doing; from any thread."""
@@ -198,7 +198,7 @@ class App:
             ) from None
         is_alive = endpoint.turning(asyncio.get_running_loop())
         with endpoint.serving([self._url], address, port, is_alive) as listening:
-            logger.info("Serving metrics on %s, port %d", address, listening)
+            _logger.info("Serving metrics on %s, port %d", address, listening)
             yield
 
     def _handle_signals(self, loop: asyncio.AbstractEventLoop) -> Mapping[signal.Signals, Any]:
@@ -212,7 +212,7 @@ class App:
                 loop.remove_signal_handler(each)
                 # Not Python's own for SIGINT: its KeyboardInterrupt would wait for the readers' threads.
                 signal.signal(each, signal.SIG_DFL)
-            logger.info("%s: stopping; a second one ends the process at once", number.name)
+            _logger.info("%s: stopping; a second one ends the process at once", number.name)
             self.stop()
 
         # None is one that was not set from Python.
@@ -237,7 +237,7 @@ class App:
                     else:
                         reader = Reader(program, self._url, self._stop)
                         readers.append(loop.run_in_executor(executor, reader.run))
-            logger.info(
+            _logger.info(
                 "Reading %s",
                 ", ".join(
                     f"{program.queue} (max_queue_readers {program.max_queue_readers})" for program in programs

@@ -32,7 +32,7 @@ _RECONNECT_SECONDS = 2.0
 _ANNOUNCE = "select broker.announce_program(%s::uuid, %s::text, %s::integer, %s::text, %s::integer)"
 _REDRIVE_DUE = "select broker.redrive_due(%s::text)"
 
-logger = logging.getLogger("pybroker.app")
+_logger = logging.getLogger("pybroker.app")
 
 
 @contextmanager
@@ -63,7 +63,7 @@ class _Attendant:
                     self._attend(connection)
             except (psycopg.Error, BrokerError) as error:
                 # The readers say so if they can't go on either.
-                logger.warning("Not announced, trying again: %s", in_one_line(error))
+                _logger.warning("Not announced, trying again: %s", in_one_line(error))
                 self.is_over.wait(_RECONNECT_SECONDS)
 
     def _attend(self, connection: psycopg.Connection[Any]) -> None:

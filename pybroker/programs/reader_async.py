@@ -37,7 +37,7 @@ WAIT = 1.0
 _DISABLED_PAUSE = 5.0
 _RECONNECT = wait_exponential_jitter(multiplier=0.2, max=30)
 
-logger = logging.getLogger("pybroker.app")
+_logger = logging.getLogger("pybroker.app")
 
 
 class AsyncReader:
@@ -49,7 +49,7 @@ class AsyncReader:
         self._stop = stop
         self._state = statements_for(program.state_table) if program.state_table else None
         self._pauses = Pauses()
-        self._log = logger.getChild(program.queue)
+        self._log = _logger.getChild(program.queue)
 
     async def run(self) -> None:
         """Read until `stop` is set; the round that runs then is finished and committed.

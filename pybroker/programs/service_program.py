@@ -116,7 +116,7 @@ class ServiceProgram:
         self.top = top
         self.state = state
         self.state_table = state_table
-        self.retry = tuple(retry)
+        self.retry: tuple[Duration, ...] = tuple(retry)
         self._function: Handler | None = None
         self._handlers: dict[str, _TypeHandler] = {}
         self._is_async: bool | None = None
