@@ -17,7 +17,16 @@ from typing import Any
 import msgspec
 
 ROOT = Path(__file__).resolve().parent.parent
-INTERNAL = ("commands", "console", "demo", "diagnosis", "migrations.versions", "throughput", "tsql", "workers")
+INTERNAL = (
+    "commands",
+    "console",
+    "demo",
+    "diagnosis",
+    "migrations.versions",
+    "throughput",
+    "tsql",
+    "workers",
+)
 # A base class is pyspark's, which has no known type.
 EXTERNAL = (
     "pybroker.spark.BrokerDataSource",
@@ -52,11 +61,12 @@ def main() -> int:
     if not any(symbol["name"] == "pybroker.connect" for symbol in public):
         raise LookupError("pyright has not found the package pybroker.")
     unknown = [each for each in public if not each["isTypeKnown"] or each["isTypeAmbiguous"]]
-    for symbol in unknown:
-        why = " ".join(line["message"] for line in symbol["diagnostics"])
-        print(f"{symbol['name']}: {why}")
     known = 100 * (1 - len(unknown) / len(public))
-    print(f"Public types: {len(public)} symbols, {known:.1f} % of known type")
+    lines = [
+        *(f"{each['name']}: {' '.join(why['message'] for why in each['diagnostics'])}" for each in unknown),
+        f"Public types: {len(public)} symbols, {known:.1f} % of known type",
+    ]
+    sys.stdout.write("\n".join(lines) + "\n")
     return len(unknown)
 
 

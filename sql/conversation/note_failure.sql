@@ -50,11 +50,11 @@ begin
     return null;
   end if;
   if error_text is null then
-    perform broker_private.refuse(153, format('The error of the conversation "%s" is NULL.', handle), 'Say what failed: its text is shown in broker.quarantine.');
+    found := broker_private.refuse(153, format('The error of the conversation "%s" is NULL.', handle), 'Say what failed: its text is shown in broker.quarantine.');
   elsif cardinality(retry_after) > 100 or array_ndims(retry_after) > 1 or exists (
     select from unnest(retry_after) p (pause) where (p.pause between interval '0' and interval '1 year') is not true
   ) then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       153, 'retry_after is no list of pauses.', 'Give at most 100 intervals, each from 0 to 1 year; none for no retry.'
     );
   end if;

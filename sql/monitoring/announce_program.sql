@@ -1,7 +1,7 @@
 -- A service program says that it lives and reads a queue.
 --
--- pybroker.App does so every five seconds, and with no readers at its end. What has died stays until
--- another program reads the queue, so that diagnose can tell of it.
+-- pybroker.App does so every five seconds, and with no readers at its end. What has died stays
+-- until another program reads the queue, so that diagnose can tell of it.
 -- Ours: SQL Server knows only of readers that it started.
 -- Locks: the program's own row.
 -- Errors: 208 queue, 229 no RECEIVE on it, 153 arguments, 1,000 programs already.
@@ -44,7 +44,7 @@ begin
   if coalesce(
     program is null or readers not between 0 and 32767 or process is null or length(host_name) not between 1 and 255, true
   ) then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       153, 'A program''s announcement is incomplete.',
       'Give a program_id, max_queue_readers from 0 to 32,767, a host of 1 to 255 characters, and a process_id.'
     );
@@ -65,7 +65,7 @@ begin
     for update skip locked
   ));
   if (select count(*) >= 1000 from broker_private.service_programs p where p.queue_id = queue) then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       153, format('The queue "%s" has 1000 programs already.', queue_name), 'Give one of them more readers.'
     );
   end if;

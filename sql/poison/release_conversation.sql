@@ -22,7 +22,7 @@ begin
   perform broker_private.set_aside(e.queue_id, e.group_no, null);
   delete from broker_private.quarantine z where z.endpoint_no = e.endpoint_no returning z.message_id into failing;
   if failing is null then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       8427, format('The conversation "%s" is not quarantined.', handle), 'broker.quarantine lists those that are.'
     );
   end if;
