@@ -93,6 +93,7 @@ lint: .venv/.linters
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -m tests.public_types
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.sync_twin --check
 	$(BIN)/python -m tests.sql_checks

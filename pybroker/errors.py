@@ -62,91 +62,91 @@ class NotMigratedError(BrokerError):
 class ArgumentError(BrokerError):
     """An argument has a value that is not allowed, or two arguments exclude each other (153)."""
 
-    numbers = frozenset({153})
+    numbers: ClassVar[frozenset[int]] = frozenset({153})
 
 
 class PermissionDenied(BrokerError):  # noqa: N818
     """The caller has no right to the object that the message names (229)."""
 
-    numbers = frozenset({229})
+    numbers: ClassVar[frozenset[int]] = frozenset({229})
 
 
 class QueueNotFound(BrokerError):  # noqa: N818
     """No queue has this name (208)."""
 
-    numbers = frozenset({208})
+    numbers: ClassVar[frozenset[int]] = frozenset({208})
 
 
 class QueueDisabledError(BrokerError):
     """The queue is disabled (9617)."""
 
-    numbers = frozenset({9617})
+    numbers: ClassVar[frozenset[int]] = frozenset({9617})
 
 
 class ServiceNotFound(BrokerError):  # noqa: N818
     """No service of this database has this name (8423)."""
 
-    numbers = frozenset({8423})
+    numbers: ClassVar[frozenset[int]] = frozenset({8423})
 
 
 class ContractNotFound(BrokerError):  # noqa: N818
     """No contract has this name (8425)."""
 
-    numbers = frozenset({8425})
+    numbers: ClassVar[frozenset[int]] = frozenset({8425})
 
 
 class MessageTypeNotFound(BrokerError):  # noqa: N818
     """No message type has this name (8428)."""
 
-    numbers = frozenset({8428})
+    numbers: ClassVar[frozenset[int]] = frozenset({8428})
 
 
 class ConversationNotFound(BrokerError):  # noqa: N818
     """No conversation has this handle: it never existed here, or is over (8426; 8435 in send_all)."""
 
-    numbers = frozenset({8426, 8435})
+    numbers: ClassVar[frozenset[int]] = frozenset({8426, 8435})
 
 
 class ConversationGroupNotFound(BrokerError):  # noqa: N818
     """No conversation group has this id (8436)."""
 
-    numbers = frozenset({8436})
+    numbers: ClassVar[frozenset[int]] = frozenset({8436})
 
 
 class ConversationGroupMismatch(BrokerError):  # noqa: N818
     """The conversation group belongs to another service (9610; 8439 for a move)."""
 
-    numbers = frozenset({9610, 8439})
+    numbers: ClassVar[frozenset[int]] = frozenset({9610, 8439})
 
 
 class ConversationStateError(BrokerError):
     """The state forbids to end or redrive (8427), to send (8429), to move (8438), to begin a timer (8458)."""
 
-    numbers = frozenset({8427, 8429, 8438, 8458})
+    numbers: ClassVar[frozenset[int]] = frozenset({8427, 8429, 8438, 8458})
 
 
 class MessageValidationError(BrokerError):
     """The body is not what the message type demands (8430)."""
 
-    numbers = frozenset({8430})
+    numbers: ClassVar[frozenset[int]] = frozenset({8430})
 
 
 class MessageTypeNotInContract(BrokerError):  # noqa: N818
     """The conversation's contract does not name the message type (8431)."""
 
-    numbers = frozenset({8431})
+    numbers: ClassVar[frozenset[int]] = frozenset({8431})
 
 
 class DirectionError(BrokerError):
     """Only the other side may send the message type (8432 at the initiator, 8434 at the target)."""
 
-    numbers = frozenset({8432, 8434})
+    numbers: ClassVar[frozenset[int]] = frozenset({8432, 8434})
 
 
 class NullBodyError(BrokerError):
     """The body is NULL, or None in Python; a message without a body is sent by leaving it out (8433)."""
 
-    numbers = frozenset({8433})
+    numbers: ClassVar[frozenset[int]] = frozenset({8433})
 
 
 _CLASSES: dict[int, type[BrokerError]] = {

@@ -19,7 +19,8 @@ _BROKER = """
 select
   clock_timestamp() as read_at, b.name as database, b.service_broker_guid::text, b.is_broker_enabled,
   (select count(*) from (select from broker.transmission_queue limit 10001) t) as transmission_queue,
-  (select count(*) from (select from broker.quarantine limit 1001) z) as quarantined,
+  (select count(*) from (select from broker.quarantine where retry_at is null limit 1001) z) as quarantined,
+  (select count(*) from (select from broker.quarantine where retry_at is not null limit 1001) z) as retried,
   (select count(*) from broker.dm_broker_connections c where c.state_desc = 'LOGGED_IN') as connections,
   exists (
     select from pg_stat_activity a
@@ -54,6 +55,14 @@ group by t.to_service_name, t.transmission_status
 order by count(*) desc, t.to_service_name, t.transmission_status
 limit 20
 """
+_PROGRAMS = """
+select
+  queue_name as queue, host, process_id, max_queue_readers as readers, is_alive,
+  round(extract(epoch from clock_timestamp() - last_seen), 3)::float as seen_seconds_ago
+from broker.service_programs
+order by queue_name, is_alive desc, host, process_id
+limit 100
+"""
 _CERTIFICATES = "select name, certificate_pem from broker.certificates order by name"
 
 
@@ -64,6 +73,17 @@ class Waiting(msgspec.Struct, frozen=True):
     status: str
     messages: int
     oldest_age_seconds: float
+
+
+class Program(msgspec.Struct, frozen=True):
+    """A service program that announced itself; one that is not alive said nothing for 15 seconds."""
+
+    queue: str
+    host: str
+    process_id: int
+    readers: int
+    is_alive: bool
+    seen_seconds_ago: float
 
 
 class CertificateStatus(msgspec.Struct, frozen=True):
@@ -116,7 +136,8 @@ class BrokerReading:
         service_broker_guid: its broker instance.
         is_broker_enabled: whether the broker delivers.
         transmission_queue: messages on their way, counted up to 10,001.
-        quarantined: conversations set aside, counted up to 1,001.
+        quarantined: conversations set aside until somebody redrives them, counted up to 1,001.
+        retried: conversations set aside until their next try is due, counted up to 1,001.
         connections: to other brokers, logged in; 0 for a role that may not see them.
         has_worker: whether a worker serves it.
         role: who asked.
@@ -131,6 +152,7 @@ class BrokerReading:
     is_broker_enabled: bool
     transmission_queue: int
     quarantined: int
+    retried: int
     connections: int
     has_worker: bool
     role: str
@@ -147,6 +169,7 @@ class Reading:
     queues: tuple[QueueReading, ...]
     waiting: tuple[Waiting, ...]
     certificates: tuple[CertificateStatus, ...]
+    programs: tuple[Program, ...]
 
 
 class QueueStatus(msgspec.Struct, frozen=True):
@@ -182,11 +205,13 @@ class Status(msgspec.Struct, frozen=True):
     has_worker: bool
     connections: int
     quarantined: int
+    retried: int
     role: str
     is_limited: bool
     queues: list[QueueStatus]
     waiting: tuple[Waiting, ...]
     certificates: tuple[CertificateStatus, ...]
+    programs: tuple[Program, ...]
 
 
 def read(connection: psycopg.Connection[Any]) -> Reading:
@@ -199,10 +224,12 @@ def read(connection: psycopg.Connection[Any]) -> Reading:
         broker = connection.cursor(row_factory=class_row(BrokerReading)).execute(_BROKER).fetchone()
         queues = connection.cursor(row_factory=class_row(QueueReading)).execute(_QUEUES).fetchall()
         waiting = connection.cursor(row_factory=class_row(Waiting)).execute(_WAITING).fetchall()
+        programs = connection.cursor(row_factory=class_row(Program)).execute(_PROGRAMS).fetchall()
         certificates = connection.execute(_CERTIFICATES).fetchall()
     if broker is None:
         raise LookupError("broker.databases is empty: run pybroker migrate.")
-    return Reading(broker, tuple(queues), tuple(waiting), _days_left(certificates, broker.read_at))
+    left = _days_left(certificates, broker.read_at)
+    return Reading(broker, tuple(queues), tuple(waiting), left, tuple(programs))
 
 
 def _days_left(certificates: list[tuple[str, str]], now: datetime) -> tuple[CertificateStatus, ...]:
@@ -259,9 +286,11 @@ def status_of(before: Reading, now: Reading) -> Status:
         has_worker=now.broker.has_worker,
         connections=now.broker.connections,
         quarantined=now.broker.quarantined,
+        retried=now.broker.retried,
         role=now.broker.role,
         is_limited=now.broker.is_limited,
         queues=queues,
         waiting=now.waiting,
         certificates=now.certificates,
+        programs=now.programs,
     )

@@ -114,7 +114,7 @@ class BrokerDatabase:
             raise AssertionError(f"After {timeout:g} s messages still wait: {waiting}.")
 
     def let_pass(self, seconds: float) -> None:
-        """Let so many more seconds have passed: conversation timers and lifetimes that are over fire.
+        """Let so many more seconds have passed: timers and lifetimes that are over fire, retries are due.
 
         The broker's clock in this database goes on from there. `now()` of your own statements doesn't change.
 
@@ -125,6 +125,7 @@ class BrokerDatabase:
         with psycopg.connect(self.url) as session:
             session.execute(_CLOCK.format(ahead=self._ahead.total_seconds()).encode())
             session.execute("select broker_private.fire_timers()")
+            session.execute("select broker_private.put_back_due(null)")
 
     def _wait(self, app: App, is_over: Callable[[], bool], timeout: float) -> str:
         """Return what still waits, as a text; empty if nothing does."""

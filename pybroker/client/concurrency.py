@@ -9,6 +9,10 @@ import asyncio
 import threading
 import time
 from contextlib import nullcontext, suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
 
 AsyncLock = asyncio.Lock
 # A transaction block is found by a context variable, which threads don't share.
@@ -17,8 +21,8 @@ Lock = nullcontext[None]
 AsyncEvent = asyncio.Event
 Event = threading.Event
 
-sleep_async = asyncio.sleep
-sleep = time.sleep
+sleep_async: Callable[[float], Awaitable[None]] = asyncio.sleep
+sleep: Callable[[float], None] = time.sleep
 
 
 async def wait_async(event: AsyncEvent, seconds: float) -> None:

@@ -11,7 +11,7 @@ from pybroker.client import statements
 from pybroker.message import NO_BODY, ReceivedMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from uuid import UUID
 
     from pybroker.client.session import Session
@@ -125,7 +125,7 @@ class Conversation:
         """
         self._session.run(statements.move_conversation(self.handle, conversation_group_id))
 
-    def note_failure(self, error: str) -> bool:
+    def note_failure(self, error: str, *, retry_after: Sequence[Duration] | None = None) -> bool:
         """Note that a transaction which had received from this conversation failed, after it was rolled back.
 
         On a queue with ``poison_action`` QUARANTINE the fifth failure in a row quarantines the conversation:
@@ -133,14 +133,16 @@ class Conversation:
 
         Args:
             error: what failed, for ``broker.quarantine``; of longer ones the first 3,000 characters.
+            retry_after: quarantine it at once, and try again after the first of these pauses, after the next
+                failure in a row after the second; when all are used up it stays in quarantine.
 
         Returns:
             Whether the conversation is quarantined now.
 
         Raises:
-            ArgumentError: there is no text (153).
+            ArgumentError: there is no text, more than 100 pauses, or one that is not from 0 to 1 year (153).
         """
-        return self._session.run(statements.note_failure(self.handle, error))
+        return self._session.run(statements.note_failure(self.handle, error, retry_after))
 
     def redrive(self) -> int:
         """Take the conversation out of quarantine: all its messages can be received, the failing one first.

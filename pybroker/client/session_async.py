@@ -159,7 +159,7 @@ class AsyncSession:
         self._source = source
         self._owns_source = owns_source
         self._is_own_session: bool | None = None
-        self.validations = Validations()
+        self.validations: Validations = Validations()
 
     @property
     def begins_at_once(self) -> bool:

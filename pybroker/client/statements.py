@@ -288,9 +288,12 @@ def end_conversation(
     )
 
 
-def note_failure(handle: UUID, error: str) -> Steps[bool]:
+def note_failure(handle: UUID, error: str, retry_after: Sequence[Duration] | None) -> Steps[bool]:
     """Note that a transaction failed on a conversation, and return whether that is quarantined now."""
-    rows = yield Query("select broker.note_failure(%b::uuid, %b::text)", (handle, error))
+    pauses = None if retry_after is None else [_interval(pause) for pause in retry_after]
+    rows = yield Query(
+        "select broker.note_failure(%b::uuid, %b::text, %b::interval[])", (handle, error, pauses)
+    )
     is_quarantined: bool = rows[0][0]
     return is_quarantined
 

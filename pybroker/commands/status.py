@@ -30,7 +30,7 @@ def status(
 
     Two readings are taken, an interval apart. With --json each line is one object: tasks_running,
     tasks_started_per_second and task_limit_reached_per_second of a queue are Service Broker's counters.
-    Below the table: why messages wait, quarantine, workers and connections, certificates' days left.
+    Below the table: why messages wait, quarantine, programs, workers, connections, certificates' days left.
     A role sees the queues that it may receive from.
 
     \b
@@ -129,6 +129,14 @@ def _remarks(shown: Status) -> Iterator[RenderableType]:
         )
     if shown.quarantined:
         yield Text(f"{shown.quarantined:,} quarantined: broker.quarantine lists them", style="red")
+    if shown.retried:
+        yield Text(f"{shown.retried:,} to be tried again: broker.quarantine says when")
+    for program in shown.programs:
+        what = f"{program.queue}: {program.readers} readers in process {program.process_id} on {program.host}"
+        if program.is_alive:
+            yield Text(what)
+        else:
+            yield Text(f"{what}, silent for {_age(program.seen_seconds_ago)}", style="red")
     served = "a worker serves it" if shown.has_worker else "no worker serves it"
     yield Text(
         served if shown.is_limited else f"{served}, {shown.connections:,} connections to other brokers"

@@ -24,10 +24,10 @@ FILTERS = ("queue", "type", "error")
 _QUARANTINED = """
 select z.conversation_handle, z.queue_name as queue, z.service_name as service, z.far_service,
   z.message_type_name as type, z.message_enqueue_time as came, z.failures, z.last_error as error,
-  z.quarantined_at
+  z.quarantined_at, z.retry_at
 from (
   select v.conversation_handle, v.queue_name, v.service_name, v.far_service, v.message_type_name,
-    v.message_enqueue_time, v.failures, v.last_error, v.quarantined_at
+    v.message_enqueue_time, v.failures, v.last_error, v.quarantined_at, v.retry_at
   from broker.quarantine v
   limit %(looked_into)s
 ) z
@@ -52,6 +52,7 @@ class Quarantined:
     failures: int
     error: str | None
     quarantined_at: datetime
+    retry_at: datetime | None
 
 
 def chosen(connection: psycopg.Connection[Any], wanted: dict[str, str | None]) -> list[Quarantined]:

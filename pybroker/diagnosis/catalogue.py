@@ -97,6 +97,12 @@ KINDS = {
             "`alter_queue(execute_as => 'OWNER')`",
         ),
         Kind(210, "warning", "a session holds the first conversation group", "`pg_terminate_backend`"),
+        Kind(
+            211,
+            "warning",
+            "the program that read a queue says nothing any more",
+            "who must act: who runs the program",
+        ),
         Kind(301, "error", "no route matches the service", "`create_route`, with its address", "9750"),
         Kind(
             302, "warning", "the dynamic routing service has not answered", "who must act: its owner", "9770"
@@ -213,6 +219,7 @@ KINDS = {
             "who must act: the far worker's operator",
         ),
         Kind(417, "information", "what the far broker says of the conversation", "nothing to mend"),
+        Kind(418, "information", "a message failed, and is tried again later", "nothing to mend"),
         Kind(501, "error", "there is no such service", "`create_service`", "8407"),
         Kind(502, "error", "the contract does not exist", "`create_contract`", "8408"),
         Kind(

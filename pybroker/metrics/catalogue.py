@@ -127,14 +127,14 @@ SOURCES = (
     Source(
         "Quarantine",
         "select queue_name as queue, count(*)::bigint as conversations"
-        " from broker.quarantine group by queue_name",
+        " from broker.quarantine where retry_at is null group by queue_name",
         ("queue",),
         (
             Metric(
                 "quarantined_conversations",
                 "gauge",
                 "short",
-                "Conversations that failing messages set aside.",
+                "Conversations that failing messages set aside, until somebody redrives them.",
                 "conversations",
                 Alert(
                     "PybrokerConversationIsQuarantined",

@@ -6,11 +6,14 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from pybroker.metrics.catalogue import Metric, every_metric
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _PANEL_WIDTH, _PANEL_HEIGHT, _PANELS_IN_A_ROW = 8, 8, 3
 
@@ -114,7 +117,7 @@ def _json(made: object) -> str:
 
 
 if __name__ == "__main__":
-    made = {"rules": rules, "dashboard": dashboard, "page": page}
+    made: dict[str, Callable[[], str]] = {"rules": rules, "dashboard": dashboard, "page": page}
     if len(sys.argv) != 2 or sys.argv[1] not in made:  # noqa: PLR2004 - the program and what is wanted
         sys.exit(f"usage: python -m pybroker.metrics.files {'|'.join(made)}")
     sys.stdout.write(made[sys.argv[1]]())

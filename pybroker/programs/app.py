@@ -13,14 +13,19 @@ from typing import TYPE_CHECKING, Any
 from pybroker.client.session import opened
 from pybroker.connection_string import checked
 from pybroker.errors import broker_errors
+from pybroker.programs.attendant import attending
 from pybroker.programs.reader import Reader
 from pybroker.programs.reader_async import AsyncReader
 from pybroker.programs.service_program import ServiceProgram
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterator, Mapping
+    from collections.abc import Awaitable, Iterator, Mapping, Sequence
 
-logger = logging.getLogger("pybroker.app")
+    import psycopg
+
+    from pybroker.client.statements import Duration
+
+_logger = logging.getLogger("pybroker.app")
 
 # What the contracts of a queue's services let a far side send to them.
 _EXPECTED_TYPES = """
@@ -34,6 +39,10 @@ join broker.service_message_types t on t.message_type_id = m.message_type_id
 where q.name = %s
 order by t.name
 """
+_QUARANTINES = (
+    "select from broker.service_queues"
+    " where name = %s and is_poison_message_handling_enabled and poison_action = 'QUARANTINE'"
+)
 _KNOWN_TYPES = "select name from broker.service_message_types where name = any (%s)"
 
 
@@ -79,6 +88,7 @@ class App:
         top: int | None = 100,
         state: type[Any] | None = None,
         state_table: str | None = None,
+        retry: Sequence[Duration] = (),
     ) -> ServiceProgram:
         """Return the program of a queue: a decorator for its function, and with ``on`` for its handlers.
 
@@ -94,6 +104,10 @@ class App:
                 each conversation group, as ``conversation.state``.
             state_table: a table of the program's own for it, with the columns ``conversation_group_id uuid
                 primary key`` and ``state jsonb``.
+            retry: seconds, or timedeltas: the pauses after which a message whose handler failed is tried
+                again, ``[1, 60, 3600]``. Meanwhile what follows on its conversation waits behind it, and
+                other conversations go on. When all are used up, the conversation is quarantined. The queue
+                must have ``poison_action`` QUARANTINE.
 
         Raises:
             ValueError: an argument is out of range, or the queue has a program in this application already.
@@ -101,7 +115,12 @@ class App:
         if queue in self._programs:
             raise ValueError(f'The queue "{queue}" has a program in this application already.')
         program = ServiceProgram(
-            queue, max_queue_readers=max_queue_readers, top=top, state=state, state_table=state_table
+            queue,
+            max_queue_readers=max_queue_readers,
+            top=top,
+            state=state,
+            state_table=state_table,
+            retry=retry,
         )
         self._programs[queue] = program
         return program
@@ -124,6 +143,7 @@ class App:
         Raises:
             BrokerError: a queue is not there (208), or the role has no RECEIVE on it (229).
             LookupError: a message type that can arrive has no handler, or a handler's does not exist.
+            ValueError: a program has ``retry``, and its queue does not quarantine.
             ModuleNotFoundError: the extra ``telemetry`` is not installed.
             OSError: the address and port can't be listened on.
             psycopg.OperationalError: the database can't be reached at the start; later it is tried again.
@@ -156,7 +176,7 @@ class App:
                 signal.signal(number, handler)
             self._woken = None
             self._stop.clear()
-        logger.info("All readers have ended")
+        _logger.info("All readers have ended")
 
     def stop(self) -> None:
         """Let `run` return once the readers have finished what they are doing; from any thread."""
@@ -178,7 +198,7 @@ class App:
             ) from None
         is_alive = endpoint.turning(asyncio.get_running_loop())
         with endpoint.serving([self._url], address, port, is_alive) as listening:
-            logger.info("Serving metrics on %s, port %d", address, listening)
+            _logger.info("Serving metrics on %s, port %d", address, listening)
             yield
 
     def _handle_signals(self, loop: asyncio.AbstractEventLoop) -> Mapping[signal.Signals, Any]:
@@ -192,7 +212,7 @@ class App:
                 loop.remove_signal_handler(each)
                 # Not Python's own for SIGINT: its KeyboardInterrupt would wait for the readers' threads.
                 signal.signal(each, signal.SIG_DFL)
-            logger.info("%s: stopping; a second one ends the process at once", number.name)
+            _logger.info("%s: stopping; a second one ends the process at once", number.name)
             self.stop()
 
         # None is one that was not set from Python.
@@ -205,7 +225,10 @@ class App:
         loop = asyncio.get_running_loop()
         programs = list(self._programs.values())
         threads = sum(program.max_queue_readers for program in programs if not program.is_async)
-        with ThreadPoolExecutor(max(threads, 1), thread_name_prefix="reader") as executor:
+        with (
+            ThreadPoolExecutor(max(threads, 1), thread_name_prefix="reader") as executor,
+            attending(programs, self._url),
+        ):
             readers: list[Awaitable[None]] = []
             for program in programs:
                 for _ in range(program.max_queue_readers):
@@ -214,7 +237,7 @@ class App:
                     else:
                         reader = Reader(program, self._url, self._stop)
                         readers.append(loop.run_in_executor(executor, reader.run))
-            logger.info(
+            _logger.info(
                 "Reading %s",
                 ", ".join(
                     f"{program.queue} (max_queue_readers {program.max_queue_readers})" for program in programs
@@ -242,11 +265,22 @@ class App:
                     program.message_types - known,
                     f'The program of queue "{program.queue}" handles message types that do not exist: ',
                 )
+                if program.retry:
+                    _require_quarantine(connection, program.queue)
                 if not program.takes_every_type:
                     _require(
                         expected - program.message_types,
                         f'The program of queue "{program.queue}" has neither a function nor handlers for: ',
                     )
+
+
+def _require_quarantine(connection: psycopg.Connection[Any], queue: str) -> None:
+    if not connection.execute(_QUARANTINES, (queue,)).rowcount:
+        raise ValueError(
+            f'The program of queue "{queue}" has retry, and the queue does not quarantine: its owner runs'
+            f" SELECT broker.alter_queue('{queue}', poison_message_handling => true,"
+            " poison_action => 'QUARANTINE')."
+        )
 
 
 def _require(missing: frozenset[str] | set[str], text: str) -> None:

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any
 from psycopg.errors import DeadlockDetected, SerializationFailure
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from uuid import UUID
+
+    from pybroker.message import ReceivedMessage
 
 # A failing message comes back at once; without a pause a broken handler would take a processor.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
@@ -16,9 +19,11 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 class HandlerFailure(Exception):  # noqa: N818
     """A handler raised, as the cause says, with a message of this conversation."""
 
-    def __init__(self, handle: UUID) -> None:
+    def __init__(self, handle: UUID, *, is_alone: bool) -> None:
         super().__init__(handle)
         self.handle = handle
+        # Of more than one nobody knows which failed; they are received one by one then.
+        self.is_alone = is_alone
 
 
 class Pauses:
@@ -37,11 +42,18 @@ class Pauses:
         self._next = _FIRST_PAUSE
 
 
-def raise_as_failure(handle: UUID, error: Exception) -> None:
-    """Raise a handler's error as the conversation's failure, unless trying again may mend it."""
+def raise_as_failure(handle: UUID, received: Sequence[ReceivedMessage], error: Exception) -> None:
+    """Raise a handler's error as the conversation's failure, unless trying again may mend it.
+
+    Args:
+        handle: of the conversation.
+        received: all that the transaction has received.
+        error: the handler's.
+    """
     if isinstance(error, DeadlockDetected | SerializationFailure):
         raise error
-    raise HandlerFailure(handle) from error
+    is_alone = sum(message.conversation_handle == handle for message in received) == 1
+    raise HandlerFailure(handle, is_alone=is_alone) from error
 
 
 def in_one_line(error: Any) -> str:

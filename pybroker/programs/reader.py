@@ -38,7 +38,7 @@ WAIT = 1.0
 _DISABLED_PAUSE = 5.0
 _RECONNECT = wait_exponential_jitter(multiplier=0.2, max=30)
 
-logger = logging.getLogger("pybroker.app")
+_logger = logging.getLogger("pybroker.app")
 
 
 class Reader:
@@ -50,7 +50,7 @@ class Reader:
         self._stop = stop
         self._state = statements_for(program.state_table) if program.state_table else None
         self._pauses = Pauses()
-        self._log = logger.getChild(program.queue)
+        self._log = _logger.getChild(program.queue)
 
     def run(self) -> None:
         """Read until `stop` is set; the round that runs then is finished and committed.
@@ -86,7 +86,7 @@ class Reader:
                 try:
                     self._round(broker)
                 except QueueDisabledError as error:
-                    self._log.warning("%s", error.message)
+                    self._log.warning("%s %s", error.message, error.hint)
                     self._pause(_DISABLED_PAUSE)
                 except (DeadlockDetected, SerializationFailure) as error:
                     self._log.info("The transaction is tried again: %s", in_one_line(error))
@@ -123,7 +123,7 @@ class Reader:
                     with tracing.processing(program.queue, call.messages):
                         call.function(conversation, *call.arguments())
                 except Exception as error:
-                    raise_as_failure(first.conversation_handle, error)
+                    raise_as_failure(first.conversation_handle, messages, error)
             self._save(transaction, this)
 
     def _load(self, transaction: Transaction, message: Message) -> GroupState | None:
@@ -144,6 +144,9 @@ class Reader:
         named = {"conversation_handle": str(failure.handle)}
         self._log.error("A handler failed", exc_info=failure.__cause__, extra=named)
         try:
-            broker.conversation(failure.handle).note_failure(in_one_line(failure.__cause__))
+            broker.conversation(failure.handle).note_failure(
+                in_one_line(failure.__cause__),
+                retry_after=self._program.retry if failure.is_alone and self._program.retry else None,
+            )
         except ConversationNotFound:
             self._log.info("The conversation is over: its failure is not recorded", extra=named)

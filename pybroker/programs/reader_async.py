@@ -37,7 +37,7 @@ WAIT = 1.0
 _DISABLED_PAUSE = 5.0
 _RECONNECT = wait_exponential_jitter(multiplier=0.2, max=30)
 
-logger = logging.getLogger("pybroker.app")
+_logger = logging.getLogger("pybroker.app")
 
 
 class AsyncReader:
@@ -49,7 +49,7 @@ class AsyncReader:
         self._stop = stop
         self._state = statements_for(program.state_table) if program.state_table else None
         self._pauses = Pauses()
-        self._log = logger.getChild(program.queue)
+        self._log = _logger.getChild(program.queue)
 
     async def run(self) -> None:
         """Read until `stop` is set; the round that runs then is finished and committed.
@@ -85,7 +85,7 @@ class AsyncReader:
                 try:
                     await self._round(broker)
                 except QueueDisabledError as error:
-                    self._log.warning("%s", error.message)
+                    self._log.warning("%s %s", error.message, error.hint)
                     await self._pause(_DISABLED_PAUSE)
                 except (DeadlockDetected, SerializationFailure) as error:
                     self._log.info("The transaction is tried again: %s", in_one_line(error))
@@ -122,7 +122,7 @@ class AsyncReader:
                     with tracing.processing(program.queue, call.messages):
                         await call.function(conversation, *call.arguments())
                 except Exception as error:
-                    raise_as_failure(first.conversation_handle, error)
+                    raise_as_failure(first.conversation_handle, messages, error)
             await self._save(transaction, this)
 
     async def _load(self, transaction: AsyncTransaction, message: AsyncMessage) -> GroupState | None:
@@ -143,6 +143,9 @@ class AsyncReader:
         named = {"conversation_handle": str(failure.handle)}
         self._log.error("A handler failed", exc_info=failure.__cause__, extra=named)
         try:
-            await broker.conversation(failure.handle).note_failure(in_one_line(failure.__cause__))
+            await broker.conversation(failure.handle).note_failure(
+                in_one_line(failure.__cause__),
+                retry_after=self._program.retry if failure.is_alone and self._program.retry else None,
+            )
         except ConversationNotFound:
             self._log.info("The conversation is over: its failure is not recorded", extra=named)

@@ -9,6 +9,7 @@ import inspect
 import typing
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from itertools import groupby
 from types import SimpleNamespace
@@ -26,8 +27,13 @@ from pybroker.message import (
 if typing.TYPE_CHECKING:
     from pybroker.client.conversation import Conversation, Message
     from pybroker.client.conversation_async import AsyncConversation, AsyncMessage
+    from pybroker.client.statements import Duration
 
 Handler = Callable[..., Any]
+
+# As broker.note_failure has them.
+_MOST_RETRIES = 100
+_LONGEST_PAUSE = 365 * 86_400
 
 _SYSTEM_TYPES = (ERROR_MESSAGE_TYPE, END_DIALOG_MESSAGE_TYPE, DIALOG_TIMER_MESSAGE_TYPE)
 
@@ -82,6 +88,7 @@ class ServiceProgram:
         top: at most so many messages in one transaction; None for all of a group.
         state: what the program keeps for each conversation group: a type whose instances JSON can hold.
         state_table: the program's own table of it.
+        retry: the pauses after which a failing message is tried again.
     """
 
     def __init__(
@@ -92,6 +99,7 @@ class ServiceProgram:
         top: int | None = 100,
         state: type[Any] | None = None,
         state_table: str | None = None,
+        retry: Sequence[Duration] = (),
     ) -> None:
         if max_queue_readers < 1:
             raise ValueError(f"max_queue_readers is {max_queue_readers}: a program has at least one reader.")
@@ -99,11 +107,16 @@ class ServiceProgram:
             raise ValueError(f"top is {top}: give 1 or more, or None for all of a group.")
         if (state is None) is not (state_table is None):
             raise ValueError("Give state and state_table together: the type, and the table that holds it.")
+        if len(retry) > _MOST_RETRIES or any(not 0 <= _seconds(pause) <= _LONGEST_PAUSE for pause in retry):
+            raise ValueError(
+                f"retry is {retry!r}: give at most {_MOST_RETRIES} pauses, each from 0 seconds to a year."
+            )
         self.queue = queue
         self.max_queue_readers = max_queue_readers
         self.top = top
         self.state = state
         self.state_table = state_table
+        self.retry: tuple[Duration, ...] = tuple(retry)
         self._function: Handler | None = None
         self._handlers: dict[str, _TypeHandler] = {}
         self._is_async: bool | None = None
@@ -193,6 +206,10 @@ class ServiceProgram:
                 f'The handlers of queue "{self.queue}" must all be async def, or all plain functions.'
             )
         self._is_async = is_async
+
+
+def _seconds(pause: Duration) -> float:
+    return pause.total_seconds() if isinstance(pause, timedelta) else pause
 
 
 def _end(conversation: Conversation) -> None:

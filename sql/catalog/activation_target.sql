@@ -18,14 +18,14 @@ begin
     parts := null;
   end;
   if parts is null or cardinality(parts) > 2 then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       9614, format('"%s" is not the name of a procedure.', procedure_name), 'Give procedure, or schema.procedure, quoted as in SQL.'
     );
   elsif cardinality(parts) = 1 then
     parts := array[default_schema::text] || parts;
   end if;
   if parts[1] = 'pg_temp' or starts_with(parts[1], 'pg_temp_') then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       9742, format('The activation procedure "%s" is temporary.', procedure_name),
       'Create it in a schema that stays: it runs in sessions of its own.'
     );
@@ -37,16 +37,16 @@ begin
   order by p.prokind = 'p' desc, p.pronargs
   limit 1;
   if not found then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       9614, format('The activation procedure "%s" is not found.', procedure_name),
       format('Create the procedure %I.%I first; it takes no parameters.', parts[1], parts[2])
     );
   elsif proc.prokind <> 'p' then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       9620, format('The activation procedure %s is a function.', proc.qualified_name), 'Create it with CREATE PROCEDURE.'
     );
   elsif proc.pronargs > 0 then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       9653, format('The activation procedure %s has parameters.', proc.qualified_name),
       'An activated procedure takes none: it gets its messages by broker.receive.'
     );

@@ -9,7 +9,7 @@ declare
 begin
   select c.* into found_certificate from broker_private.certificates c where c.name = certificate_name;
   if found_certificate.certificate_id is null then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       208, format('The certificate "%s" is not found.', coalesce(certificate_name, 'NULL')),
       'Register it: SELECT broker.create_certificate(name, certificate_pem, user_name), or pybroker certificate install.'
     );

@@ -9,7 +9,7 @@ declare
 begin
   select c.* into found_contract from broker_private.contracts c where c.name = contract_name;
   if found_contract.contract_id is null then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       8425, format('The service contract "%s" is not found.', coalesce(contract_name, 'NULL')),
       'Names are compared byte by byte; broker.service_contracts lists them, broker.create_contract makes one.'
     );

@@ -9,7 +9,7 @@ declare
 begin
   select t.* into this from broker_private.tcp_endpoint t where t.name = endpoint_name;
   if this.endpoint_id is null then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       208, format('The endpoint "%s" is not found.', coalesce(endpoint_name, 'NULL')),
       'broker.service_broker_endpoints shows the endpoint; broker.create_endpoint makes it.'
     );

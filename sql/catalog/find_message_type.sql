@@ -9,7 +9,7 @@ declare
 begin
   select t.* into found_type from broker_private.message_types t where t.name = type_name;
   if found_type.message_type_id is null then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       8428, format('The message type "%s" is not found.', coalesce(type_name, 'NULL')),
       'Names are compared byte by byte; broker.service_message_types lists them, broker.create_message_type makes one.'
     );

@@ -9,7 +9,7 @@ declare
 begin
   select p.* into this from broker_private.priorities p where p.name = priority_name;
   if this.priority_id is null then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       208, format('The broker priority "%s" is not found.', coalesce(priority_name, 'NULL')),
       'broker.conversation_priorities lists them, broker.create_broker_priority makes one.'
     );

@@ -11,7 +11,7 @@ declare
 begin
   select q.* into found_queue from broker_private.queues q where q.name = queue_name and q.queue_id >= 65536;
   if found_queue.queue_id is null then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       208, format('The queue "%s" is not found.', coalesce(queue_name, 'NULL')),
       'Names are taken literally, capitals included; broker.service_queues lists them, broker.create_queue makes one.'
     );

@@ -9,7 +9,7 @@ declare
 begin
   select b.* into this from broker_private.remote_service_bindings b where b.name = binding_name;
   if this.remote_service_binding_id is null then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       208, format('The remote service binding "%s" is not found.', coalesce(binding_name, 'NULL')),
       'broker.remote_service_bindings lists them, broker.create_remote_service_binding makes one.'
     );

@@ -9,7 +9,7 @@ declare
 begin
   select r.* into this from broker_private.routes r where r.name = route_name;
   if this.route_id is null then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       208, format('The route "%s" is not found.', coalesce(route_name, 'NULL')), 'broker.routes lists them, broker.create_route makes one.'
     );
   end if;

@@ -9,7 +9,7 @@ declare
 begin
   select c.* into this from broker_private.schema_collections c where c.name = collection_name;
   if this.schema_collection_id is null then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       208, format('The schema collection "%s" is not found.', coalesce(collection_name, 'NULL')),
       'Names are compared byte by byte; broker.xml_schema_collections lists them, broker.create_schema_collection makes one.'
     );

@@ -11,7 +11,7 @@ declare
 begin
   select s.* into found_service from broker_private.services s where s.name = service_name and s.service_id >= 65536;
   if found_service.service_id is null then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       8423, format('The service "%s" is not found.', coalesce(service_name, 'NULL')),
       'Names are compared byte by byte; broker.services lists them, broker.create_service makes one.'
     );

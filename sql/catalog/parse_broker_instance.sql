@@ -10,7 +10,7 @@ begin
     return (select b.service_broker_guid from broker_private.broker_instance b where b.is_the_only_row);
   end if;
   if instance !~* '^([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\{[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\})$' then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       8413, format('"%s" is not a broker instance.', left(instance, 64)),
       'Give the service_broker_guid of the target database, as its view broker.databases shows it, or ''CURRENT DATABASE''.'
     );

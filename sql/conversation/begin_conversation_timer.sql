@@ -35,7 +35,7 @@ begin
     return null;
   end if;
   if timeout is null or timeout <= interval '0' then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       153, format('The timeout %s of the conversation timer is not above 0.', coalesce(timeout::text, 'NULL')), 'Give an interval above 0.'
     );
   end if;
@@ -44,13 +44,13 @@ begin
   perform broker_private.require_send(caller, e.service_id);
   select s.state into endpoint_state from broker_private.endpoint_states s where s.endpoint_no = e.endpoint_no;
   if endpoint_state in ('DO', 'CD') then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       8458, format('The conversation endpoint "%s" is in state %s and takes no timer.', handle, endpoint_state),
       'This side has ended the conversation.'
     );
   end if;
   if timeout > make_interval(secs => 2147483647) or broker_private.clock() + timeout > e.expires_at then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       8410, format('The timer of conversation "%s" would fire after the end of its lifetime, %s.', handle, e.expires_at),
       'Use a shorter timeout: when the lifetime is over an Error message comes anyway.'
     );

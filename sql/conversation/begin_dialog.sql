@@ -61,23 +61,23 @@ begin
   service := broker_private.find_service(from_service);
   perform broker_private.require_receive(caller, service.queue_id);
   if to_service is null or to_service = '' then
-    perform broker_private.refuse(8421, 'The target service name is missing.', 'Give to_service: the name of the service to talk to.');
+    found := broker_private.refuse(8421, 'The target service name is missing.', 'Give to_service: the name of the service to talk to.');
   end if;
   perform broker_private.check_name('target service', to_service);
   contract := broker_private.find_contract(contract_name);
   perform broker_private.require_reference(caller, contract.contract_id);
   instance_guid := broker_private.parse_broker_instance(instance);
   if lifetime is not null and (lifetime <= interval '0' or lifetime > longest) then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       8411, format('The lifetime %s of the dialog is out of range.', lifetime), 'Use more than 0 and at most 2147483647 seconds.'
     );
   end if;
   expiry := broker_private.clock() + coalesce(lifetime, longest);
   if encryption is null then
-    perform broker_private.refuse(153, 'The option encryption of the dialog is NULL.', 'Use true or false.');
+    found := broker_private.refuse(153, 'The option encryption of the dialog is NULL.', 'Use true or false.');
   end if;
   if related is not null and related_group is not null then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       153, 'related_conversation and related_conversation_group are both given.', 'Give one of them: they mean the same group.'
     );
   end if;
@@ -101,7 +101,7 @@ begin
     returning * into conversation_group;
   end if;
   if conversation_group.service_id <> service.service_id then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       9610, format('The service "%s" does not match the service of the related conversation group %s.', from_service, conversation_group.conversation_group_id),
       'All conversations of a group belong to one service of this database: begin the dialog from that service, or in a group of its own.'
     );

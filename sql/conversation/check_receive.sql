@@ -12,26 +12,26 @@ declare
 begin
   perform broker_private.require_receive(role_name, queue.queue_id);
   if not queue.is_receive_enabled then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       9617, format('The queue "%s" is disabled.', queue_name),
       format('Its owner enables it: SELECT broker.alter_queue(%L, status => true)', queue_name)
     );
   end if;
   if wanted < 0 then
-    perform broker_private.refuse(153, format('top is %s.', wanted), 'Give a number of messages, or leave top out for all of the group.');
+    found := broker_private.refuse(153, format('top is %s.', wanted), 'Give a number of messages, or leave top out for all of the group.');
   end if;
   if handle is not null and group_id is not null then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       153, 'conversation_handle and conversation_group_id are both given.', 'RECEIVE takes one of them: a conversation, or a whole group.'
     );
   end if;
   if timeout < interval '0' or timeout > make_interval(secs => 2147483647) then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       153, format('The timeout %s is out of range.', timeout), 'Give an interval of 0 to 2147483647 seconds; NULL waits for ever.'
     );
   end if;
   if timeout is distinct from interval '0' and current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       153, format('A wait in a transaction that is %s would never see a message arrive.', upper(current_setting('transaction_isolation'))),
       'Use READ COMMITTED, or timeout => ''0''.'
     );

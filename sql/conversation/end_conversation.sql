@@ -47,19 +47,19 @@ begin
     return null;
   end if;
   if is_error and error_description is null then
-    perform broker_private.refuse(8422, 'The error description is missing.', 'Give error_description with error_code.');
+    found := broker_private.refuse(8422, 'The error description is missing.', 'Give error_description with error_code.');
   elsif error_description is not null and not is_error then
-    perform broker_private.refuse(8424, 'The error code is missing.', 'Give error_code, an integer above 0, with error_description.');
+    found := broker_private.refuse(8424, 'The error code is missing.', 'Give error_code, an integer above 0, with error_description.');
   elsif error_code <= 0 then
-    perform broker_private.refuse(8419, format('The error code %s is not above 0.', error_code), 'Negative codes are the broker''s own.');
+    found := broker_private.refuse(8419, format('The error code %s is not above 0.', error_code), 'Negative codes are the broker''s own.');
   elsif length(error_description) > 3000 then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       8422, format('The error description has %s characters.', length(error_description)), 'It has at most 3000 characters.'
     );
   elsif with_cleanup is null then
-    perform broker_private.refuse(153, 'The option cleanup of END CONVERSATION is NULL.', 'Use true or false.');
+    found := broker_private.refuse(153, 'The option cleanup of END CONVERSATION is NULL.', 'Use true or false.');
   elsif is_error and with_cleanup then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       153, 'error_code and cleanup exclude each other.', 'With cleanup the far side is told nothing: leave one of them out.'
     );
   end if;
@@ -71,7 +71,7 @@ begin
 
   if with_cleanup then
     if state = 'CD' and not pg_has_role(caller, 'pg_database_owner', 'USAGE') then
-      perform broker_private.refuse(
+      found := broker_private.refuse(
         28006, format('The conversation endpoint "%s" is closed: only the owner of the database may remove it.', handle),
         'Leave it: it goes by itself, and until then it keeps a message that is sent again from opening a second conversation.'
       );
@@ -79,7 +79,7 @@ begin
     delete from broker_private.transmission_messages t where t.endpoint_no = e.endpoint_no;
     update broker_private.endpoints x set local_end = 'C', closed_at = broker_private.clock() where x.endpoint_no = e.endpoint_no;
   elsif state in ('DO', 'CD') then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       8427, format('The conversation endpoint "%s" is in state %s and cannot be ended.', handle, state),
       'This side has ended the conversation already; its row goes by itself.'
     );

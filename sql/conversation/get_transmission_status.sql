@@ -34,7 +34,7 @@ begin
     return null;
   end if;
   if handle is null then
-    perform broker_private.refuse(8418, 'The conversation handle is missing.', 'Give the handle that broker.begin_dialog or broker.receive returned.');
+    found := broker_private.refuse(8418, 'The conversation handle is missing.', 'Give the handle that broker.begin_dialog or broker.receive returned.');
   end if;
   select x.* into e from broker_private.endpoints x where x.conversation_handle = handle;
   if not found then

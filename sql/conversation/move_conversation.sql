@@ -40,7 +40,7 @@ begin
     return null;
   end if;
   if group_id is null then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       8420, format('The conversation group for conversation "%s" is missing.', handle), 'Give conversation_group_id: the group to move to.'
     );
   end if;
@@ -49,14 +49,14 @@ begin
       select x.* into e from broker_private.endpoints x where x.conversation_handle = handle;
       select s.state into endpoint_state from broker_private.endpoint_states s where s.endpoint_no = e.endpoint_no;
       if endpoint_state is null then
-        perform broker_private.refuse(
+        found := broker_private.refuse(
           8426, format('The conversation handle "%s" is not found.', handle),
           'It never existed here, or the conversation is over: broker.conversation_endpoints lists those of this database.'
         );
       end if;
       perform broker_private.require_conversation_ownership(caller, e, 'move');
       if endpoint_state in ('DO', 'CD') then
-        perform broker_private.refuse(
+        found := broker_private.refuse(
           8438, format('The conversation endpoint "%s" is in state %s and cannot be moved.', handle, endpoint_state),
           'This side has ended the conversation.'
         );
@@ -70,12 +70,12 @@ begin
           where x.group_no = g.group_no and s.state is not null
         );
       if not found then
-        perform broker_private.refuse(
+        found := broker_private.refuse(
           8436, format('The conversation group "%s" is not found.', group_id),
           'broker.conversation_groups lists the groups; one goes with its last conversation.'
         );
       elsif target.service_id <> e.service_id then
-        perform broker_private.refuse(
+        found := broker_private.refuse(
           8439, format('The destination conversation group "%s" is invalid for conversation "%s".', group_id, handle),
           'All conversations of a group belong to one service: move it to a group of its own service.'
         );

@@ -21,11 +21,11 @@ declare
   is_called boolean;
 begin
   if max_groups is null or max_groups < 1 then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       153, format('max_groups is %s.', coalesce(max_groups::text, 'NULL')), 'Give a number of conversation groups, 1 or more.'
     );
   elsif top < 0 then
-    perform broker_private.refuse(153, format('top is %s.', top), 'Give a number of messages, or leave top out for all of each group.');
+    found := broker_private.refuse(153, format('top is %s.', top), 'Give a number of messages, or leave top out for all of each group.');
   end if;
   while cardinality(taken) < max_groups loop
     next_group := broker_private.get_conversation_group(current_user, queue, timeout, taken);

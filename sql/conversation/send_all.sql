@@ -104,7 +104,7 @@ begin
     return null;
   end if;
   if coalesce(cardinality(handles), 0) = 0 or array_ndims(handles) > 1 then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       8441, 'The list of conversation handles is empty, or is not a list of one dimension.',
       'Give an array of the handles of the conversations to send on.'
     );
@@ -118,11 +118,11 @@ begin
   order by u.place
   limit 1;
   if found and problem.handle is null then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       8441, format('The conversation handle at position %s of the list is NULL.', problem.place), 'Leave it out.'
     );
   elsif found then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       8451,
       format('The conversation handle "%s" at position %s of the list is at position %s too.', problem.handle, problem.place, problem.first_place),
       'Give each handle once.'
@@ -159,7 +159,7 @@ begin
   order by h.place
   limit 1;
   if found then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       8435, format('The conversation handle "%s" at position %s of the list is not found.', problem.handle, problem.place),
       'It never existed here, or the conversation is over: broker.conversation_endpoints lists those of this database.'
     );

@@ -42,7 +42,7 @@ begin
     return null;
   end if;
   if contents is null or array_ndims(contents) > 1 then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       8433, 'The list of message bodies is not a list of one dimension.', 'Give an array of bytea; for an empty body use ''.'
     );
   end if;

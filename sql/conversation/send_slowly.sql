@@ -31,7 +31,7 @@ begin
   perform broker_private.require_receive(caller, e.queue_id);
   select x.state into state from broker_private.endpoint_states x where x.endpoint_no = e.endpoint_no;
   if state not in ('SO', 'SI', 'CO') then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       8429, format('The conversation endpoint "%s" is in state %s and cannot send.', handle, state),
       case state
         when 'ER' then 'An Error message arrived: receive what is left, then end the conversation.'
@@ -40,7 +40,7 @@ begin
       end
     );
   elsif e.expires_at <= broker_private.clock() then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       8429, format('The lifetime of conversation "%s" ended at %s: its endpoint cannot send.', handle, e.expires_at),
       'An Error message, -8489, comes for both sides: receive what is left, end the conversation, and begin another one.'
     );
@@ -51,28 +51,28 @@ begin
   where c.contract_id = e.contract_id and c.message_type_name = type_name;
   if not found then
     perform broker_private.find_message_type(type_name);
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       8431, format('The message type "%s" is not part of the service contract of conversation "%s".', type_name, handle),
       'broker.service_contract_message_usages lists the types of each contract.'
     );
   elsif e.is_initiator and not sendable.is_sent_by_initiator then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       8432, format('The message type "%s" is sent by the target of a conversation, and "%s" is the initiator''s side.', type_name, handle),
       'Send a type that the contract lets the initiator send.'
     );
   elsif not e.is_initiator and not sendable.is_sent_by_target then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       8434, format('The message type "%s" is sent by the initiator of a conversation, and "%s" is the target''s side.', type_name, handle),
       'Send a type that the contract lets the target send.'
     );
   end if;
   if array_position(contents, null) is not null then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       8433, 'The message body is NULL.', 'For a message without a body leave the body out, or give ''''.'
     );
   end if;
   if exists (select from unnest(contents) as c (content) where octet_length(c.content) > broker_private.largest_body()) then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       8459, format('The message is larger than %s bytes, which is the most that a message has.', broker_private.largest_body()),
       'Send it in pieces: the messages of a conversation arrive in their order.'
     );

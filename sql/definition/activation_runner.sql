@@ -18,7 +18,7 @@ declare
   end;
 begin
   if run_as is null then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       9613, format('The queue "%s" does not say who runs its activation procedure.', queue_name),
       'Give execute_as: SELF, OWNER, or a role that you may SET ROLE to.'
     );
@@ -30,7 +30,7 @@ begin
         role_name, r.oid, case when current_setting('server_version_num')::integer >= 160000 then 'SET' else 'MEMBER' end
       )
   ) then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       229, format('Role "%s" may not let the queue "%s" run its procedure as "%s".', role_name, queue_name, runner),
       'Use SELF, or an existing role that you may SET ROLE to.'
     );

@@ -75,7 +75,7 @@ begin
       perform broker_private.enable_broker();
       perform broker_private.deliver_dialog(w.endpoint_no) from broker_private.local_dialogs_waiting() w;
     else
-      perform broker_private.refuse(
+      found := broker_private.refuse(
         153, format('"%s" is not an action for the broker.', coalesce(requested, 'NULL')),
         'Use ENABLE_BROKER, DISABLE_BROKER, NEW_BROKER or ERROR_BROKER_CONVERSATIONS.'
       );

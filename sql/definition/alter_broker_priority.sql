@@ -57,7 +57,7 @@ begin
       and p.local_service_id is not distinct from this.local_service_id
       and p.remote_service_name is not distinct from this.remote_service_name
   ) then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       2714, format('There is another broker priority for the contract and services that "%s" would have.', priority_name),
       'broker.conversation_priorities lists them; alter or drop the other one.'
     );

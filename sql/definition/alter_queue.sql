@@ -41,7 +41,7 @@ begin
   end loop;
   if schema <> old_schema then
     if to_regclass(format('%I.%I', schema, name)) is not null then
-      perform broker_private.refuse(
+      found := broker_private.refuse(
         2714, format('There is already a relation named %I.%I.', schema, name),
         'Choose another name for the queue, or another schema for its view.'
       );
@@ -73,7 +73,7 @@ begin
   this := broker_private.find_queue(queue_name);
   perform broker_private.require_ownership(caller, this.owner, 'queue', this.name);
   if without_activation is null then
-    perform broker_private.refuse(153, format('drop_activation is NULL for the queue "%s".', this.name), 'Use true or false.');
+    found := broker_private.refuse(153, format('drop_activation is NULL for the queue "%s".', this.name), 'Use true or false.');
   end if;
   old_schema := this.view_schema;
   if new_schema <> old_schema then

@@ -52,7 +52,7 @@ begin
     perform broker_private.require_ownership(caller, queue.owner, 'queue', queue.name);
   end if;
   if cardinality(added) + cardinality(dropped) = 0 and coalesce(queue.queue_id = this.queue_id, true) then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       8493, format('Nothing is to be changed of the service "%s".', service_name), 'Give another queue, add_contracts or drop_contracts.'
     );
   end if;
@@ -60,7 +60,7 @@ begin
     contract := broker_private.find_contract(contract_name);
     delete from broker_private.service_contracts c where c.service_id = this.service_id and c.contract_id = contract.contract_id;
     if not found then
-      perform broker_private.refuse(
+      found := broker_private.refuse(
         8425, format('The service "%s" does not accept the contract "%s".', service_name, contract_name),
         'broker.service_contract_usages lists what it accepts.'
       );
@@ -72,7 +72,7 @@ begin
     insert into broker_private.service_contracts (service_id, contract_id) values (this.service_id, contract.contract_id)
     on conflict do nothing;
     if not found then
-      perform broker_private.refuse(
+      found := broker_private.refuse(
         8404, format('The service "%s" accepts the contract "%s" already.', service_name, contract_name), 'List only new contracts.'
       );
     end if;

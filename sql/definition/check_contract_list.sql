@@ -6,7 +6,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   if contract_names is null or array_ndims(contract_names) > 1 then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       153, format('The list of contracts of service "%s" is %s.', service_name, coalesce('no list of one dimension: ' || contract_names::text, 'NULL')),
       'Give a list like ''{ordering,returns}'', or leave it out.'
     );

@@ -6,7 +6,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   if level is null or level not between 1 and 10 then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       153, format('The level %s of the broker priority "%s" is out of range.', coalesce(level::text, 'NULL'), priority_name),
       'Use 1 (lowest) to 10; 5 is the default.'
     );

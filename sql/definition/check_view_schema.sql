@@ -7,13 +7,13 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   if not exists (select from pg_namespace n where n.nspname = schema_name) then
-    perform broker_private.refuse(208, format('The schema "%s" is not found.', schema_name), 'Create it, or give another schema.');
+    found := broker_private.refuse(208, format('The schema "%s" is not found.', schema_name), 'Create it, or give another schema.');
   elsif schema_name like 'pg\_%' then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       153, format('The schema "%s" can''t have the view of a queue.', schema_name), 'Give a schema of your own.'
     );
   elsif not has_schema_privilege(role_name, schema_name, 'CREATE') then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       229, format('Role "%s" may not create the queue''s view in the schema "%s".', role_name, schema_name),
       format('Let the schema''s owner run: GRANT CREATE ON SCHEMA %I TO %I', schema_name, role_name)
     );

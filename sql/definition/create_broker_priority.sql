@@ -53,7 +53,7 @@ begin
   )
   on conflict do nothing;
   if not found then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       2714, format('There is already a broker priority named "%s", or one for the same contract and services.', priority_name),
       'broker.conversation_priorities lists them; alter or drop the existing one.'
     );

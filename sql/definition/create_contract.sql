@@ -44,11 +44,11 @@ begin
   perform broker_private.check_name('contract', contract_name);
   owner_role := broker_private.require_creation(caller, 'contract', contract_owner);
   if by_initiator is null or by_target is null or by_any is null then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       153, format('A list of message types of contract "%s" is NULL.', contract_name), 'Leave the list out, or give ''{}''.'
     );
   elsif greatest(array_ndims(by_initiator), array_ndims(by_target), array_ndims(by_any)) > 1 then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       153, format('A list of message types of contract "%s" has more than one dimension.', contract_name), 'Give a list like ''{order,ack}''.'
     );
   end if;
@@ -58,13 +58,13 @@ begin
   end loop;
   select n.name into type_name from unnest(type_names) n (name) group by n.name having count(*) > 1 limit 1;
   if type_name is not null then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       8403, format('The message type "%s" is listed more than once in contract "%s".', type_name, contract_name),
       'List a type once; sent_by_any is for a type that both sides send.'
     );
   end if;
   if cardinality(by_initiator) + cardinality(by_any) = 0 then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       8492, format('The contract "%s" has no message type that the initiator may send.', contract_name),
       'Put at least one type into sent_by_initiator or sent_by_any.'
     );
@@ -73,7 +73,7 @@ begin
   on conflict (name) do nothing
   returning contract_id into new_id;
   if new_id is null then
-    perform broker_private.refuse_duplicate('contract', contract_name);
+    found := broker_private.refuse_duplicate('contract', contract_name);
   end if;
   insert into broker_private.contract_messages
   select

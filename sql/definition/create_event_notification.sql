@@ -63,28 +63,28 @@ begin
     perform broker_private.require_ownership(caller, queue.owner, 'queue', queue.name);
   end if;
   if is_merged is null then
-    perform broker_private.refuse(153, 'fan_in is NULL.', 'Give fan_in: true or false.');
+    found := broker_private.refuse(153, 'fan_in is NULL.', 'Give fan_in: true or false.');
   end if;
   if event_name is null or event_name not in ('QUEUE_ACTIVATION', 'BROKER_QUEUE_DISABLED') then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       153, format('"%s" is not an event of a queue.', coalesce(event_name, 'NULL')), 'Use QUEUE_ACTIVATION or BROKER_QUEUE_DISABLED.'
     );
   end if;
   if target_service is null or target_service = '' then
-    perform broker_private.refuse(8421, 'The target service name is missing.', 'Give to_service: the name of the service to notify.');
+    found := broker_private.refuse(8421, 'The target service name is missing.', 'Give to_service: the name of the service to notify.');
   end if;
   perform broker_private.check_name('target service', target_service);
   instance_guid := broker_private.parse_broker_instance(instance);
   select s.* into service from broker_private.services s where s.name = target_service;
   if service.service_id is not null and not broker_private.is_permitted(caller, 'SEND', '<service>', service.service_id, service.owner) then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       229, format('Role "%s" may not send to the service "%s".', caller, target_service),
       format('Let its owner run: SELECT broker.grant(''SEND'', ''SERVICE'', %L, %L)', target_service, caller)
     );
   end if;
   select q.* into queue from broker_private.queues q where q.queue_id = queue.queue_id for update;
   if event_name = 'QUEUE_ACTIVATION' and queue.is_activation_enabled then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       9718, format('Internal activation is on for the queue "%s", which excludes an event notification for QUEUE_ACTIVATION.', queue.name),
       format('Turn it off first: SELECT broker.alter_queue(%L, activation_status => false)', queue.name)
     );
@@ -99,7 +99,7 @@ begin
   )
   on conflict (name) do nothing;
   if not found then
-    perform broker_private.refuse_duplicate('event notification', notification_name);
+    found := broker_private.refuse_duplicate('event notification', notification_name);
   end if;
   insert into broker_private.groups (conversation_group_id, service_id, queue_id)
   values (gen_random_uuid(), source.service_id, source.queue_id)

@@ -47,7 +47,7 @@ begin
   on conflict (name) do nothing
   returning message_type_id into new_id;
   if new_id is null then
-    perform broker_private.refuse_duplicate('message type', type_name);
+    found := broker_private.refuse_duplicate('message type', type_name);
   end if;
   -- Every contract may list it, until that is revoked.
   insert into broker_private.permissions (class, securable_id, permission, grantee)

@@ -35,7 +35,7 @@ begin
     done := broker_private.vouch(current_user);
   end loop;
   if to_regclass(format('%I.%I', schema, name)) is not null then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       2714, format('There is already a relation named %I.%I.', schema, name),
       'Choose another name for the queue, or another schema for its view.'
     );
@@ -70,17 +70,17 @@ begin
     return null;
   end if;
   if octet_length(queue_name) > 63 then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       103, format('The name of the queue that starts with "%s" is too long: %s bytes.', left(queue_name, 32), octet_length(queue_name)),
       'The name of a queue has at most 63 bytes, as its view has it too.'
     );
   end if;
   perform broker_private.check_name('queue', queue_name);
   if starts_with(queue_name, '#') then
-    perform broker_private.refuse(153, format('The name of the queue "%s" begins with #.', queue_name), 'There are no temporary queues.');
+    found := broker_private.refuse(153, format('The name of the queue "%s" begins with #.', queue_name), 'There are no temporary queues.');
   end if;
   if schema_name is null then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       153, format('There is no schema for the view of the queue "%s".', queue_name),
       'Give the argument schema: your search_path names no schema that exists.'
     );
@@ -98,7 +98,7 @@ begin
   on conflict (name) do nothing
   returning queue_id into new_id;
   if new_id is null then
-    perform broker_private.refuse_duplicate('queue', queue_name);
+    found := broker_private.refuse_duplicate('queue', queue_name);
   end if;
   perform broker_private.set_queue_options(
     new_id, status, retention, procedure_name, readers, procedure_name is not null and activation,

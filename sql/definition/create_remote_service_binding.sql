@@ -43,15 +43,15 @@ begin
   perform broker_private.check_name('service of the remote service binding', far_service);
   perform broker_private.check_binding_user(caller, binding_name, binding_user);
   if anonymous is null then
-    perform broker_private.refuse(153, format('The option anonymous of the remote service binding "%s" is NULL.', binding_name), 'Use true or false.');
+    found := broker_private.refuse(153, format('The option anonymous of the remote service binding "%s" is NULL.', binding_name), 'Use true or false.');
   end if;
   insert into broker_private.remote_service_bindings (name, owner, remote_service_name, user_name, is_anonymous)
   values (binding_name, owner_role, far_service, broker_private.principal_of(binding_user::name), anonymous)
   on conflict do nothing;
   if not found and exists (select from broker_private.remote_service_bindings b where b.name = binding_name) then
-    perform broker_private.refuse_duplicate('remote service binding', binding_name);
+    found := broker_private.refuse_duplicate('remote service binding', binding_name);
   elsif not found then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       9619, format('There is already a remote service binding for the service "%s".', far_service),
       'Alter that one, or drop it: broker.remote_service_bindings lists them.'
     );

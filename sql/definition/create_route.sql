@@ -55,7 +55,7 @@ begin
   )
   on conflict (name) do nothing;
   if not found then
-    perform broker_private.refuse_duplicate('route', route_name);
+    found := broker_private.refuse_duplicate('route', route_name);
   end if;
   return true;
 end

@@ -39,11 +39,11 @@ begin
   perform broker_private.check_name('schema collection', collection_name);
   collection_owner := broker_private.require_creation(caller, 'schema collection', null);
   if coalesce(cardinality(collection_documents), 0) = 0 or array_ndims(collection_documents) > 1 then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       153, format('The schema collection "%s" has no list of documents.', collection_name), 'Give an array of XML schemas, one text for each document.'
     );
   elsif octet_length(array_to_string(collection_documents, '')) > most then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       153, format('The documents of the schema collection "%s" are too large.', collection_name), format('They have at most %s bytes together.', most)
     );
   end if;
@@ -51,7 +51,7 @@ begin
     place := place + 1;
     if strpos(document, 'http://www.w3.org/2001/XMLSchema') = 0 or broker_private.is_well_formed_xml(convert_to(document, 'UTF8')) is false
       or document is null then
-      perform broker_private.refuse(
+      found := broker_private.refuse(
         2378, format('Document %s of the schema collection "%s" is not an XML schema.', place, collection_name),
         'Each document is a whole xs:schema of http://www.w3.org/2001/XMLSchema, well-formed and without a DTD.'
       );
@@ -61,7 +61,7 @@ begin
   values (collection_name, collection_owner, collection_documents, broker_private.clock())
   on conflict (name) do nothing;
   if not found then
-    perform broker_private.refuse_duplicate('schema collection', collection_name);
+    found := broker_private.refuse_duplicate('schema collection', collection_name);
   end if;
   return true;
 end

@@ -48,7 +48,7 @@ begin
   on conflict (name) do nothing
   returning service_id into new_id;
   if new_id is null then
-    perform broker_private.refuse_duplicate('service', service_name);
+    found := broker_private.refuse_duplicate('service', service_name);
   end if;
   foreach contract_name in array contract_names loop
     contract := broker_private.find_contract(contract_name);
@@ -56,7 +56,7 @@ begin
     insert into broker_private.service_contracts (service_id, contract_id) values (new_id, contract.contract_id)
     on conflict do nothing;
     if not found then
-      perform broker_private.refuse(
+      found := broker_private.refuse(
         8404, format('The contract "%s" is listed more than once for service "%s".', contract_name, service_name),
         'List each contract once.'
       );

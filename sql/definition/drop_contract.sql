@@ -48,7 +48,7 @@ begin
   ) u
   limit 1;
   if user_of_it is not null then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       3716, format('The contract "%s" cannot be dropped: %s uses it.', contract_name, user_of_it), 'Drop what uses it first.'
     );
   end if;

@@ -33,7 +33,7 @@ begin
   end if;
   select n.* into this from broker_private.event_notifications n where n.name = notification_name for update;
   if this.event_notification_id is null then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       208, format('The event notification "%s" is not found.', coalesce(notification_name, 'NULL')), 'broker.event_notifications lists them.'
     );
   end if;

@@ -50,7 +50,7 @@ begin
   where m.message_type_id = this.message_type_id
   limit 1;
   if contract_name is not null then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       3716, format('The message type "%s" cannot be dropped: contract "%s" uses it.', this.name, contract_name),
       'Drop the contracts that use it first; broker.service_contract_message_usages lists them.'
     );

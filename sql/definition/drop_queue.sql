@@ -26,7 +26,7 @@ begin
   end if;
 exception
   when dependent_objects_still_exist then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       3716, format('The queue "%s" cannot be dropped: something depends on its view.', name), 'Drop what depends on it first.'
     );
 end
@@ -53,7 +53,7 @@ begin
   perform broker_private.require_ownership(caller, this.owner, 'queue', this.name);
   select s.name into service_name from broker_private.services s where s.queue_id = this.queue_id limit 1;
   if service_name is not null then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       3716, format('The queue "%s" cannot be dropped: service "%s" uses it.', this.name, service_name),
       'Drop the services that use it first, or move them to another queue.'
     );

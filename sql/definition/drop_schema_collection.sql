@@ -37,12 +37,12 @@ begin
   perform from broker_private.schema_collections c where c.schema_collection_id = this.schema_collection_id for update;
   select t.name into type_name from broker_private.message_types t where t.schema_collection_id = this.schema_collection_id limit 1;
   if type_name is not null then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       3716, format('The schema collection "%s" cannot be dropped: message type "%s" uses it.', this.name, type_name),
       'Alter or drop the message types that use it first; broker.service_message_types lists them with their xml_collection_id.'
     );
   elsif exists (select from broker_private.incomplete_messages i where i.schema_collection_id = this.schema_collection_id) then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       3716, format('The schema collection "%s" cannot be dropped: messages wait to be validated by it.', this.name),
       'Run pybroker worker on this database, and drop it when broker.queue_depths shows no incomplete messages.'
     );

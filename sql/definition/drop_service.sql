@@ -35,7 +35,7 @@ begin
   this := broker_private.find_service(service_name);
   perform broker_private.require_ownership(caller, this.owner, 'service', service_name);
   if exists (select from broker_private.priorities p where p.local_service_id = this.service_id) then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       3716, format('The service "%s" cannot be dropped: a broker priority refers to it.', service_name), 'Drop the priority first.'
     );
   end if;

@@ -17,7 +17,7 @@ declare
 begin
   select q.* into this from broker_private.queues q where q.queue_id = queue for update;
   if status is null or retention is null or activation is null or poison_handling is null then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       153, format('An option of the queue "%s" is NULL.', this.name), 'Options that are on or off take true or false.'
     );
   end if;
@@ -28,13 +28,13 @@ begin
     where s.queue_id = queue and e.service_id = s.service_id and n.endpoint_no = e.endpoint_no and n.kind = '<next sent>';
   end if;
   if poison is null or poison not in ('DISABLE_QUEUE', 'QUARANTINE') then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       153, format('The poison_action "%s" of the queue "%s" is none.', coalesce(poison, 'NULL'), this.name),
       'Use DISABLE_QUEUE or QUARANTINE.'
     );
   end if;
   if scaling_policy is null or scaling_policy not in ('SERVICE_BROKER', 'BACKLOG') then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       153, format('The scaling "%s" of the queue "%s" is unknown.', coalesce(scaling_policy, 'NULL'), this.name),
       'Use SERVICE_BROKER or BACKLOG.'
     );
@@ -46,7 +46,7 @@ begin
       else broker_private.activation_target(procedure_name, this.view_schema)
     end;
     if readers is null or readers not between 0 and 32767 then
-      perform broker_private.refuse(
+      found := broker_private.refuse(
         153, format('max_queue_readers of the queue "%s" is %s.', this.name, coalesce(readers::text, 'missing')),
         'A queue with an activation procedure needs max_queue_readers from 0 to 32767.'
       );
@@ -54,7 +54,7 @@ begin
     if activation and exists (
       select from broker_private.event_notifications n where n.queue_id = queue and n.event = 'QUEUE_ACTIVATION'
     ) then
-      perform broker_private.refuse(
+      found := broker_private.refuse(
         9717, format('The queue "%s" has an event notification for QUEUE_ACTIVATION, which excludes internal activation.', this.name),
         'Drop the event notification first: broker.drop_event_notification; broker.event_notifications lists them.'
       );
@@ -65,13 +65,13 @@ begin
         message = format('The queue "%s" has activation on and max_queue_readers 0: no procedure will start.', this.name);
     end if;
   elsif readers is not null then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       153, format('max_queue_readers is given for the queue "%s", which has no activation procedure.', this.name),
       'Give activation_procedure too.'
     );
   end if;
   if watchdog_interval is null or watchdog_interval < interval '0' then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       153, format('The watchdog %s of the queue "%s" is not an interval of 0 or more.', coalesce(watchdog_interval::text, 'NULL'), this.name),
       'Give an interval; 60 s is the default, and 0 turns it off.'
     );

@@ -66,7 +66,7 @@ declare
   problem text := broker_private.broker_problem();
 begin
   if problem is not null then
-    perform broker_private.refuse(28012, 'The broker of the target database is disabled.', problem);
+    found := broker_private.refuse(28012, 'The broker of the target database is disabled.', problem);
   end if;
   fault_texts := array_fill(null::text, array[dialogs]);
   -- What is refused finds nothing to lie on, as 0 is no endpoint.

@@ -34,12 +34,12 @@ declare
   space record;
 begin
   if problem is not null then
-    perform broker_private.refuse(28012, 'The broker of the target database is disabled.', problem);
+    found := broker_private.refuse(28012, 'The broker of the target database is disabled.', problem);
   end if;
   if cardinality(conversation_ids) <> 1 or cardinality(sequence_numbers) <> 1 or kinds <> 'M' or total_bytes > broker_private.largest_body()
     or piece_at < 0 or piece_at + piece_bytes > total_bytes
   then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       28040, 'A piece of a message is not one.',
       'It is one message of kind M, and lies within its total_bytes, which are at most 1,000,000,000. See docs/wire-format.md.'
     );

@@ -16,7 +16,7 @@ begin
         perform pg_sleep(0.05);
     end;
   end loop;
-  perform broker_private.refuse(
+  found := broker_private.refuse(
     1222, 'The trace could not begin: transactions that write messages do not end.',
     'End them, or wait and try again; pg_stat_activity shows the oldest by xact_start.'
   );

@@ -1,4 +1,4 @@
--- Findings 401 to 416: conversations that are quarantined, over, or ended by nobody.
+-- Findings 401 to 418: conversations that are quarantined, over, or ended by nobody.
 --
 -- Over are those whose lifetime is over. Of one endpoint, all that keeps its messages.
 -- Plan: by index with a limit; a service's open sides are counted up to 1,001.
@@ -20,15 +20,25 @@ declare
 begin
   for this in
     select z.endpoint_no, x.conversation_handle, q.name as queue, z.failures, z.last_error,
-      z.quarantined_at, q.owner
+      z.quarantined_at, z.retry_at, q.owner
     from broker_private.quarantine z
     join broker_private.endpoints x on x.endpoint_no = z.endpoint_no and x.local_end is null
     join broker_private.queues q on q.queue_id = x.queue_id
-    where (endpoint is null or z.endpoint_no = endpoint) and (is_all
+    where (endpoint is null and z.retry_at is null or z.endpoint_no = endpoint) and (is_all
       or broker_private.may_receive(reader, x.queue_id))
     order by z.quarantined_at
     limit 100
   loop
+    if this.retry_at is not null then
+      return next broker_private.finding(
+        418, 'information', this.conversation_handle::text,
+        format('The conversation''s message failed in the queue "%s", and is tried again at %s: %s',
+          this.queue, this.retry_at, this.last_error),
+        'Nothing of it is received before. broker.redrive would try it now.',
+        since => this.quarantined_at, mend_role => pg_get_userbyid(this.owner)
+      );
+      continue;
+    end if;
     return next broker_private.finding(
       401, 'error', this.conversation_handle::text,
       format(

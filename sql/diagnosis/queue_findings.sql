@@ -1,4 +1,4 @@
--- Findings 201 to 210: queues that are off, their activation, and who holds a group.
+-- Findings 201 to 211: queues that are off, their activation, dead programs, and who holds a group.
 -- Plan: a few probes by index for each queue.
 create or replace function broker_private.queue_findings(reader name, endpoint bigint)
 returns setof jsonb
@@ -20,6 +20,7 @@ declare
   first_message record;
   holder record;
   failure record;
+  program record;
 begin
   -- That no message leaves or comes has one cause, and is told once.
   if broker_private.broker_problem() is not null then
@@ -161,6 +162,23 @@ begin
           since => failure."time", mend_role => owner_name
         );
         continue;
+      end if;
+    end if;
+
+    if first_message.enqueue_time is not null then
+      select p.host, p.process_id, p.last_seen into program
+      from broker_private.service_programs p
+      where p.queue_id = queue.queue_id
+      order by p.last_seen desc
+      limit 1;
+      if greatest(program.last_seen, first_message.enqueue_time) <= right_now - interval '15 s' then
+        return next broker_private.finding(
+          211, 'warning', queue.name,
+          format('The program that read the queue "%s" says nothing any more: process %s on %s.', queue.name,
+            program.process_id, program.host),
+          'Messages wait, and no other program said that it reads them. Start it again.',
+          since => program.last_seen, mend_role => owner_name
+        );
       end if;
     end if;
 

@@ -52,12 +52,12 @@ begin
   end if;
   tracer := broker_private.find_role(caller);
   if coalesce(duration not between interval '1 s' and interval '1 day', true) then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       9802, format('A trace can''t last %s.', coalesce(duration::text, 'NULL')),
       'Give duration a second at least and a day at most.'
     );
   elsif coalesce(row_limit not between 1 and 1000000, true) then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       9802, format('A trace can''t have %s rows.', coalesce(row_limit::text, 'NULL')),
       'Give max_rows 1 at least and 1000000 at most.'
     );
@@ -68,7 +68,7 @@ begin
     where e.conversation_handle = handle
       and (is_owner or broker_private.may_receive(caller, e.queue_id));
     if watched is null then
-      perform broker_private.refuse(
+      found := broker_private.refuse(
         8426, format('The conversation handle "%s" is not found.', handle),
         'Trace a conversation of a queue that you may receive from; '
           'broker.conversation_endpoints lists them.'

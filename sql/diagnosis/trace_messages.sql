@@ -12,7 +12,7 @@ declare
   is_sent boolean;
 begin
   get diagnostics stack = pg_context;
-  if stack ~ 'broker_private\.release_conversation\(' then
+  if stack ~ 'broker_private\.put_back\(' then
     return null;
   end if;
   is_sent := stack ~ 'broker_private\.send(_slowly|_all|_batch)?\(';

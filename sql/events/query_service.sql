@@ -52,13 +52,13 @@ begin
   service := broker_private.find_service(from_service);
   perform broker_private.require_receive(caller, service.queue_id);
   if to_service is null or to_service = '' then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       8421, 'The target service name is missing.', 'Give to_service: the name of the service to ask about.'
     );
   end if;
   perform broker_private.check_name('target service', to_service);
   if encryption is null then
-    perform broker_private.refuse(153, 'The option encryption of the dialog is NULL.', 'Use true or false.');
+    found := broker_private.refuse(153, 'The option encryption of the dialog is NULL.', 'Use true or false.');
   end if;
   if contract is not null then
     perform broker_private.check_name('contract', contract);

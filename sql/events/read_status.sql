@@ -42,7 +42,7 @@ begin
   from broker_private.endpoints x
   where x.conversation_handle = handle and x.is_initiator and x.queue_id = 3 and x.local_end is null;
   if not found then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       8426, format('The conversation handle "%s" is not found.', handle), 'Give what broker.query_service returned.'
     );
   end if;

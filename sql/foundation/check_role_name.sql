@@ -10,7 +10,7 @@ as $$
 begin
   perform broker_private.check_name(kind, role_name);
   if octet_length(role_name) > 63 then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       103, format('The name of the %s that starts with "%s" is too long: %s bytes.', kind, left(role_name, 32), octet_length(role_name)),
       'The name of a role has at most 63 bytes.'
     );

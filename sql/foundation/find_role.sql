@@ -10,7 +10,7 @@ declare
   found_role constant regrole := to_regrole(quote_ident(role_name));
 begin
   if found_role is null then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       15151, format('There is no role "%s".', role_name),
       'What owns an object or runs a procedure is a role of this database server: CREATE ROLE makes one.'
     );

@@ -1,7 +1,8 @@
 -- Raises Service Broker's error of that number.
 --
 -- The SQLSTATE is S and the number for four digits, T and the last four for the numbers above
--- 28000.
+-- 28000. It is called as found := broker_private.refuse(...): PERFORM would quote the whole call in
+-- the error's CONTEXT, an assignment has one short line there. It never returns, so found stays.
 create or replace function broker_private.refuse(error_number integer, error_message text, error_hint text)
 returns void
 language plpgsql

@@ -5,7 +5,7 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  perform broker_private.refuse(
+  found := broker_private.refuse(
     2714, format('There is already a %s named "%s".', kind, object_name),
     'Choose another name, or alter or drop the existing one. Names are compared byte by byte.'
   );

@@ -6,7 +6,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   if object_id < 65536 then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       9663, format('The system %s "%s" cannot be changed.', kind, object_name), format('Create a %s of your own.', kind)
     );
   end if;

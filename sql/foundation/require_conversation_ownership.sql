@@ -12,7 +12,7 @@ declare
 begin
   select s.* into service from broker_private.services s where s.service_id = e.service_id;
   if not broker_private.is_owner(role_name, e.owner) and not broker_private.is_owner(role_name, service.owner) then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       229, format('Role "%s" may not %s the conversation "%s".', role_name, verb, e.conversation_handle),
       format(
         'Only its owner, "%s", or the owner of the service "%s" may, and their members: let the program run as such a role, or use '

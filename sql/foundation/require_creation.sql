@@ -11,7 +11,7 @@ declare
   owner_role regrole;
 begin
   if not has_database_privilege(role_name, current_database(), 'CREATE') then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       229, format('Role "%s" may not create a %s.', role_name, kind),
       format('Let the owner of the database run: GRANT CREATE ON DATABASE %I TO %I', current_database(), role_name)
     );
@@ -22,7 +22,7 @@ begin
   perform broker_private.check_role_name('owner', owner_name);
   owner_role := broker_private.find_role(owner_name::name);
   if not broker_private.is_owner(role_name, owner_role) then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       229, format('Role "%s" may not make "%s" the owner of a %s.', role_name, owner_name, kind),
       'Name yourself, or a role that you are a member of.'
     );

@@ -8,7 +8,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   if not pg_has_role(role_name, 'pg_database_owner', 'USAGE') then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       229, format('Role "%s" may not make, change or drop a %s.', role_name, kind), 'Ask the owner of the database.'
     );
   end if;

@@ -6,7 +6,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   if not broker_private.is_owner(role_name, owner_role) then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       229, format('Role "%s" may not change the %s "%s".', role_name, kind, object_name),
       format('Ask its owner, "%s", or the owner of the database.', pg_get_userbyid(owner_role))
     );

@@ -9,7 +9,7 @@ declare
 begin
   select q.* into this from broker_private.queues q where q.queue_id = queue;
   if not broker_private.is_permitted(role_name, 'RECEIVE', '<queue>', queue, this.owner) then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       229, format('Role "%s" has no RECEIVE permission on the queue "%s".', role_name, this.name),
       format('Let its owner, "%s", run: SELECT broker.grant(''RECEIVE'', ''QUEUE'', %L, %L)', pg_get_userbyid(this.owner), this.name, role_name)
     );

@@ -11,7 +11,7 @@ declare
 begin
   select c.* into this from broker_private.contracts c where c.contract_id = contract;
   if contract >= 65536 and not broker_private.is_permitted(role_name, 'REFERENCES', '<contract>', contract, this.owner) then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       229, format('Role "%s" may not use the contract "%s".', role_name, this.name),
       format('Let its owner, "%s", run: SELECT broker.grant(''REFERENCES'', ''CONTRACT'', %L, %L)', pg_get_userbyid(this.owner), this.name, role_name)
     );

@@ -11,7 +11,7 @@ begin
   if this.message_type_id >= 65536
     and not broker_private.is_permitted(role_name, 'REFERENCES', '<message type>', this.message_type_id, this.owner)
   then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       229, format('Role "%s" may not list the message type "%s" in a contract.', role_name, this.name),
       format(
         'Let its owner, "%s", run: SELECT broker.grant(''REFERENCES'', ''MESSAGE TYPE'', %L, %L)',

@@ -1,8 +1,8 @@
 -- What a worker does about rollbacks.
 --
 -- It turns off the queues that five of them have poisoned, and quarantines the conversations that
--- have failed five times. It sets aside what arrived for quarantined ones. Returns what was turned
--- off (a queue alone) and quarantined, for the log.
+-- have failed five times. It puts back those whose next try is due, and sets aside what arrived for
+-- the others. Returns what was turned off (a queue alone) and quarantined, for the log.
 -- Locks: the group's row of each conversation that it touches; what somebody else holds is left for
 -- the next time.
 create or replace function broker_private.settle_poison()
@@ -36,7 +36,7 @@ begin
       where f.failures >= 5
     loop
       if broker_private.try_group_of(conversation.endpoint_no)
-        and broker_private.quarantine_conversation(conversation.endpoint_no, conversation.failures, null, conversation.session_id) then
+        and broker_private.quarantine_conversation(conversation.endpoint_no, conversation.failures, null, conversation.session_id, null) then
         conversation_handle := conversation.conversation_handle;
         return next;
       end if;
@@ -45,6 +45,7 @@ begin
   if not exists (select from broker_private.quarantine) then
     return;
   end if;
+  perform broker_private.put_back_due(null);
   for conversation in
     select z.endpoint_no
     from broker_private.quarantine z

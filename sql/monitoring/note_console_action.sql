@@ -41,15 +41,15 @@ begin
     return null;
   end if;
   if coalesce(length(action) not between 1 and 128, true) then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       153, 'The action is missing or too long.', 'Name it with 1 to 128 characters.'
     );
   elsif coalesce(length(object) not between 1 and 1000, true) then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       153, 'The object is missing or too long.', 'Name it with 1 to 1,000 characters.'
     );
   elsif coalesce(length(result) not between 1 and 1000, true) then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       153, 'The result is missing or too long.', 'Tell it in 1 to 1,000 characters.'
     );
   end if;

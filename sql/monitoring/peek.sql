@@ -66,16 +66,16 @@ begin
   this := broker_private.find_queue(queue_name);
   perform broker_private.require_receive(caller, this.queue_id);
   if coalesce(top not between 1 and 100, true) then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       153, format('top is %s.', coalesce(top::text, 'NULL')), 'Give a number of messages from 1 to 100.'
     );
   elsif coalesce(body_bytes not between 0 and 65536, true) then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       153, format('body_bytes is %s.', coalesce(body_bytes::text, 'NULL')),
       'Give a number of bytes from 0 to 65,536.'
     );
   elsif after_priority is null <> (after_order is null) or after_priority not between 1 and 10 or after_order < 0 then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       153, 'after_priority and after_order are no place in a queue.',
       'Give both as the last row of the page before has them, or none of them.'
     );

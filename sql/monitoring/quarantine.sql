@@ -15,7 +15,9 @@ select
   z.failures,
   z.last_error,
   z.quarantined_at,
-  (select count(*) from broker_private.quarantined_messages w where w.endpoint_no = z.endpoint_no) as messages_waiting
+  (select count(*) from broker_private.quarantined_messages w where w.endpoint_no = z.endpoint_no) as messages_waiting,
+  z.retry_at,
+  z.retries
 from broker_private.quarantine z
 join broker_private.endpoints e on e.endpoint_no = z.endpoint_no and e.local_end is null
 join broker_private.groups g on g.group_no = e.group_no
@@ -38,3 +40,5 @@ comment on column broker.quarantine.failures is 'how many times in a row it fail
 comment on column broker.quarantine.last_error is 'what note_failure was told last; NULL where only rollbacks were seen';
 comment on column broker.quarantine.quarantined_at is 'when it was set aside';
 comment on column broker.quarantine.messages_waiting is 'the failing one and those behind it, as far as they were set aside';
+comment on column broker.quarantine.retry_at is 'when it goes on by itself; NULL where it waits for redrive or discard';
+comment on column broker.quarantine.retries is 'how many times it was or will be tried again so, since its last success';

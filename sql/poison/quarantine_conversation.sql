@@ -1,8 +1,10 @@
 -- Quarantines a conversation, whose first message is the one that failed.
 --
--- It waits with all others for redrive or discard. Returns whether there was a message. The caller
--- holds the group.
-create or replace function broker_private.quarantine_conversation(endpoint bigint, failed integer, error_text text, session_id integer)
+-- It waits with all others for the next try, so much later, or (null) for redrive or discard.
+-- Returns whether there was a message. The caller holds the group.
+create or replace function broker_private.quarantine_conversation(
+  endpoint bigint, failed integer, error_text text, session_id integer, retry_in interval
+)
 returns boolean
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -11,12 +13,14 @@ set jit = off
 as $$
 declare
   is_quarantined boolean;
+  right_now constant timestamp with time zone := broker_private.clock();
 begin
-  insert into broker_private.quarantine (endpoint_no, message_id, failures, last_error, failed_in, quarantined_at)
+  insert into broker_private.quarantine (endpoint_no, message_id, failures, last_error, failed_in, quarantined_at, retry_at, retries)
   select
     e.endpoint_no, m.id, failed,
     coalesce(error_text, (select n.last_error from broker_private.noted_failures n where n.endpoint_no = endpoint)), session_id,
-    broker_private.clock()
+    right_now, right_now + retry_in,
+    coalesce((select n.retries from broker_private.noted_failures n where n.endpoint_no = endpoint), 0) + (retry_in is not null)::integer
   from broker_private.endpoints e
   join broker_private.messages m on m.group_no = e.group_no and m.precedence = 10 - e.priority and m.endpoint_no = e.endpoint_no
   where e.endpoint_no = endpoint and e.local_end is null

@@ -5,7 +5,7 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  perform broker_private.refuse(
+  found := broker_private.refuse(
     9617, format('The queue "%s" is disabled: five transactions in a row that received from it have rolled back.', queue_name),
     format(
       'Find what fails, then its owner enables it: SELECT broker.alter_queue(%L, status => true); '

@@ -1,7 +1,6 @@
--- Puts the messages of a quarantined conversation back into its queue, where they were.
+-- Takes a conversation out of quarantine: that is redrive and discard.
 --
--- That is redrive and discard. Returns how many. Its count is forgotten at once, even if the caller
--- rolls back: then it is in quarantine still.
+-- Returns how many messages came back.
 -- Locks: the group's row.
 create or replace function broker_private.release_conversation(role_name name, handle uuid, is_redriven boolean)
 returns bigint
@@ -15,7 +14,6 @@ declare
   e broker_private.endpoints%rowtype;
   failing bigint;
   is_numbered_later boolean;
-  released bigint;
 begin
   conversation_group := broker_private.lock_group_of(handle);
   select x.* into e from broker_private.endpoints x where x.conversation_handle = handle;
@@ -24,7 +22,7 @@ begin
   perform broker_private.set_aside(e.queue_id, e.group_no, null);
   delete from broker_private.quarantine z where z.endpoint_no = e.endpoint_no returning z.message_id into failing;
   if failing is null then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       8427, format('The conversation "%s" is not quarantined.', handle), 'broker.quarantine lists those that are.'
     );
   end if;
@@ -40,21 +38,6 @@ begin
       );
     end if;
   end if;
-  with taken as (
-    delete from broker_private.quarantined_messages m
-    where m.endpoint_no = e.endpoint_no
-    returning m.id, m.sequence_number, m.enqueue_time, m.message_type_id, m.urgency, m.body
-  )
-  insert into broker_private.messages (
-    id, group_no, endpoint_no, sequence_number, enqueue_time, queue_id, message_type_id, precedence, urgency, body
-  )
-  select
-    t.id, e.group_no, e.endpoint_no, t.sequence_number, t.enqueue_time, e.queue_id, t.message_type_id, 10 - e.priority, t.urgency, t.body
-  from taken t;
-  get diagnostics released = row_count;
-  perform setval(f.mark, 0) from broker_private.failing_conversations(e.queue_id) f where f.endpoint_no = e.endpoint_no;
-  perform broker_private.reset_floors(e.queue_id);
-  perform broker_private.note_arrival(e.queue_id);
-  return released;
+  return broker_private.put_back(e.endpoint_no);
 end
 $$;

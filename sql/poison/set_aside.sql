@@ -33,11 +33,11 @@ begin
       select n.endpoint_no, 0, null, e.group_no = group_number
       from broker_private.noted_failures n
       join broker_private.endpoints e on e.endpoint_no = n.endpoint_no
-      where e.queue_id = queue
+      where e.queue_id = queue and e.local_end is null
     loop
       is_failing := is_failing or failing.failures < 5;
       if failing.is_here and failing.failures >= 5 then
-        perform broker_private.quarantine_conversation(failing.endpoint_no, failing.failures, null, failing.session_id);
+        perform broker_private.quarantine_conversation(failing.endpoint_no, failing.failures, null, failing.session_id, null);
       elsif failing.is_here then
         wanted := least(wanted, 1);
       end if;

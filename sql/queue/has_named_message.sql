@@ -49,7 +49,7 @@ begin
     if is_dropped or exists (
       select from broker_private.moved_services v where v.service_id = service and v.old_queue_id = queue
     ) then
-      perform broker_private.refuse(
+      found := broker_private.refuse(
         8468,
         format(
           'The underlying service of conversation%s "%s" has been altered or dropped.',

@@ -20,7 +20,7 @@ begin
       and (select s.state from broker_private.endpoint_states s where s.endpoint_no = e.endpoint_no) is not null
     for update of g;
     if not found then
-      perform broker_private.refuse(
+      found := broker_private.refuse(
         8426, format('The conversation handle "%s" is not found.', coalesce(handle::text, 'NULL')),
         'It never existed here, or the conversation is over: broker.conversation_endpoints lists those of this database.'
       );

@@ -25,12 +25,12 @@ begin
         join broker_private.moved_services v on v.service_id = e.service_id
         where e.conversation_handle = handle and v.old_queue_id = queue
       ) then
-        perform broker_private.refuse(
+        found := broker_private.refuse(
           8468, format('The underlying service of conversation "%s" has been altered.', handle),
           'It has moved to another queue: receive from that one.'
         );
       end if;
-      perform broker_private.refuse(
+      found := broker_private.refuse(
         8426, format('The conversation handle "%s" is not found on this queue.', handle),
         'It belongs to another queue: receive from the queue of the conversation''s service.'
       );
@@ -47,7 +47,7 @@ begin
     )
   for update;
   if not found then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       8436, format('The conversation group "%s" is not found on this queue.', group_id),
       'broker.conversation_groups lists the groups; one goes with its last conversation.'
     );

@@ -56,7 +56,7 @@ begin
     when 'XML SCHEMA COLLECTION' then
       select c.schema_collection_id as id, c.owner into securable from broker_private.find_schema_collection(securable_name) c;
     else
-      perform broker_private.refuse(
+      found := broker_private.refuse(
         153, format('"%s" is not a class of objects that have an owner.', coalesce(class_name, 'NULL')),
         'Use MESSAGE TYPE, CONTRACT, QUEUE, SERVICE, ROUTE, REMOTE SERVICE BINDING or XML SCHEMA COLLECTION, in capitals.'
       );

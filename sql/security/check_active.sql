@@ -7,7 +7,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   if is_active is null then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       153, format('active_for_begin_dialog is NULL for the certificate "%s".', certificate_name), 'Use true or false.'
     );
   end if;

@@ -41,17 +41,17 @@ begin
   perform broker_private.require_database_ownership(caller, 'certificate');
   perform broker_private.check_active(certificate_name, is_active);
   if strpos(pem, 'PRIVATE KEY') > 0 then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       153, format('What is given for the certificate "%s" holds a private key.', certificate_name),
       'Give the certificate alone; the private key stays in the worker''s key directory. Replace the key: it has been sent to this server.'
     );
   elsif not broker_private.is_certificate_pem(pem) then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       153, format('What is given for the certificate "%s" is not one certificate in PEM.', certificate_name),
       'Give the text of one file that pybroker certificate create made: it begins with -----BEGIN CERTIFICATE-----.'
     );
   elsif broker_private.has_short_rsa_key(pem) then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       153, format('The certificate "%s" has an RSA key of less than 2048 bits.', certificate_name),
       'Such a key can be broken. Have another one made: pybroker certificate create.'
     );
@@ -66,12 +66,12 @@ begin
     where c.name <> certificate_name
       and c.thumbprint = sha256(decode(regexp_replace(pem, '-----[^-]+-----|\s', '', 'g'), 'base64'));
     if known.name is not null then
-      perform broker_private.refuse(
+      found := broker_private.refuse(
         15232, format('This certificate is registered already, as "%s" of the user "%s".', known.name, known.user_name),
         'One certificate stands for one user. Drop that one first, or make another certificate for another user.'
       );
     end if;
-    perform broker_private.refuse_duplicate('certificate', certificate_name);
+    found := broker_private.refuse_duplicate('certificate', certificate_name);
   end if;
   return true;
 end

@@ -60,7 +60,7 @@ begin
   )
   on conflict do nothing;
   if not found then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       2714, format('The endpoint "%s" cannot be created: there is one already.', endpoint_name), 'Alter it or drop it: a worker has one endpoint.'
     );
   end if;

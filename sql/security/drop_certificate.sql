@@ -34,7 +34,7 @@ begin
   perform broker_private.require_database_ownership(caller, 'certificate');
   this := broker_private.find_certificate(certificate_name);
   if exists (select from broker_private.tcp_endpoint t where t.certificate_id = this.certificate_id) then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       3716, format('The certificate "%s" cannot be dropped: the endpoint uses it.', certificate_name),
       'Give the endpoint another certificate first, or drop it.'
     );

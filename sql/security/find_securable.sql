@@ -45,7 +45,7 @@ begin
       class := '<tcp endpoint>';
       securable_id := (broker_private.find_endpoint(securable_name)).endpoint_id;
     else
-      perform broker_private.refuse(
+      found := broker_private.refuse(
         153, format('There is no permission %s on %s.', coalesce(permission_name, 'NULL'), coalesce(class_name, 'NULL')),
         'Use SEND on SERVICE, RECEIVE on QUEUE, REFERENCES on CONTRACT, MESSAGE TYPE or XML SCHEMA COLLECTION,'
         ' or CONNECT on ENDPOINT, in capitals.'

@@ -20,7 +20,7 @@ begin
   if not queue.is_retention_enabled or copies = 0 then
     return;
   elsif not queue.is_enqueue_enabled then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       9618, format('Cannot send on conversation "%s": its queue "%s" is disabled and has retention on.', e.conversation_handle, queue.name),
       format('The queue keeps a copy of what is sent, so enable it: SELECT broker.alter_queue(%L, status => true)', queue.name)
     );

@@ -19,7 +19,7 @@ begin
     if is_valid is null then
       return false;
     elsif not is_valid then
-      perform broker_private.refuse(
+      found := broker_private.refuse(
         8430, format('The message body failed the validation of message type "%s".', sendable.message_type_name),
         case sendable.validation
           when '<empty>' then 'Messages of this type have no body.'

@@ -12,21 +12,21 @@ declare
 begin
   if type_validation is distinct from 'VALID_XML' then
     if collection_name is not null then
-      perform broker_private.refuse(
+      found := broker_private.refuse(
         153, format('Message type "%s" with validation %s takes no schema collection.', type_name, coalesce(type_validation, 'NULL')),
         'Leave schema_collection out, or use VALID_XML.'
       );
     end if;
     return null;
   elsif collection_name is null then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       153, format('Message type "%s" with validation VALID_XML needs a schema collection.', type_name),
       'Give schema_collection => the name of one; broker.create_schema_collection makes one. Without schemas use WELL_FORMED_XML.'
     );
   end if;
   this := broker_private.find_schema_collection(collection_name);
   if not broker_private.is_permitted(role_name, 'REFERENCES', '<schema collection>', this.schema_collection_id, this.owner) then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       229, format('Role "%s" may not use the schema collection "%s".', role_name, this.name),
       format('Let its owner, "%s", run: SELECT broker.grant(''REFERENCES'', ''XML SCHEMA COLLECTION'', %L, %L)', pg_get_userbyid(this.owner), this.name, role_name)
     );

@@ -13,7 +13,7 @@ declare
   end;
 begin
   if code is null then
-    perform broker_private.refuse(
+    found := broker_private.refuse(
       153, format('"%s" is not a validation for message type "%s".', coalesce(type_validation, 'NULL'), type_name),
       'Use NONE, EMPTY, WELL_FORMED_XML, VALID_XML or VALID_JSON, in capitals.'
     );

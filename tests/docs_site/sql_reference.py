@@ -35,7 +35,7 @@ _CHAPTERS = {
     "Queues and services": ("queue", "service", "event_notification", "broker_priority"),
     "Between databases": ("route", "remote_service_binding", "certificate", "endpoint"),
     "Rights and the broker": ("grant", "revoke", "alter_authorization", "alter_broker"),
-    "When something fails": ("diagnose", "query_service", "read_status", "peek", "queue_groups", "start_trace", "stop_trace", "redrive", "discard", "note_failure", "note_console_action"),
+    "When something fails": ("diagnose", "query_service", "read_status", "peek", "queue_groups", "start_trace", "stop_trace", "redrive", "redrive_due", "discard", "note_failure", "announce_program", "note_console_action"),
     "For clients that wait": ("sleep_on", "wake_up"),
 }  # fmt: skip
 

@@ -66,6 +66,8 @@ FUNCTIONS = {
     "begin_conversation_timer": ["conversation_handle timeout"],
     "get_transmission_status": ["conversation_handle"],
     "redrive": ["conversation_handle"],
+    "redrive_due": ["queue"],
+    "announce_program": ["program_id queue max_queue_readers host process_id"],
     "discard": ["conversation_handle"],
     "diagnose": ["conversation_handle=NULL"],
     "start_trace": ["conversation_handle=NULL service=NULL duration='00:10:00' max_rows=10000"],
@@ -90,7 +92,8 @@ OWN_COLUMNS = {
     "service_queues": "poison_action scaling watchdog",
     "depths": "name depth oldest_enqueue_time is_estimate",
     "quarantine": "conversation_handle conversation_group_id queue_name service_name far_service message_type_name"
-    " message_body message_enqueue_time failures last_error quarantined_at messages_waiting",
+    " message_body message_enqueue_time failures last_error quarantined_at messages_waiting retry_at retries",
+    "service_programs": "queue_name host process_id max_queue_readers started_at last_seen is_alive",
     "activation_log": "id queue_name procedure_name time spid number severity text sqlstate detail",
     "trace": "id event_time event_class event_subclass conversation_handle conversation_id is_initiator service_name"
     " far_service message_type_name message_sequence_number message_size status login_name spid traced_by",

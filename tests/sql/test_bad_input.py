@@ -485,6 +485,21 @@ LINES: dict[str, Line] = {
             "result": ["''", "repeat('n', 1001)"],
         },
     ),
+    "announce_program(uuid,text,integer,text,integer)": Line(
+        {
+            "program_id": "gen_random_uuid()",
+            "queue": "'shop'",
+            "max_queue_readers": "1",
+            "host": "'here'",
+            "process_id": "1",
+        },
+        {
+            "queue": unknown("shop"),
+            "max_queue_readers": ["-1", "32768"],
+            "host": ["''", "repeat('h', 256)"],
+        },
+        anything={"program_id", "process_id"},
+    ),
     # What has no context, or is none of the caller's, has NULL.
     "get_traceparent(message)": Line(
         {"message": "null::broker.message"}, nullable={"message"}, anything={"message"}
@@ -528,8 +543,18 @@ LINES: dict[str, Line] = {
         {**DIALOG, "conversation_group_id": "{group}"},
         {"conversation_handle": NO_HANDLE, "conversation_group_id": NO_HANDLE},
     ),
-    "note_failure(uuid,text)": Line(
-        {**DIALOG, "error_text": "'why'"}, {"conversation_handle": NO_HANDLE}, anything={"error_text"}
+    "note_failure(uuid,text,interval[])": Line(
+        {**DIALOG, "error_text": "'why'", "retry_after": "array[interval '1 s']"},
+        {
+            "conversation_handle": NO_HANDLE,
+            "retry_after": [
+                "array[interval '-1 s']",
+                "array[null::interval]",
+                "array_fill(interval '1 s', array[101])",
+            ],
+        },
+        anything={"error_text"},
+        nullable={"retry_after"},
     ),
     "receive(text,integer,uuid,uuid,interval)": Line(
         {
@@ -559,6 +584,7 @@ LINES: dict[str, Line] = {
         },
         nullable={"top", "timeout"},
     ),
+    "redrive_due(text)": Line({"queue": "'shop'"}, {"queue": unknown("shop")}),
     "redrive(uuid)": Line(DIALOG, {"conversation_handle": NO_HANDLE}, tried_in="test_j_poison.py"),
     "revoke(text,text,text,text)": GRANT,
     "send(uuid,text,bytea)": Line(

@@ -429,3 +429,91 @@ def test_a_body_that_many_dialogs_share_is_kept(shop: Shop) -> None:
 def test_nothing_is_redriven_or_noted_without_a_conversation(shop: Shop) -> None:
     for query in ("broker.redrive(null)", "broker.discard(null)", "broker.note_failure(null, 'x')"):
         assert shop.psql.refused(f"select {query}") == "S8426"
+
+
+def failed(psql: Session, handle: UUID, *pauses: str) -> bool:
+    return bool(psql.value("select broker.note_failure(%s, 'broken', %s::interval[])", handle, list(pauses)))
+
+
+def test_a_failure_with_pauses_sets_aside_at_once_and_is_back_when_it_is_due(shop: Shop) -> None:
+    psql = shop.psql
+    bad = orders(shop, b"1", b"2")
+    assert failed(psql, bad, "1 hour", "0 s")
+    assert failed(psql, bad, "0 s"), "who is set aside already stays so"
+    assert psql.value("select broker.redrive_due('warehouse')") == 0
+    assert psql.receive("warehouse") == []
+    psql.rows(
+        "create or replace function broker_private.clock() returns timestamptz language sql volatile"
+        " begin atomic select pg_catalog.clock_timestamp() + interval '1 hour'; end"
+    )
+    (holder,) = shop.sessions(1)
+    psql.rows("select broker.alter_queue('shop', poison_action => 'QUARANTINE')")
+    assert psql.value("select broker.redrive_due('shop')") == 0, "that of another queue stays"
+    assert psql.value("select broker.redrive_due('warehouse')") == 1
+    # It counts on from there.
+    assert failed(psql, bad, "1 hour", "0 s")
+    assert psql.rows("select failures, retries, messages_waiting from broker.quarantine") == [(2, 2, 2)]
+    # A worker does the same, and leaves what somebody holds.
+    handle = psql.value("select conversation_handle from broker.quarantine")
+    holder.rows("select broker.move_conversation(%s, conversation_group_id) from broker.quarantine", handle)
+    psql.rows("select broker_private.settle_poison()")
+    assert psql.rows("select failures from broker.quarantine") == [(2,)]
+    holder.connection.commit()
+    psql.rows("select broker_private.settle_poison()")
+    assert psql.bodies("warehouse") == [b"1"], "one by one, as long as it may fail again"
+    assert psql.bodies("warehouse") == [b"2"]
+
+
+def test_a_conversation_that_waits_for_its_retry_can_be_ended_moved_redriven_and_discarded(
+    shop: Shop,
+) -> None:
+    psql = shop.psql
+    ended, moved, redriven, discarded = (orders(shop, body) for body in (b"1", b"2", b"3", b"4"))
+    for handle in (ended, moved, redriven, discarded):
+        assert failed(psql, handle, "0 s")
+    psql.end(ended)
+    group = psql.value(
+        "select conversation_group_id from broker.conversation_endpoints where conversation_handle = %s",
+        redriven,
+    )
+    psql.rows("select broker.move_conversation(%s, %s)", moved, group)
+    assert psql.value("select broker.redrive(%s)", redriven) == 1
+    assert psql.value("select broker.discard(%s)", discarded) == 0
+    assert psql.value("select broker.redrive_due('warehouse')") == 1
+    rows = psql.rows("select conversation_handle, conversation_group_id from broker.receive('warehouse')")
+    rows += psql.rows("select conversation_handle, conversation_group_id from broker.receive('warehouse')")
+    assert sorted(rows) == sorted([(moved, group), (redriven, group)])
+    assert quarantined(psql) == []
+
+
+@pytest.mark.parametrize("pauses", [["-1 s"], [None], ["2 years"], ["1 s"] * 101])
+def test_pauses_that_are_none_are_refused_and_nothing_is_set_aside(
+    shop: Shop, pauses: list[str | None]
+) -> None:
+    bad = orders(shop, b"1")
+    statement = "select broker.note_failure(%s, 'broken', %s::interval[])"
+    assert shop.psql.refused(statement, bad, pauses) == "S0153"
+    assert quarantined(shop.psql) == []
+
+
+def test_only_who_may_receive_redrives_what_is_due_or_announces_a_program(shop: Shop) -> None:
+    announce = "select broker.announce_program(gen_random_uuid(), %s, %s, %s, %s)"
+    with shop.database.connect(user=shop.database.role()) as stranger:
+        session = Session(stranger)
+        assert session.refused("select broker.redrive_due('warehouse')") == "S0229"
+        assert session.refused(announce, "warehouse", 1, "here", 1) == "S0229"
+        assert session.rows("select from broker.service_programs") == []
+    assert shop.psql.refused("select broker.redrive_due('nowhere')") == "S0208"
+    for readers, host, process in ((-1, "h", 1), (1, "", 1), (1, "h" * 256, 1), (1, None, 1), (1, "h", None)):
+        assert shop.psql.refused(announce, "warehouse", readers, host, process) == "S0153"
+    assert shop.psql.rows("select from broker.service_programs") == []
+
+
+def test_a_queue_has_a_thousand_programs_at_most_and_dropping_it_forgets_them(shop: Shop) -> None:
+    psql = shop.psql
+    psql.rows("select broker.create_queue('popular')")
+    announce = "select broker.announce_program(gen_random_uuid(), 'popular', 1, 'here', 1)"
+    psql.rows(f"{announce} from generate_series(1, 1000)")
+    assert psql.refused(announce) == "S0153"
+    psql.rows("select broker.drop_queue('popular')")
+    assert psql.rows("select from broker.service_programs") == []
