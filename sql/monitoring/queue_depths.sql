@@ -26,8 +26,8 @@ select
   c.walked > 10000 or r.counted > 10000 or i.counted > 10000 as is_estimate
 from broker_private.visible_queues q
 cross join lateral (
-  -- From one message to the next: each step is a probe of messages_head and one of endpoints, whatever the planner believes of the tables' sizes. A plain
-  -- LIMIT is met by a plan that reads the whole queue first.
+  -- From one message to the next: each step is a probe of messages_head, whatever the planner believes of the tables' sizes. A plain
+  -- LIMIT, also of a thousand a step, is met by a plan that reads the whole queue first. Then one probe of endpoints a dialog.
   with recursive walk as (
     (
       select m.precedence, m.id, m.endpoint_no
@@ -47,10 +47,16 @@ cross join lateral (
       limit 1
     ) n
   )
-  select count(*) as walked, count(e.endpoint_no) as counted
-  from (select w.endpoint_no from walk w limit 10001) w
+  select
+    coalesce(sum(d.messages), 0)::bigint as walked,
+    coalesce(sum(d.messages) filter (where e.endpoint_no is not null), 0)::bigint as counted
+  from (
+    select w.endpoint_no, count(*) as messages
+    from (select w.endpoint_no from walk w limit 10001) w
+    group by w.endpoint_no
+  ) d
   left join lateral (
-    select x.endpoint_no from broker_private.endpoints x where x.endpoint_no = w.endpoint_no and x.local_end is null limit 1
+    select x.endpoint_no from broker_private.endpoints x where x.endpoint_no = d.endpoint_no and x.local_end is null limit 1
   ) e on true
 ) c
 cross join lateral (

@@ -1,6 +1,8 @@
 -- The messages on their way, as sys.transmission_queue.
 --
 -- They are those from queues that the reader may receive from.
+-- Plan: all but endpoints are joined by their keys, from the left. So the planner leaves out what
+-- is not asked for.
 create or replace view broker.transmission_queue with (security_barrier) as
 select
   e.conversation_handle,
@@ -29,26 +31,25 @@ select
   ) end as message_body,
   coalesce(
     (select broker_private.broker_problem()),
-    (
-      select broker_private.held_status(h.event)
-      from broker_private.far_events h
-      where h.endpoint_no = t.endpoint_no and h.event in ('<far end>', '<far error>') and e.local_end is null and t.kind = '<message>'
-      order by h.event desc
-      limit 1
-    ),
+    case
+      when e.local_end is null and t.kind = '<message>' and coalesce(x.event, n.event) is not null
+        then broker_private.held_status(coalesce(x.event, n.event))
+    end,
     d.transmission_status, w.status, ''
   ) as transmission_status,
   e.priority
 from broker_private.transmission_messages t
 join broker_private.endpoints e on e.endpoint_no = t.endpoint_no
 join broker_private.visible_queues q on q.queue_id = e.queue_id
-join broker_private.services s on s.service_id = e.service_id
-join broker_private.contracts k on k.contract_id = e.contract_id
-join broker_private.message_types y on y.message_type_id = t.message_type_id
-join broker_private.destinations d on d.destination_no = t.destination_no
-left join broker_private.endpoints l on l.conversation_id = e.conversation_id and l.is_initiator <> e.is_initiator
-left join broker_private.far_events f on f.endpoint_no = t.endpoint_no and f.event = '<broker known>'
-left join broker_private.transmission_status w on w.endpoint_no = t.endpoint_no;
+left join broker_private.services s on s.service_id = e.service_id
+left join broker_private.contracts k on k.contract_id = e.contract_id
+left join broker_private.message_types y on y.message_type_id = t.message_type_id
+left join broker_private.destinations d on d.destination_no = t.destination_no
+left join broker_private.endpoints l on l.conversation_id = e.conversation_id and l.is_initiator = not e.is_initiator
+left join broker_private.far_events f on f.endpoint_no = e.endpoint_no and f.event = '<broker known>'
+left join broker_private.far_events x on x.endpoint_no = e.endpoint_no and x.event = '<far error>'
+left join broker_private.far_events n on n.endpoint_no = e.endpoint_no and n.event = '<far end>'
+left join broker_private.transmission_status w on w.endpoint_no = e.endpoint_no;
 
 comment on view broker.transmission_queue is
 'The messages on their way, as sys.transmission_queue: those from queues that the reader may receive from.';

@@ -15,6 +15,12 @@ from tests.console.conftest import Site, running_console
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
 
+# A picture may scroll.
+CUT_OFF = """
+return [...document.querySelectorAll('.wide, pre, dl')]
+  .filter(one => one.scrollWidth > one.clientWidth && !one.querySelector('svg.picture'))
+  .map(one => `${one.getAttribute('aria-label')} ${one.scrollWidth} in ${one.clientWidth}`)
+"""
 LONG = "//a/very/" + "long/" * 15 + "name"
 
 
@@ -70,6 +76,8 @@ def test_every_page_can_be_read_by_everybody(
                 chromium.save_screenshot(str(folder / f"{name}-{device}-{theme}.png"))
                 wide = chromium.execute_script("return document.documentElement.scrollWidth")
                 faults += [f"{name} on a {device} scrolls sideways: {wide}"] if wide > size[0] else []
+                cut = chromium.execute_script(CUT_OFF)
+                faults += [f"{name} on a {device}: a part is wider than its place: {one}" for one in cut]
             faults += [f"{name}: {one}" for one in barriers(chromium, script)] if script else []
             assert chromium.find_element(By.TAG_NAME, "h1").text, f"{name} is empty"
     refused = [

@@ -34,7 +34,18 @@ function show(fresh) {
   const address = live.contains(held) ? held.getAttribute("href") : null;
   if ((live.contains(held) && !address) || !getSelection().isCollapsed) return;
   live.replaceChildren(...fresh.childNodes);
+  nameCells();
   if (address) live.querySelector(`a[href="${CSS.escape(address)}"]`)?.focus();
+}
+
+// On a narrow screen a row is a list, so each cell says its column.
+function nameCells() {
+  for (const table of document.querySelectorAll(".wide table")) {
+    const columns = [...table.querySelectorAll("thead th")].map(one => one.textContent);
+    for (const row of table.tBodies[0].rows) {
+      for (const cell of row.cells) if (cell.colSpan === 1) cell.dataset.label = columns[cell.cellIndex];
+    }
+  }
 }
 
 async function keepFresh() {
@@ -46,4 +57,5 @@ function pause() {
   return 1000 * (Number(main.dataset.wait) || 2);
 }
 
+nameCells();
 if (live) setTimeout(keepFresh, pause());
