@@ -1,8 +1,10 @@
--- broker.note_failure(conversation_handle, error_text): a service program tells, in a transaction
--- of its own after it has rolled back, that it failed on the conversation, and how. On a queue with
--- poison_action QUARANTINE the fifth in a row quarantines the conversation; a RECEIVE of it that
--- commits begins anew. Returns whether it is quarantined now. On other queues nothing is noted:
--- those count rollbacks by themselves.
+-- A service program tells that it failed on the conversation, and how.
+--
+-- It does so in a transaction of its own, after it has rolled back. On a queue with poison_action
+-- QUARANTINE the fifth in a row quarantines the conversation; a RECEIVE of it that commits begins
+-- anew. Returns whether it is quarantined now. On other queues nothing is noted: those count
+-- rollbacks by themselves.
+--
 -- Ours: Service Broker knows of rollbacks only.
 -- Locks: the group's row, waiting for whoever has it.
 -- Errors: 8426 unknown handle, 153 no text, 229 no RECEIVE on the queue.

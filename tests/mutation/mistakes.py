@@ -81,9 +81,9 @@ MISTAKES = [
     Mistake(
         "a batch is acknowledged, then rolled back",
         "workers/database.py",
-        "                    yield connection\n                except psycopg.Error:\n",
-        "                    yield connection\n                    await connection.rollback()\n"
-        "                except psycopg.Error:\n",
+        "                        yield connection\n                except TimeoutError:\n",
+        "                        yield connection\n                        await connection.rollback()\n"
+        "                except TimeoutError:\n",
     ),
     # What is taken and delivered.
     Mistake(
@@ -186,8 +186,8 @@ MISTAKES = [
     Mistake(
         "END WITH ERROR sends the rest",
         "sql/sending/send_end.sql",
-        "    if end_kind = 'X' then\n",
-        "    if end_kind = 'M' then\n",
+        "    if end_kind = '<error>' then\n",
+        "    if end_kind = '<message>' then\n",
     ),
     Mistake(
         "a timer fires after its moment only",
