@@ -93,7 +93,7 @@ MISTAKES = [
         "",
     ),
     Mistake(
-        "the oldest leaves first, whatever its level",
+        "the oldest leaves first, whatever its priority",
         "sql/delivery/take_plain.sql",
         "    order by t.precedence, t.id\n",
         "    order by t.id\n",
