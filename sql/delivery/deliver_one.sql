@@ -39,12 +39,6 @@ begin
   if (endpoint > 0 and number >= acknowledged) is not true then
     return null;
   end if;
-  perform from broker_private.broker_instance b
-  where b.is_the_only_row and broker_private.is_surely_on(b)
-    and (b.service_broker_guid = to_broker) is not false;
-  if not found then
-    return null;
-  end if;
   if security_kind <> 'L' then
     perform from broker_private.dialog_security y
     where y.endpoint_no = endpoint and y.kind::text = security_kind
@@ -88,6 +82,10 @@ begin
   select from broker_private.incomplete_messages i where i.endpoint_no = endpoint
   union all
   select from broker_private.queues q where q.queue_id = queue and not q.is_enqueue_enabled
+  union all
+  select from broker_private.broker_instance b
+  where b.is_the_only_row
+    and (broker_private.is_surely_on(b) and (b.service_broker_guid = to_broker) is not false) is not true
   limit 1;
   if found then
     return null;

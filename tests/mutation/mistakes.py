@@ -88,8 +88,8 @@ MISTAKES = [
     # What is taken and delivered.
     Mistake(
         "a dialog that may be moving is not held",
-        "sql/delivery/take_fresh.sql",
-        "    for update skip locked\n",
+        "sql/delivery/describe_dialogs.sql",
+        "      for update skip locked\n",
         "",
     ),
     Mistake(
@@ -97,6 +97,18 @@ MISTAKES = [
         "sql/delivery/take_plain.sql",
         "    order by t.precedence, t.id\n",
         "    order by t.id\n",
+    ),
+    Mistake(
+        "what a sender remembers outlives a restored database",
+        "workers/transport/outgoing/known_dialogs.py",
+        "incarnation != self._incarnation or ",
+        "",
+    ),
+    Mistake(
+        "an answer for some dialogs is taken for all",
+        "workers/transport/outgoing/batches.py",
+        "        and len(acknowledged) == arrays.element_count(taken.endpoint_nos, arrays.BIGINT)\n",
+        "",
     ),
     Mistake(
         "a delivery locks no counter",
