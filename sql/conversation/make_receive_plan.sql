@@ -1,7 +1,8 @@
--- broker_private.make_receive_plan(endpoint, type): makes the receive plan of a group, if it has
--- none that may be believed. It says what RECEIVE returns of one of the group's conversations, for
--- messages of one type. It stands on the group's row, which RECEIVE locks anyway, and spares it the
--- look at endpoint and type.
+-- Makes the receive plan of a group, if it has none that may be believed.
+--
+-- It says what RECEIVE returns of one of the group's conversations, for messages of one type. It
+-- stands on the group's row, which RECEIVE locks anyway, and spares it the look at endpoint and
+-- type.
 --
 -- It may be believed as a send plan may (refresh_plan). Who changes the endpoint holds its group,
 -- and a trigger drops the plan (forget_plan). Who changes a type marks all plans (mark_plans).

@@ -189,7 +189,12 @@ begin
       if not is_named and (picked.group_no is null or picked.has_moved) then
         picked.group_no := broker_private.walk_to_group(queue, '{}', picked.group_no is not null, coalesce(uses_floors, false));
         exit when picked.group_no is null;
-        select g.has_moved, case when not broker_private.is_plan_marked(g.receive_made) then g.receive_plan end
+        select
+          g.has_moved,
+          case
+            when not exists (select from broker_private.plan_marks m where m.ctid >= '(0,0)' and m.marked_by >= g.receive_made)
+              then g.receive_plan
+          end
         into picked.has_moved, picked.plan
         from broker_private.groups g
         where g.group_no = picked.group_no;
@@ -250,7 +255,8 @@ begin
     if (plan.endpoint_no = of_endpoint and message.message_type_id = type_id and message_urgency = 2 and shared_no is null) is not true then
       if plan.endpoint_no is distinct from of_endpoint then
         select
-          0, 10 - e.priority, e.conversation_group_id, e.conversation_handle, e.service_name, e.service_id, e.contract_name, e.contract_id,
+          0::smallint, 10::smallint - e.priority, e.conversation_group_id, e.conversation_handle, e.service_name, e.service_id,
+          e.contract_name, e.contract_id,
           e.message_id_prefix, case when e.is_initiator then 2::bigint << 60 else 6::bigint << 60 end
         into
           message.status, message.priority, message.conversation_group_id, message.conversation_handle, message.service_name,
@@ -268,7 +274,7 @@ begin
           continue;
         end if;
       end if;
-      select y.name, y.message_type_id, y.validation
+      select y.name, y.message_type_id, y.validation::text
       into message.message_type_name, message.message_type_id, message.validation
       from broker_private.message_types y
       where y.message_type_id = type_id;
