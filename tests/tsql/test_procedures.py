@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pybroker.tsql import modules
 from pybroker.tsql.expressions.types import INTEGER, TEXT
 from pybroker.tsql.known import Known
 from pybroker.tsql.language import read
-from pybroker.tsql.source import ScriptError, batches
+from pybroker.tsql.source import Position, ScriptError, batches
 from tests.patience import until
 from tests.shop import in_background
 
@@ -356,6 +359,39 @@ def test_errors_have_the_numbers_that_were_raised(programs: Programs) -> None:
     assert programs.call("dbo.p(5)") == ["only said", "no error"]
 
 
+def test_a_condition_that_fails_is_caught_where_transactions_end_behind_it(programs: Programs) -> None:
+    notes = programs.create("""
+        CREATE PROCEDURE dbo.p @n int AS
+        BEGIN TRY
+          BEGIN TRAN
+          INSERT INTO dbo.done (body) VALUES ('x')
+          WHILE 6 / (@n - 3) > 1
+          BEGIN
+            IF 6 / @n > 5 BEGIN COMMIT RETURN END
+            SET @n -= 1
+          END
+          ROLLBACK
+        END TRY
+        BEGIN CATCH
+          ROLLBACK
+          PRINT ERROR_MESSAGE()
+        END CATCH
+    """)
+    assert notes == []
+    assert programs.call("dbo.p(3)") == ["division by zero"]
+    assert programs.call("dbo.p(5)") == ["division by zero"]
+    assert programs.call("dbo.p(1)") == []
+    assert programs.call("dbo.p(99)") == []
+    assert programs.done() == []
+
+
+def test_a_transaction_that_is_open_at_the_end_is_noted() -> None:
+    known = Known()
+    (batch,) = batches("CREATE PROCEDURE p @n int AS BEGIN TRAN\nIF @n = 1 RETURN\nCOMMIT")
+    made = modules.translate(read(batch)[0], known)
+    assert [note.partition(": ")[0] for note in made.notes] == ["2:11"]
+
+
 def test_parameters_go_in_and_out(programs: Programs) -> None:
     notes = programs.create(
         """
@@ -555,3 +591,37 @@ def test_what_the_page_says_is_refused_is_refused(text: str) -> None:
     (batch,) = batches(f"CREATE PROCEDURE p AS DECLARE @s nvarchar(9), @n int, @b varbinary(9) {text}")
     with pytest.raises(ScriptError):
         [modules.translate(statement, Known()) for statement in read(batch)]
+
+
+WORDS = st.sampled_from(
+    re.findall(r"\w+|N?'[^']*'|@@?\w+|[^\w\s]", LOOP + CHAPTER + WHITEPAPER + GRANULAR + ROW_COUNTS)
+)
+
+
+@given(st.lists(WORDS, max_size=40))
+@settings(max_examples=150, deadline=None)
+def test_any_words_are_translated_or_refused(words: list[str]) -> None:
+    for batch in batches(
+        f"CREATE PROCEDURE p AS DECLARE @h uniqueidentifier, @body nvarchar(9) {' '.join(words)}"
+    ):
+        with suppress(ScriptError):
+            for statement in read(batch):
+                modules.translate(statement, Known(tables=dict(TABLES)))
+
+
+@given(st.data())
+@settings(max_examples=100, deadline=None)
+def test_a_procedure_that_is_cut_off_or_mixed_up_is_refused_with_a_place(data: st.DataObject) -> None:
+    words = re.findall(r"\S+", data.draw(st.sampled_from([LOOP, CHAPTER, WHITEPAPER, GRANULAR, ROW_COUNTS])))
+    begin = data.draw(st.integers(3, len(words)))
+    end = data.draw(st.integers(begin, len(words)))
+    text = " ".join(words[:begin] + words[end:])
+    position = Position(1, 1)
+    try:
+        for batch in batches(text):
+            for statement in read(batch):
+                modules.translate(statement, Known(tables=dict(TABLES)))
+    except ScriptError as refused:
+        position = refused.position
+    assert position.line == 1
+    assert 1 <= position.column <= len(text) + 1

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from functools import cache, wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import sqlglot
 from sqlglot import Token, TokenType, exp
@@ -14,7 +14,10 @@ from pybroker.tsql.language.tree import Code
 from pybroker.tsql.source import Position, ScriptError, end_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 # A parser that is surprised by a text may fail with any of these; that is a refusal, never a crash.
 _SURPRISES = (
@@ -32,6 +35,21 @@ _OPENING, _CLOSING = TokenType.L_PAREN, TokenType.R_PAREN
 _MOST_TOKENS = 100_000
 # The same as Python's own limit allows sqlglot.
 _MOST_DEPTH = 60
+
+
+def careful(way: Callable[P, R]) -> Callable[P, R]:
+    """Make a refusal of what a tree that nobody thought of leads to."""
+
+    @wraps(way)
+    def carefully(*arguments: P.args, **named: P.kwargs) -> R:
+        try:
+            return way(*arguments, **named)
+        except _SURPRISES:
+            first = next((one for one in arguments if isinstance(one, Code)), None)
+            position = Position(1, 1) if first is None else first.position
+            raise ScriptError(position, "this is not understood here: write it in a simpler way") from None
+
+    return carefully
 
 
 @cache

@@ -9,7 +9,7 @@ from sqlglot import Token, TokenType
 
 from pybroker.tsql.expressions.names import folded, relation
 from pybroker.tsql.expressions.printer import Printer, Source
-from pybroker.tsql.expressions.reading import at_top, closing, parse, text_of, tokens_of
+from pybroker.tsql.expressions.reading import at_top, careful, closing, parse, text_of, tokens_of
 from pybroker.tsql.expressions.types import BIT, Type, Unfaithful, convert
 from pybroker.tsql.source import ScriptError
 
@@ -31,6 +31,7 @@ class Definition:
     columns: dict[str, Type]
 
 
+@careful
 def definition(code: Code, scope: Scope, notes: list[str]) -> Definition:
     """Print `(column type, …)`.
 

@@ -11,7 +11,7 @@ from pybroker.tsql.expressions import functions, types
 from pybroker.tsql.expressions.changes import change
 from pybroker.tsql.expressions.names import folded
 from pybroker.tsql.expressions.printer import Printer, Source, Sources, Value
-from pybroker.tsql.expressions.reading import parse, place_of, token, tokens_of
+from pybroker.tsql.expressions.reading import careful, parse, place_of, token, tokens_of
 from pybroker.tsql.expressions.rows import from_clause, order_and_limit, select
 from pybroker.tsql.expressions.types import Family, Type, Unfaithful, convert
 from pybroker.tsql.source import ScriptError
@@ -68,6 +68,7 @@ class Statement:
         return bool(self.columns) and not self.assigned
 
 
+@careful
 def expression(
     code: Code, scope: Scope, target: Type | None = None, row: tuple[str, Any] | None = None
 ) -> Expression:
@@ -94,6 +95,7 @@ def expression(
     return Expression(value.sql, value.type, tuple(notes), _reads(tree))
 
 
+@careful
 def condition(code: Code, scope: Scope) -> Expression:
     """Print a condition of IF or WHILE."""
     tree = parse(code)
@@ -102,6 +104,7 @@ def condition(code: Code, scope: Scope) -> Expression:
     return Expression(sql, Type("boolean", Family.UNKNOWN), tuple(notes), _reads(tree))
 
 
+@careful
 def body(code: Code, scope: Scope) -> Expression:
     """Print a message's body, a text, a binary or XML."""
     found = expression(code, scope)
@@ -117,6 +120,7 @@ def body(code: Code, scope: Scope) -> Expression:
     return found
 
 
+@careful
 def query(code: Code, scope: Scope, *, outermost: bool = True) -> Statement:
     """Print SELECT, INSERT, UPDATE, DELETE or TRUNCATE.
 
@@ -189,6 +193,7 @@ def _selected_into(printer: Printer, tree: Any, into: Any, notes: list[str]) -> 
     return Statement(f"create table {name} as {rows.sql}", creates=(name, columns), notes=tuple(notes))
 
 
+@careful
 def assignments(
     assigned: Sequence[tuple[str, Code]], source: Code | None, scope: Scope, top: Code | None = None
 ) -> Statement:

@@ -66,9 +66,11 @@ class Body:
         self._first: list[str] = []
         self._indent = 1
         self._tries = 0
+        self._ended: flow.States = frozenset()
         self._returns = "return;"
         self._value: Type | None = None
         self._within_tries = 0
+        self._conditions: set[int] = set()
         # The TRY whose CATCH gets the errors of what is printed now outside of a block of its own.
         self._try: _Try | None = None
         self._aborts = False
@@ -93,7 +95,7 @@ class Body:
         everything = [each for one in body for each in flow.statements(one)]
         verbs = {one.verb for one in everything if isinstance(one, tree.Transaction)}
         self.ends_transactions, self._rolls_back = bool(verbs), "ROLLBACK" in verbs
-        self.flow.run(body, frozenset({flow.State()}))
+        self._ended = self.flow.run(body, frozenset({flow.State()}))
         self.flow.look_back(body)
         special: frozenset[str] = frozenset()
         for one in everything:
@@ -104,10 +106,19 @@ class Body:
         self._declare_all(everything)
         for one in body:
             self.statement(one)
+        if body and any(state.depth for state in self._ended):
+            self._open_at_end(body[-1].position)
         if self._first and self.ends_transactions:
             self._first.append("  -- So that ROLLBACK leaves the tables.")
             self._first.append("  commit;")
         self.lines = self._first + self.lines
+
+    def _open_at_end(self, position: Position) -> None:
+        self.note(
+            position,
+            "a transaction is open where the procedure ends: activation commits it, and SQL Server undoes it:"
+            " write COMMIT or ROLLBACK",
+        )
 
     def _is_mixed(self, everything: list[Any]) -> bool:
         for one in everything:
@@ -290,13 +301,27 @@ class Body:
                 continue
             self._segment(segment, try_)
             segment = []
-            if isinstance(one, tree.If | tree.While) and not _SAFE.fullmatch(one.condition.text):
-                raise ScriptError(
-                    one.condition.position,
-                    "a condition that may fail, before COMMIT or ROLLBACK in TRY: SET a variable to it first",
-                )
+            if isinstance(one, tree.If) and not _SAFE.fullmatch(one.condition.text):
+                self._computed(one, try_)
             self.statement(one)
         self._segment(segment, try_)
+
+    def _computed(self, one: tree.If | tree.While, try_: _Try) -> None:
+        """Compute a condition that may fail in a block, as what stands behind it ends transactions."""
+        self.declarations.setdefault('"@@condition"', "boolean")
+        self.line("begin")
+        with self.indented():
+            self.line(f'"@@condition" := {self.condition(one.condition)};')
+        self._catch(try_)
+        self._conditions.add(id(one))
+
+    def _catch(self, try_: _Try) -> None:
+        self.line("exception when others then")
+        with self.indented():
+            for line in try_.catch:
+                self.line(line)
+        self.line("end;")
+        self.line(f"exit {try_.label} when {try_.state} is not null;")
 
     @staticmethod
     def _splits(one: Statement, try_: _Try) -> bool:
@@ -317,12 +342,7 @@ class Body:
         with self.indented():
             for one in segment:
                 self.statement(one)
-        self.line("exception when others then")
-        with self.indented():
-            for line in try_.catch:
-                self.line(line)
-        self.line("end;")
-        self.line(f"exit {try_.label} when {try_.state} is not null;")
+        self._catch(try_)
         self._try = outer
 
     def try_catch(self, one: tree.TryCatch) -> None:
@@ -385,7 +405,8 @@ class Body:
 
     def if_(self, one: tree.If, word: str = "if") -> None:
         """Print IF with ELSE."""
-        self.line(f"{word} {self.condition(one.condition)} then")
+        condition = '"@@condition"' if id(one) in self._conditions else self.condition(one.condition)
+        self.line(f"{word} {condition} then")
         reset = "@@rowcount" in self.flow.in_branches.get(id(one), ())
         if reset:
             with self.indented():
@@ -412,8 +433,13 @@ class Body:
     def while_(self, one: tree.While) -> None:
         """Print WHILE."""
         condition = self.condition(one.condition)
-        always = flow.TRUE.fullmatch(one.condition.text)
+        is_computed = self._try is not None and not _SAFE.fullmatch(one.condition.text)
+        always = flow.TRUE.fullmatch(one.condition.text) or is_computed
         self.line("loop" if always else f"while {condition} loop")
+        if self._try is not None and is_computed:
+            with self.indented():
+                self._computed(one, self._try)
+                self.line('exit when "@@condition" is not true;')
         reset = "@@rowcount" in self.flow.in_branches.get(id(one), ())
         if reset:
             with self.indented():
@@ -430,6 +456,8 @@ class Body:
                 raise Unfaithful("RETURN of a function needs a value")
             self.line(f"return {self.value(one.value, self._value)};")
             return
+        if any(self.flow.depths(one)):
+            self._open_at_end(one.position)
         if one.value is not None and one.value.text.strip() != "0":
             self.note(one.position, "the return code has no meaning here: use an OUTPUT parameter")
         self.line(self._returns)
