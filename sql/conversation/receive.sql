@@ -1,6 +1,5 @@
 -- hot path
--- broker.receive(queue, top, conversation_handle, conversation_group_id, timeout): RECEIVE, and
--- WAITFOR (RECEIVE) with a timeout.
+-- RECEIVE, and WAITFOR (RECEIVE) with a timeout.
 --
 -- LIMIT and WHERE outside the call filter what is already consumed: say top => n,
 -- conversation_handle => or conversation_group_id => inside it.
@@ -144,7 +143,7 @@ begin
     and (
       pg_has_role(caller, q.owner, 'USAGE')
       or pg_has_role(caller, 'pg_database_owner', 'USAGE')
-      or broker_private.is_permitted(caller, 'RECEIVE', 'Q', q.queue_id, q.owner)
+      or broker_private.is_permitted(caller, 'RECEIVE', '<queue>', q.queue_id, q.owner)
     );
   if queue is null or wanted <= 0 or handle is not null or group_id is not null or timeout is distinct from interval '0' then
     perform broker_private.check_receive(caller, queue_name, wanted, handle, group_id, timeout);
@@ -295,14 +294,14 @@ begin
       -- A search from the group's beginning is short, so few versions of the counter are left: each came with a message.
       update broker_private.sequence_counters n
       set next_number = n.next_number + 1, epoch = (n.next_number + 1) >> 7, padding = null
-      where n.endpoint_no = of_endpoint and n.kind = 'R'
+      where n.endpoint_no = of_endpoint and n.kind = '<next received>'
       returning n.next_number - 1 into message.message_sequence_number;
     elsif message.message_sequence_number is null then
       update broker_private.sequence_counters n
       set next_number = n.next_number + 1, epoch = (n.next_number + 1) >> 7, padding = null
       where n.ctid = (
         select c.ctid from broker_private.sequence_counters c
-        where c.endpoint_no = of_endpoint and c.kind = 'R'
+        where c.endpoint_no = of_endpoint and c.kind = '<next received>'
         order by c.epoch desc
         limit 1
       )

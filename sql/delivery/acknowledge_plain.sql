@@ -1,6 +1,7 @@
 -- hot path
--- broker_private.acknowledge_plain(endpoints, numbers, next numbers, row ids, last row id, rows):
--- what acknowledge does where nothing is out of the ordinary. Returns how many rows are gone.
+-- What acknowledge does where nothing is out of the ordinary.
+--
+-- Returns how many rows are gone.
 --
 -- Something of each dialog was acknowledged before, by the same broker, and no end is among the
 -- rows. numbers: what its counter said when they were taken. row_ids: its last row, and last_row_id
@@ -44,7 +45,7 @@ begin
   where n.ctid = any (array(
     select (
       select x.ctid from broker_private.sequence_counters x
-      where x.endpoint_no = u.endpoint_no and x.kind = 'A'
+      where x.endpoint_no = u.endpoint_no and x.kind = '<next acknowledged>'
       order by x.epoch desc
       limit 1
     )
@@ -57,7 +58,7 @@ begin
     set
       next_number = acknowledge_plain.numbers[width_bucket(n.endpoint_no, acknowledge_plain.endpoint_nos)],
       epoch = acknowledge_plain.numbers[width_bucket(n.endpoint_no, acknowledge_plain.endpoint_nos)] >> 7
-    where n.endpoint_no = any (acknowledge_plain.endpoint_nos) and n.kind = 'A'
+    where n.endpoint_no = any (acknowledge_plain.endpoint_nos) and n.kind = '<next acknowledged>'
       and n.xmin = pg_current_xact_id()::xid;
     return null;
   end if;

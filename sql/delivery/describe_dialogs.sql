@@ -1,13 +1,14 @@
--- broker_private.describe_dialogs(endpoints, types): what a batch says of these dialogs, in take's
--- columns, and the names of these message types; each in the order given. From conversation_ids to
--- encrypted nothing of it ever changes, once to_brokers is not null, and no kind of security
--- either. The worker remembers it (take_plain). Owners, far users and bindings change with
--- definitions.
+-- What a batch says of these dialogs and of these message types.
+--
+-- Of the dialogs, in take's columns; of the types, their names. Each comes in the order given. From
+-- conversation_ids to encrypted nothing of it ever changes, once to_brokers is not null, and no
+-- kind of security either. The worker remembers it (take_plain). Owners, far users and bindings
+-- change with definitions.
 --
 -- A dialog of which nothing has gone yet may be moving within this database; deliver_dialog holds
 -- its counter then. So the counter is locked, and it is noted that the dialog goes to another
--- broker. is_fresh: there was one. Then the worker takes again, and sees what moved before.
--- Without endpoint_nos somebody else holds one, and the batch is take's.
+-- broker. is_fresh: there was one. Then the worker takes again, and sees what moved before. Without
+-- endpoint_nos somebody else holds one, and the batch is take's.
 -- Locks: the counters of such dialogs, in the order of their endpoints, skipping those that
 -- somebody holds.
 create or replace function broker_private.describe_dialogs(
@@ -38,7 +39,7 @@ begin
   fresh := array(
     select u.endpoint_no from unnest(endpoints) as u (endpoint_no)
     where not exists (
-      select from broker_private.far_events f where f.endpoint_no = u.endpoint_no and f.event = 'S'
+      select from broker_private.far_events f where f.endpoint_no = u.endpoint_no and f.event = '<first taken>'
     )
     order by u.endpoint_no
   );
@@ -46,7 +47,7 @@ begin
     perform from unnest(fresh) as u (endpoint_no)
     cross join lateral (
       select from broker_private.sequence_counters x
-      where x.endpoint_no = u.endpoint_no and x.kind = 'A'
+      where x.endpoint_no = u.endpoint_no and x.kind = '<next acknowledged>'
       order by x.epoch desc
       limit 1
       for update skip locked
@@ -75,12 +76,12 @@ begin
         else (select broker_private.role_of_owner('pg_database_owner'))
       end::text as owner,
       broker_private.principal_name(coalesce(r.user_name, y.far_user))::text as far_user,
-      case when r.is_anonymous then 'A' when not r.is_anonymous then 'F' end as binding, y.kind::text as kind,
+      case when r.is_anonymous then '<anonymous>' when not r.is_anonymous then '<full>' end as binding, y.kind::text as kind,
       y.session_key
     from unnest(endpoints) with ordinality as u (endpoint_no, place)
     join broker_private.endpoints e on e.endpoint_no = u.endpoint_no
     join broker_private.services s on s.service_id = e.service_id
-    left join broker_private.far_events b on b.endpoint_no = e.endpoint_no and b.event = 'B'
+    left join broker_private.far_events b on b.endpoint_no = e.endpoint_no and b.event = '<broker known>'
     left join broker_private.remote_service_bindings r on r.remote_service_name = e.far_service and e.is_initiator
     left join broker_private.dialog_security y on y.endpoint_no = e.endpoint_no
     order by u.place

@@ -1,17 +1,17 @@
 -- hot path
--- broker_private.take(destination, lane, lanes, max messages, max bytes, paused, largest
--- body, by age, in flight, rows, numbers): the next batch for a destination, as arrays in one row,
--- without the endpoints in paused. With a largest body, a message with a larger one is left out
--- too, with all that follows on its dialog. Those dialogs are named in large_endpoint_nos, the
--- oldest message's first: take_piece is for them. They may be all that the row has. large_levels:
--- the priority of each, also by age; 5 while the broker doesn't honour priorities. By age: the
--- oldest leave first, whatever their priority. level: that of the first message, or of all that
--- leave by age the highest; null while the broker doesn't honour priorities. For the security of
--- each dialog it returns who owns its service here and who the far side is. Then the kind that its
--- binding asks for now (F, A, null without one). Then the kind that it was given when it first went
--- over the network, and the key that was kept then. acknowledged is the next number that the far
--- broker has to acknowledge. By that and by sent_at of each message deliver finds out whether one
--- of the two databases has gone back to an earlier state.
+-- The next batch for a destination, as arrays in one row, without the endpoints in paused.
+--
+-- With a largest body, a message with a larger one is left out too, with all that follows on its
+-- dialog. Those dialogs are named in large_endpoint_nos, the oldest message's first: take_piece is
+-- for them. They may be all that the row has. large_levels: the priority of each, also by age; 5
+-- while the broker doesn't honour priorities. By age: the oldest leave first, whatever their
+-- priority. level: that of the first message, or of all that leave by age the highest; null while
+-- the broker doesn't honour priorities. For the security of each dialog it returns who owns its
+-- service here and who the far side is. Then the kind that its binding asks for now (F, A, null
+-- without one). Then the kind that it was given when it first went over the network, and the key
+-- that was kept then. acknowledged is the next number that the far broker has to acknowledge. By
+-- that and by sent_at of each message deliver finds out whether one of the two databases has gone
+-- back to an earlier state.
 --
 -- It reads, and notes once that a dialog's messages go to another broker: from then on they never
 -- go anywhere else. A message's number is the next one that the far broker has to acknowledge on
@@ -76,7 +76,7 @@ begin
       window in_order as (order by t.turn, t.id rows unbounded preceding)
     ),
     next as materialized (
-      select r.endpoint_no, bool_or(r.kind = 'X') as has_error, bool_or(r.place = 1 or r.total <= take.max_bytes) as is_in_batch,
+      select r.endpoint_no, bool_or(r.kind = '<error>') as has_error, bool_or(r.place = 1 or r.total <= take.max_bytes) as is_in_batch,
         min(r.id) filter (where coalesce(octet_length(r.body), r.shared_size) > take.largest_body) as large_id
       from rows_in_order r
       group by r.endpoint_no
@@ -84,13 +84,13 @@ begin
     fresh as materialized (
       select n.endpoint_no from next n
       where n.endpoint_no <> all (held)
-        and not exists (select from broker_private.far_events f where f.endpoint_no = n.endpoint_no and f.event in ('S', 'B'))
+        and not exists (select from broker_private.far_events f where f.endpoint_no = n.endpoint_no and f.event in ('<first taken>', '<broker known>'))
     ),
     now_held as materialized (
       select f.endpoint_no from fresh f
       cross join lateral (
         select x.endpoint_no from broker_private.sequence_counters x
-        where x.endpoint_no = f.endpoint_no and x.kind = 'A'
+        where x.endpoint_no = f.endpoint_no and x.kind = '<next acknowledged>'
         order by x.epoch desc
         limit 1
         for update skip locked
@@ -100,7 +100,7 @@ begin
     ended as (
       select n.endpoint_no from next n
       where not n.has_error
-        and exists (select from broker_private.far_events f where f.endpoint_no = n.endpoint_no and f.event in ('E', 'X'))
+        and exists (select from broker_private.far_events f where f.endpoint_no = n.endpoint_no and f.event in ('<far end>', '<far error>'))
         and exists (select from broker_private.endpoints e where e.endpoint_no = n.endpoint_no and e.local_end is null)
     ),
     barred as materialized (
@@ -119,7 +119,7 @@ begin
       select n.endpoint_no, row_number() over (order by n.endpoint_no) as dialog, e.conversation_id, e.is_initiator,
         coalesce(s.name, s.dropped_name) as from_service, e.far_service,
         coalesce(e.far_broker_instance, (
-          select f.far_broker_instance from broker_private.far_events f where f.endpoint_no = e.endpoint_no and f.event = 'B'
+          select f.far_broker_instance from broker_private.far_events f where f.endpoint_no = e.endpoint_no and f.event = '<broker known>'
         )) as to_broker,
         coalesce(k.name, k.dropped_name) as contract, e.expires_at, e.is_encrypted,
         coalesce(take.in_flight_numbers[array_position(take.in_flight_endpoints, e.endpoint_no)], c.acknowledged) as next_number, c.acknowledged,
@@ -128,7 +128,7 @@ begin
           else (select broker_private.role_of_owner('pg_database_owner'))
         end::text as owner,
         broker_private.principal_name(coalesce(r.user_name, y.far_user))::text as far_user,
-        case when r.is_anonymous then 'A' when not r.is_anonymous then 'F' end as binding, y.kind::text as security_kind, y.session_key
+        case when r.is_anonymous then '<anonymous>' when not r.is_anonymous then '<full>' end as binding, y.kind::text as security_kind, y.session_key
       from next n
       cross join barred b
       join broker_private.endpoints e on e.endpoint_no = n.endpoint_no
@@ -136,7 +136,7 @@ begin
       join broker_private.contracts k on k.contract_id = e.contract_id
       cross join lateral (
         select x.next_number as acknowledged from broker_private.sequence_counters x
-        where x.endpoint_no = e.endpoint_no and x.kind = 'A'
+        where x.endpoint_no = e.endpoint_no and x.kind = '<next acknowledged>'
         order by x.epoch desc
         limit 1
       ) c
@@ -146,9 +146,9 @@ begin
     ),
     noted as (
       insert into broker_private.far_events (endpoint_no, event)
-      select d.endpoint_no, 'S' from dialogs d
+      select d.endpoint_no, '<first taken>' from dialogs d
       where not exists (
-        select from broker_private.far_events f where f.endpoint_no = d.endpoint_no and f.event = 'S'
+        select from broker_private.far_events f where f.endpoint_no = d.endpoint_no and f.event = '<first taken>'
       )
       on conflict do nothing
     ),

@@ -1,7 +1,7 @@
 -- hot path
--- broker_private.take_plain(destination, lane, lanes, max messages, max bytes, largest body): the
--- next batch for a destination, if nothing is out of the ordinary in it. If is_plain is not true,
--- it is take's. Without rows nothing waits.
+-- The next batch for a destination, if nothing is out of the ordinary in it.
+--
+-- If is_plain is not true, it is take's. Without rows nothing waits.
 --
 -- It returns what changes. What never does of a dialog that has begun to go, the worker asks for
 -- once (describe_dialogs). incarnation: as long as it is the same, numbers of dialogs and of types
@@ -61,11 +61,11 @@ begin
       case
         when not exists (
           select from broker_private.far_events f
-          where f.endpoint_no = t.endpoint_no and f.event in ('E', 'X')
+          where f.endpoint_no = t.endpoint_no and f.event in ('<far end>', '<far error>')
         )
         then (
           select n.next_number from broker_private.sequence_counters n
-          where n.endpoint_no = t.endpoint_no and n.kind = 'A'
+          where n.endpoint_no = t.endpoint_no and n.kind = '<next acknowledged>'
           order by n.epoch desc
           limit 1
         )

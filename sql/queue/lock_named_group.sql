@@ -1,6 +1,7 @@
--- broker_private.lock_named_group(queue, handle, group): locks the group that a RECEIVE names,
--- waiting for whoever holds it. Returns the group's number, whether a move touched it, its receive
--- plan, and the endpoint's number if a conversation was named.
+-- Locks the group that a RECEIVE names, waiting for whoever holds it.
+--
+-- Returns the group's number, whether a move touched it, its receive plan, and the endpoint's
+-- number if a conversation was named.
 -- Errors: 8426 the handle is unknown or on another queue, 8468 its service has just left the queue,
 -- 8436 as 8426 for a group.
 create or replace function broker_private.lock_named_group(queue integer, handle uuid, group_id uuid)

@@ -1,13 +1,13 @@
 -- hot path
--- broker_private.pick_above_floors(queue, is_sample): as the first look of pick_group, of a queue
--- that has floors: it begins there. Returns the group that it locked, whether a move touched it,
--- and whether a search for its messages should begin at floors too. A sample, and one in ten
--- others, measures. If it walked past more than 200 deleted messages, or too many pages of them, it
--- raises the floors. Now and then it asks whether they are still needed. Nearly always all messages
--- are of one priority: then one look for any that are more urgent, and one search from that
--- priority's floor. To search at each of ten priorities costs twice as much. Called with the
--- settings of RECEIVE: making them again would cost as much as the search. Called in an expression:
--- in a statement it would cost twice as much.
+-- As the first look of pick_group, of a queue that has floors: it begins there.
+--
+-- Returns the group that it locked, whether a move touched it, and whether a search for its
+-- messages should begin at floors too. A sample, and one in ten others, measures. If it walked past
+-- more than 200 deleted messages, or too many pages of them, it raises the floors. Now and then it
+-- asks whether they are still needed. Nearly always all messages are of one priority: then one look
+-- for any that are more urgent, and one search from that priority's floor. To search at each of ten
+-- priorities costs twice as much. Called with the settings of RECEIVE: making them again would cost
+-- as much as the search. Called in an expression: in a statement it would cost twice as much.
 -- Locks: the group's row, skipping groups that are locked.
 -- Plan: messages_head, one search from each floor, at most 16 rows, then groups by key.
 create or replace function broker_private.pick_above_floors(queue integer, is_sample boolean)

@@ -1,6 +1,7 @@
--- broker_private.forget_plan(): trigger of endpoints. A dialog side that changes in what its plans
--- say has none until its next SEND, and one of its next RECEIVEs. So whoever changes one need not
--- think of it. An initiator that has not sent yet has neither.
+-- Trigger of endpoints: drops the send plan of a dialog side that changes.
+--
+-- What changes is what the plan says; the next SEND makes another. So whoever changes an endpoint
+-- need not think of it. An initiator that has not sent yet has neither.
 -- Locks: the row of the group that has its plans, which the caller holds.
 create or replace function broker_private.forget_plan()
 returns trigger
@@ -26,5 +27,5 @@ create or replace trigger forget_plan
 before update of
   group_no, expires_at, queue_id, priority, path, destination_no, far_endpoint_no, local_end
 on broker_private.endpoints
-for each row when (old.local_end is null and (old.path <> 'U' or not old.is_initiator))
+for each row when (old.local_end is null and (old.path <> '<unsent>' or not old.is_initiator))
 execute function broker_private.forget_plan();

@@ -131,8 +131,8 @@ MISTAKES = [
     Mistake(
         "a message that came alone is taken from anybody",
         "sql/delivery/deliver_one.sql",
-        " and f.event = 'B' and f.far_broker_instance = from_broker;",
-        " and f.event = 'B';",
+        " and f.event = '<broker known>' and f.far_broker_instance = from_broker;",
+        " and f.event = '<broker known>';",
     ),
     Mistake(
         "a message that came alone is taken with any security",
