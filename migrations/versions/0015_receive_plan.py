@@ -6,7 +6,7 @@ Revision ID: pybroker_0015
 from pybroker.migrations import run_revision_sql
 
 revision = "pybroker_0015"
-down_revision = "pybroker_0013"
+down_revision = "pybroker_0014"
 branch_labels = None
 depends_on = None
 
