@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from psycopg import AsyncConnection
+from psycopg.adapt import Transformer
+from psycopg.pq import Format
+
+from pybroker.workers.transport.outgoing.known_dialogs import KnownDialogs
 from tests.brokers import INITIATOR_DEFINITIONS, TARGET_DEFINITIONS
 from tests.shop import Session
 
@@ -12,8 +18,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from uuid import UUID
 
+    from pybroker.workers.transport.outgoing.known_dialogs import Found
     from tests.conftest import Database
 
+_ARRAYS = {
+    "uuid[]": 2951,
+    "boolean[]": 1000,
+    "text[]": 1009,
+    "timestamptz[]": 1185,
+    "integer[]": 1007,
+    "bigint[]": 1016,
+    "bytea[]": 1001,
+}
 # Of take's columns those that deliver is given, in its order, with their types.
 _COLUMNS = {
     "conversation_ids": "uuid[]",
@@ -64,6 +80,8 @@ class Hop:
             for site in (self.near, self.far)
         )
         self.dialog = self.begin()
+        # What a worker's sender remembers.
+        self.known = KnownDialogs()
 
     def begin(self, contract: str = "ordering") -> UUID:
         handle: UUID = self.near.value(
@@ -73,11 +91,16 @@ class Hop:
 
     def take(self, size: int = 10, behind: Batch | None = None, *, paused: int = 0) -> Batch | None:
         """Take the next batch, behind one that is in flight; a paused dialog, even of no such number, has it taken fully."""
+        destination = self.near.value("select max(destination_no) from broker_private.destinations")
+        if behind is None and not paused and destination is not None:
+            plain = asyncio.run(self._take_plainly(destination, size))
+            if plain is not None:
+                return self._batch(plain)
         found = self.near.rows(
             f"select endpoint_nos[1], sequence_numbers, row_ids, acknowledged, sent_at, {', '.join(_COLUMNS)}"
             " from broker_private.take(%s, 0, 1, %s, 1000000, %s::bigint[], in_flight_endpoints => %s::bigint[],"
             " in_flight_rows => %s::bigint[], in_flight_numbers => %s::bigint[]) where row_ids is not null",
-            self.near.value("select max(destination_no) from broker_private.destinations"),
+            destination,
             size,
             [paused] if paused else [],
             *(([behind.endpoint], [behind.rows[-1]], [behind.end]) if behind else ([], [], [])),
@@ -87,6 +110,33 @@ class Hop:
         endpoint, numbers, rows, acknowledged, sent_at, *columns = found[0]
         return Batch(
             endpoint, numbers, rows, dict(zip(_COLUMNS, columns, strict=True)), acknowledged, sent_at
+        )
+
+    async def _take_plainly(self, destination: int, size: int) -> Found | None:
+        async with await AsyncConnection.connect(self.near.connection.info.dsn) as connection:
+            return await self.known.take(connection, destination, (0, 1), (size, 1_000_000, 500_000))
+
+    def _batch(self, found: Found) -> Batch | None:
+        if found.taken is None:
+            return None
+        transformer = Transformer(self.near.connection)
+
+        def read(name: str, kind: str) -> Any:
+            column = getattr(found.taken, name)
+            return (
+                column
+                if kind == "text"
+                else transformer.get_loader(_ARRAYS[kind], Format.BINARY).load(column)
+            )
+
+        columns = {name: read(name, kind) for name, kind in _COLUMNS.items()}
+        return Batch(
+            read("endpoint_nos", "bigint[]")[0],
+            columns["sequence_numbers"],
+            read("row_ids", "bigint[]"),
+            columns,
+            read("acknowledged", "bigint[]"),
+            read("sent_at", "timestamptz[]"),
         )
 
     def deliver(self, batch: Batch) -> tuple[int, int | None]:
@@ -133,12 +183,24 @@ class Hop:
             torn = "select broker_private.fail_torn_dialogs(array[%s::bigint], array[%s::bigint])"
             self.near.rows(torn, batch.endpoint, next_number)
         if number > batch.numbers[0]:
-            one = self.far_broker, batch.endpoint, number, batch.rows[number - batch.numbers[0] - 1]
-            if self.near.value("select broker_private.acknowledge_one(%s, %s, %s, %s)", *one) is None:
+            first, row = batch.numbers[0], batch.rows[number - batch.numbers[0] - 1]
+            if self._acknowledge_one(batch, first, number, row) is None:
                 self.near.rows(
                     "select broker_private.acknowledge(%s, array[%s::bigint], array[%s::bigint], array[%s::bigint])",
-                    *one,
+                    self.far_broker,
+                    batch.endpoint,
+                    number,
+                    row,
                 )
+
+    def _acknowledge_one(self, batch: Batch, first: int, number: int, row: int) -> int | None:
+        """Acknowledge by a short form; return None if it left the rows to the general one."""
+        if batch.columns["kinds"].strip("M") or not batch.acknowledged[0]:
+            return None
+        removed: int | None = self.near.value(
+            "select broker_private.acknowledge_one(%s, %s, %s, %s)", batch.endpoint, first, number, row
+        )
+        return removed
 
     def close(self) -> None:
         for site in (self.near, self.far):

@@ -1,4 +1,5 @@
-"""Check the pages' language: no sentence of more than 25 words, and no cell of a table that hides a page.
+"""Check the pages' language: no sentence of more than 25 words, no cell of a table that hides a page, one word for
+priority.
 
     python -m tests.prose               what is too long on any page
     python -m tests.prose docs/a.md     what is too long on these pages
@@ -27,6 +28,8 @@ MOST_CHARACTERS = 300
 _MEASURED = re.compile(
     r"<!-- (?:measured|figures of make bench) -->.*?<!-- end of (?:measured|figures) -->", re.DOTALL
 )
+# The word for priority that docs/glossary.md rules out; findings, logs and isolation have levels.
+_LEVEL = re.compile(r"\b(?:highest|higher|lower|lowest|their|its|of|as|one) level\b")
 _ENDS = re.compile(r"(?<=[.?!])[\"')\]]*\s+|:\s+(?=[A-Z0-9])")
 
 
@@ -50,6 +53,8 @@ def too_long(page: Path) -> Iterator[str]:
                 said = f"a cell of {len(token.content)} characters, at most {MOST_CHARACTERS}"
                 yield f"{page}:{line}: {said}: {token.content[:60]}..."
             for sentence in sentences(_said(token.children or ())):
+                if page.name != "glossary.md" and (found := _LEVEL.search(sentence)):
+                    yield f'{page}:{line}: "{found[0]}": docs/glossary.md says priority: {sentence}'
                 if (words := len(sentence.split())) > MOST_WORDS:
                     yield f"{page}:{line}: a sentence of {words} words, at most {MOST_WORDS}: {sentence}"
         before = token.type

@@ -52,7 +52,6 @@ OTHER_LETTERS = {
     ("sql/foundation/refuse.sql", "T"),
     ("sql/poison/sweep_marks.sql", "S"),
 }
-_LEFT = {"conversation", "delivery", "queue", "sending"}
 _BARE_LETTER = re.compile(r"'([A-Z])'")
 _COLUMNS_OF = {letter.name: {column.partition(".")[2] for column in letter.columns} for letter in LETTERS}
 _LETTER_COLUMNS = set().union(*_COLUMNS_OF.values())
@@ -536,8 +535,6 @@ def check_header(file: SqlFile) -> Iterator[Finding]:
     for number, line in enumerate(file.text.splitlines()[: len(file.header)], start=1):
         if len(line) > HEADER_COLUMNS:
             yield file.finding(number, f"header line of {len(line)} columns: at most {HEADER_COLUMNS}")
-    if file.chapter in _LEFT:
-        return
     first = 1 if file.header[0].startswith("hot path") else 0
     purpose, *others = file.header[first:] or [""]
     is_alone = not others or not others[0] or _SECTION.match(others[0])
@@ -753,7 +750,7 @@ def check_letters(files: Iterable[SqlFile]) -> Iterator[Finding]:
         for number, line in enumerate(file.text.splitlines(), start=1):
             code = line.partition("--")[0]
             for letter in _BARE_LETTER.findall(code):
-                if (file.path, letter) not in OTHER_LETTERS and file.chapter not in _LEFT:
+                if (file.path, letter) not in OTHER_LETTERS:
                     yield file.finding(number, f"'{letter}': say its name, of those in sql/letters.py")
             for name in NAMED_LETTER.findall(code):
                 if name not in _COLUMNS_OF:

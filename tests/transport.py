@@ -6,8 +6,8 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, cast
 
+from pybroker.workers.transport.connection.certificate_check import KnownPeer
 from pybroker.workers.transport.connection.link import Traffic
-from pybroker.workers.transport.connection.security import KnownPeer
 from pybroker.workers.transport.connection.session import Session
 from pybroker.workers.transport.protocol import wire
 from tests.patience import state_of

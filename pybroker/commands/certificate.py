@@ -182,7 +182,7 @@ certificate.command()(exchange)
 def _describe(described: x509.Certificate) -> dict[str, str | bool]:
     from cryptography.hazmat.primitives.serialization import Encoding
 
-    from pybroker.workers.transport.connection.security import fingerprint
+    from pybroker.workers.transport.connection.certificate_check import fingerprint
 
     begin, end = described.not_valid_before_utc, described.not_valid_after_utc
     return {

@@ -212,7 +212,7 @@ def _register(connection: Connection[Any], far: Side, number: int, pem: str, don
     import cryptography.x509
     from cryptography.hazmat.primitives.serialization import Encoding
 
-    from pybroker.workers.transport.connection.security import fingerprint
+    from pybroker.workers.transport.connection.certificate_check import fingerprint
 
     try:
         read = cryptography.x509.load_pem_x509_certificate(pem.encode())
@@ -283,7 +283,7 @@ def _fingerprints(side: Side) -> str:
     from cryptography import x509
     from cryptography.hazmat.primitives.serialization import Encoding
 
-    from pybroker.workers.transport.connection.security import fingerprint
+    from pybroker.workers.transport.connection.certificate_check import fingerprint
 
     return ", ".join(
         fingerprint(x509.load_pem_x509_certificate(pem.encode()).public_bytes(Encoding.DER))

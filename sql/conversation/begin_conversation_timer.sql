@@ -1,6 +1,6 @@
--- broker.begin_conversation_timer(conversation_handle, timeout): BEGIN CONVERSATION TIMER: after
--- the timeout a DialogTimer message is in this side's own queue; the far side never knows. Another
--- call replaces the timer. A worker fires it.
+-- BEGIN CONVERSATION TIMER: a DialogTimer in this side's own queue after the timeout.
+--
+-- The far side never knows. Another call replaces the timer. A worker fires it.
 -- Locks: the group's row, then the timer's.
 -- Errors: 8426 handle, 8458 state, 8410 beyond the dialog's lifetime, 153 timeout, 229 no SEND on
 -- the service of this side.

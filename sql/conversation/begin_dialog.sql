@@ -1,6 +1,7 @@
--- broker.begin_dialog(from_service, to_service, contract, ...): BEGIN DIALOG CONVERSATION; returns
--- the conversation handle. Creates the initiator's endpoint and nothing else: the target may not
--- exist yet. A lifetime of NULL is 2^31-1 seconds.
+-- BEGIN DIALOG CONVERSATION; returns the conversation handle.
+--
+-- Creates the initiator's endpoint and nothing else: the target may not exist yet. A lifetime of
+-- NULL is 2^31-1 seconds.
 -- Locks: the group's row (a new group is nobody else's yet).
 -- Errors: 8423 from_service, 8425 contract, 8413 broker_instance, 8411 lifetime, 8426 related
 -- conversation, 8421 no to_service, 9610 a group of another service, 229 no RECEIVE on the
@@ -108,7 +109,7 @@ begin
   end if;
   perform broker_private.new_endpoint(
     handle, gen_random_uuid(), true, conversation_group.group_no, service.service_id, conversation_group.queue_id, contract.contract_id,
-    to_service, instance_guid, 'U', null, expiry, encryption, broker_private.find_role(caller)
+    to_service, instance_guid, '<unsent>', null, expiry, encryption, broker_private.find_role(caller)
   );
   -- A worker, which looks once in five seconds, would be late.
   if lifetime <= interval '5 s' then

@@ -1,5 +1,4 @@
--- broker_private.check_receive(...): every refusal of RECEIVE and GET CONVERSATION GROUP that does
--- not depend on a message.
+-- Every refusal of RECEIVE and GET CONVERSATION GROUP that does not depend on a message.
 create or replace function broker_private.check_receive(
   role_name name, queue_name text, wanted bigint, handle uuid, group_id uuid, timeout interval
 )

@@ -1,7 +1,8 @@
--- broker.discard(conversation_handle): removes the message that failed and takes its conversation
--- out of quarantine with the others; returns how many those are. The far side is not told; the
--- message's number is not used again. A discarded EndDialog or Error has happened all the same: end
--- the conversation.
+-- Removes the message that failed, and takes its conversation out of quarantine.
+--
+-- Returns how many other messages there are. The far side is not told; the message's number is not
+-- used again. A discarded EndDialog or Error has happened all the same: end the conversation.
+--
 -- Ours: Service Broker has no quarantine.
 -- Locks: the group's row.
 -- Errors: 8426 unknown handle, 8427 not quarantined, 229 no RECEIVE on the queue.

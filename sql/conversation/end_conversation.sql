@@ -1,8 +1,9 @@
--- broker.end_conversation(conversation_handle, error_code, error_description, cleanup): END
--- CONVERSATION. Plain: the far side gets EndDialog after everything sent before. With an error:
--- what waits in the transmission queue is dropped and the far side gets an Error, which RECEIVE
--- returns before the rest. With cleanup: this side vanishes and the far side is not told. In each
--- case this side's unread and retained messages are removed.
+-- END CONVERSATION.
+--
+-- Plain: the far side gets EndDialog after everything sent before. With an error: what waits in the
+-- transmission queue is dropped and the far side gets an Error, which RECEIVE returns before the
+-- rest. With cleanup: this side vanishes and the far side is not told. In each case this side's
+-- unread and retained messages are removed.
 -- Locks: the group's row. The far side's rows are never locked or changed: its end is recorded by
 -- an insert.
 -- Errors: 8426 unknown handle, 8427 state, 8419, 8422, 8424 code and description, 229 not the owner
@@ -77,7 +78,7 @@ begin
       );
     end if;
     delete from broker_private.transmission_messages t where t.endpoint_no = e.endpoint_no;
-    update broker_private.endpoints x set local_end = 'C', closed_at = broker_private.clock() where x.endpoint_no = e.endpoint_no;
+    update broker_private.endpoints x set local_end = '<cleaned up>', closed_at = broker_private.clock() where x.endpoint_no = e.endpoint_no;
   elsif state in ('DO', 'CD') then
     found := broker_private.refuse(
       8427, format('The conversation endpoint "%s" is in state %s and cannot be ended.', handle, state),

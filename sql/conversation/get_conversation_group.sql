@@ -1,17 +1,17 @@
--- broker.get_conversation_group(queue, timeout): GET CONVERSATION GROUP: locks the next group that
--- has messages and that nobody else holds. Returns its id, or NULL if there is none within the
--- timeout. Nothing is received.
+-- GET CONVERSATION GROUP: locks the next group that has messages and that nobody else holds.
+--
+-- Returns its id, or NULL if there is none within the timeout. Nothing is received.
 --
 -- Called again in one transaction it locks the next group: the setting broker.returned_groups says
 -- which it has returned, and these it passes over. A group that the transaction holds otherwise is
 -- returned as any other.
--- Why a setting: set local goes with its transaction, and back with ROLLBACK TO SAVEPOINT, as the
--- locks do. No row is written, and the lock table does not fill. Rights and locks don't depend on
--- it. Anybody can forge it, but then only the own session is offered a group twice or not at all.
--- What is not a list of ids is an error (22P02, 22P03) of who wrote it. The counterpart returns the
--- nil UUID if it wants the public function to vouch (see is_seen).
 -- Locks: the group's row.
 -- Errors: as broker.receive.
+-- Why: it is a setting, as set local goes with its transaction, and back with ROLLBACK TO
+-- SAVEPOINT, as the locks do. No row is written, and the lock table does not fill. Rights and locks
+-- don't depend on it. Anybody can forge it, but then only the own session is offered a group twice
+-- or not at all. What is not a list of ids is an error (22P02, 22P03) of who wrote it. The
+-- counterpart returns the nil UUID if it wants the public function to vouch (see is_seen).
 create or replace function broker.get_conversation_group(queue text, timeout interval default '0')
 returns uuid
 language plpgsql

@@ -1,5 +1,6 @@
--- broker.get_traceparent(message): the W3C trace context that came with a message which was
--- received, once. Ours.
+-- The W3C trace context that came with a message which was received, once.
+--
+-- Ours.
 -- Plan: the context by its primary key.
 -- Errors: none: a conversation that the caller may not receive from has no context for him.
 create or replace function broker.get_traceparent(message broker.message)

@@ -1,6 +1,6 @@
--- broker.get_transmission_status(conversation_handle): GET_TRANSMISSION_STATUS: the last problem of
--- sending on the conversation; '' if there is none, nothing was tried yet, or the handle is
--- unknown.
+-- GET_TRANSMISSION_STATUS: the last problem of sending on the conversation.
+--
+-- '' if there is none, nothing was tried yet, or the handle is unknown.
 create or replace function broker.get_transmission_status(conversation_handle uuid)
 returns text
 language plpgsql
@@ -49,12 +49,12 @@ begin
     (
       select broker_private.held_status(f.event)
       from broker_private.far_events f
-      where f.endpoint_no = e.endpoint_no and f.event in ('E', 'X') and e.local_end is null
+      where f.endpoint_no = e.endpoint_no and f.event in ('<far end>', '<far error>') and e.local_end is null
         and exists (select from broker_private.transmission_messages t where t.endpoint_no = e.endpoint_no)
       order by f.event desc
       limit 1
     ),
-    (select d.transmission_status from broker_private.destinations d where d.destination_no = e.destination_no and e.path in ('B', 'R')),
+    (select d.transmission_status from broker_private.destinations d where d.destination_no = e.destination_no and e.path in ('<delayed>', '<remote>')),
     (select s.status from broker_private.transmission_status s where s.endpoint_no = e.endpoint_no),
     (
       select format(
@@ -63,7 +63,7 @@ begin
       from broker_private.incomplete_messages i
       join broker_private.queues q on q.queue_id = i.queue_id
       left join broker_private.schema_collections c on c.schema_collection_id = i.schema_collection_id
-      where i.endpoint_no = e.far_endpoint_no and e.path = 'I' and not i.is_checked
+      where i.endpoint_no = e.far_endpoint_no and e.path = '<behind incomplete>' and not i.is_checked
       order by i.id
       limit 1
     ),

@@ -1,7 +1,8 @@
--- broker.move_conversation(conversation_handle, conversation_group_id): MOVE CONVERSATION: this
--- side joins another group of its service, and its messages go along. Both groups are locked until
--- the transaction ends. A group whose last conversation leaves is gone. What is being sent to the
--- conversation meanwhile lands under the old group: see sql/README.md, "What moves".
+-- MOVE CONVERSATION: this side joins another group of its service, and its messages go along.
+--
+-- Both groups are locked until the transaction ends. A group whose last conversation leaves is
+-- gone. What is being sent to the conversation meanwhile lands under the old group: see
+-- sql/README.md, "What moves".
 -- Locks: both groups' rows, in the order of their numbers, waiting for whoever holds them. If the
 -- conversation has left its group while this waited, they are given back and it begins anew.
 -- Errors: 8426 unknown handle, 8420 no group given, 8436 unknown group, 8439 a group of another

@@ -1,11 +1,12 @@
--- broker.note_failure(conversation_handle, error_text, retry_after): a service program tells, in a
--- transaction of its own after it has rolled back, that it failed on the conversation, and how. On
--- a queue with poison_action QUARANTINE the fifth in a row quarantines the conversation; a RECEIVE
--- of it that commits begins anew. Returns whether it is quarantined now. On other queues nothing is
--- noted: those count rollbacks by themselves.
--- With retry_after the conversation is quarantined at once, and leaves quarantine by itself after
--- the first of these pauses. The next time it does so after the second. It stays when all are used
--- up.
+-- A service program tells that it failed on the conversation, and how.
+--
+-- It does so in a transaction of its own, after it has rolled back. On a queue with poison_action
+-- QUARANTINE the fifth in a row quarantines the conversation; a RECEIVE of it that commits begins
+-- anew. Returns whether it is quarantined now. On other queues nothing is noted: those count
+-- rollbacks by themselves.
+-- With retry_after the conversation is quarantined at once. It leaves quarantine by itself after
+-- the first of these pauses, the next time after the second. It stays when all are used up.
+--
 -- Ours: Service Broker knows of rollbacks only.
 -- Locks: the group's row, waiting for whoever has it.
 -- Errors: 8426 unknown handle, 153 no text, strange pauses, 229 no RECEIVE on the queue.

@@ -1,6 +1,5 @@
 -- hot path
--- broker.receive(queue, top, conversation_handle, conversation_group_id, timeout): RECEIVE, and
--- WAITFOR (RECEIVE) with a timeout.
+-- RECEIVE, and WAITFOR (RECEIVE) with a timeout.
 --
 -- LIMIT and WHERE outside the call filter what is already consumed: say top => n,
 -- conversation_handle => or conversation_group_id => inside it.
@@ -25,9 +24,11 @@
 -- a mark, so that its rollback can be counted (see note_receive, and note_conversations for a queue
 -- that quarantines). What quarantined conversations are, set_aside says. One message has statements
 -- of its own, each on one table and with few operators. Setting up a join, or an operator, costs
--- more than reading a row. More messages are receive_many's.
+-- more than reading a row. What it returns of conversation and type it learns by the lock on the
+-- group's row, if a plan is there (make_receive_plan). More messages are receive_many's.
 -- Locks: the group's row.
--- Plan: pick_group's; then messages_group, one row; then endpoint, message type and counter by key.
+-- Plan: pick_group's; then messages_group, one row; then the counter, and without a plan endpoint
+-- and message type, by key.
 -- Errors: 208 queue, 9617 queue disabled, 8426 handle, 8436 group, 153 arguments, 229.
 create or replace function broker.receive(
   queue text,
@@ -96,7 +97,6 @@ declare
   queue integer;
   retains boolean;
   holds_quarantine boolean;
-  has_floors boolean;
   is_plain boolean;
   uses_floors boolean;
   takes_oldest boolean;
@@ -104,40 +104,24 @@ declare
   first_mark regclass;
   second_mark regclass;
   is_named boolean := false;
-  group_number bigint;
+  picked broker_private.picked_group;
+  plan broker_private.receive_plan;
   missed_group bigint;
-  has_moved boolean;
-  picked record;
-  endpoint bigint;
   received broker.message[];
-  id bigint;
+  message broker.message;
   of_endpoint bigint;
-  number bigint;
-  enqueued_at timestamp with time zone;
   type_id integer;
-  message_precedence smallint;
   message_urgency smallint;
-  content bytea;
   shared_no bigint;
-  of_handle uuid;
-  id_prefix text;
-  is_to_initiator boolean;
-  of_group uuid;
-  service_name text;
-  service integer;
-  contract_name text;
-  contract integer;
-  type_name text;
-  type_validation text;
   location tid;
-  identity uuid;
+  is_planned boolean := true;
   mark bigint;
 begin
   get diagnostics stack = pg_context;
   -- is_entry where messages are in English, by two comparisons. A check keeps the line's number true.
   if (
-    stack collate "C" >= E'PL/pgSQL function broker_private.receive(name,text,bigint,uuid,uuid,interval) line 44 at GET DIAGNOSTICS\nPL/pgSQL function broker.'
-    and stack collate "C" < E'PL/pgSQL function broker_private.receive(name,text,bigint,uuid,uuid,interval) line 44 at GET DIAGNOSTICS\nPL/pgSQL function broker/'
+    stack collate "C" >= E'PL/pgSQL function broker_private.receive(name,text,bigint,uuid,uuid,interval) line 27 at GET DIAGNOSTICS\nPL/pgSQL function broker.'
+    and stack collate "C" < E'PL/pgSQL function broker_private.receive(name,text,bigint,uuid,uuid,interval) line 27 at GET DIAGNOSTICS\nPL/pgSQL function broker/'
   ) is not true
   then
     if not broker_private.is_seen(stack, caller) then
@@ -147,19 +131,19 @@ begin
 
   select
     q.queue_id, q.is_retention_enabled, q.holds_quarantine, q.receive_marks, q.first_mark, q.second_mark,
-    q.has_floors,
     -- Now and then, more often where it takes many, it searches as if there were floors, to find out
-    -- whether they are needed. Not after it may have deleted messages itself: these would count.
-    not q.has_floors and (
-      random() >= case when wanted = 1 then 0.005 else 0.05 end or pg_current_xact_id_if_assigned() is not null
-    )
-  into queue, retains, holds_quarantine, receive_marks, first_mark, second_mark, has_floors, is_plain
+    -- whether they are needed: null. Not after it may have deleted messages itself: these would count.
+    case
+      when q.has_floors then false
+      when random() >= case when wanted = 1 then 0.005 else 0.05 end or pg_current_xact_id_if_assigned() is not null then true
+    end
+  into queue, retains, holds_quarantine, receive_marks, first_mark, second_mark, is_plain
   from broker_private.queues q
   where q.name = queue_name and q.is_receive_enabled
     and (
       pg_has_role(caller, q.owner, 'USAGE')
       or pg_has_role(caller, 'pg_database_owner', 'USAGE')
-      or broker_private.is_permitted(caller, 'RECEIVE', 'Q', q.queue_id, q.owner)
+      or broker_private.is_permitted(caller, 'RECEIVE', '<queue>', q.queue_id, q.owner)
     );
   if queue is null or wanted <= 0 or handle is not null or group_id is not null or timeout is distinct from interval '0' then
     perform broker_private.check_receive(caller, queue_name, wanted, handle, group_id, timeout);
@@ -167,14 +151,20 @@ begin
       return null;
     end if;
     is_named := handle is not null or group_id is not null;
-    uses_floors := not is_plain;
+    uses_floors := is_plain is not true;
     is_plain := is_plain and not is_named;
   end if;
 
   loop
     if is_plain then
       -- As broker_private.pick_group does; here it saves the call.
-      select c.group_no, g.has_moved into group_number, has_moved
+      select
+        c.group_no, g.has_moved,
+        case
+          when not exists (select from broker_private.plan_marks m where m.ctid >= '(0,0)' and m.marked_by >= g.receive_made)
+            then g.receive_plan
+        end
+      into picked.group_no, picked.has_moved, picked.plan
       from (
         select m.group_no from broker_private.messages m
         where m.queue_id = queue
@@ -182,128 +172,148 @@ begin
         limit 16
       ) c
       cross join lateral (
-        select x.has_moved from broker_private.groups x where x.group_no = c.group_no for update skip locked
+        select x.has_moved, x.receive_made, x.receive_plan from broker_private.groups x where x.group_no = c.group_no for update skip locked
       ) g
       limit 1;
     elsif not is_named then
       uses_floors := true;
-      picked := broker_private.pick_above_floors(queue, not has_floors);
-      group_number := picked.group_no;
-      has_moved := picked.has_moved;
+      picked := broker_private.pick_above_floors(queue, is_plain is null);
       takes_oldest := picked.is_deep is not true;
     else
       exit when timeout is distinct from interval '0' and not broker_private.lock_named_message(queue, handle, group_id);
-      select l.group_no, l.endpoint_no, l.has_moved into group_number, endpoint, has_moved
-      from broker_private.lock_named_group(queue, handle, group_id) l;
-      takes_oldest := endpoint is null and not uses_floors;
+      picked := broker_private.lock_named_group(queue, handle, group_id);
+      takes_oldest := picked.endpoint_no is null and not uses_floors;
     end if;
-    if group_number is null or has_moved or holds_quarantine or wanted is distinct from 1 then
-      if not is_named and (group_number is null or has_moved) then
-        group_number := broker_private.walk_to_group(queue, '{}', group_number is not null, coalesce(uses_floors, false));
-        exit when group_number is null;
-        select g.has_moved into has_moved from broker_private.groups g where g.group_no = group_number;
+    if picked.group_no is null or picked.has_moved or holds_quarantine or wanted is distinct from 1 then
+      if not is_named and (picked.group_no is null or picked.has_moved) then
+        picked.group_no := broker_private.walk_to_group(queue, '{}', picked.group_no is not null, coalesce(uses_floors, false));
+        exit when picked.group_no is null;
+        select
+          g.has_moved,
+          case
+            when not exists (select from broker_private.plan_marks m where m.ctid >= '(0,0)' and m.marked_by >= g.receive_made)
+              then g.receive_plan
+          end
+        into picked.has_moved, picked.plan
+        from broker_private.groups g
+        where g.group_no = picked.group_no;
       end if;
       if holds_quarantine then
-        wanted := broker_private.set_aside(queue, group_number, wanted);
+        wanted := broker_private.set_aside(queue, picked.group_no, wanted);
         exit when wanted = 0;
       end if;
-      if wanted is distinct from 1 or has_moved then
+      if wanted is distinct from 1 or picked.has_moved then
         received := broker_private.receive_many(
-          queue, group_number, endpoint, wanted, has_moved, holds_quarantine, coalesce(uses_floors and not takes_oldest, false)
+          queue, picked.group_no, picked.endpoint_no, wanted, picked.has_moved, holds_quarantine, coalesce(uses_floors and not takes_oldest, false)
         );
         exit when received is not null or is_named;
         -- Another session was quicker; or, if it is met again, it lies on a conversation that is gone.
-        if group_number = missed_group then
+        if picked.group_no = missed_group then
           is_plain := true;
           uses_floors := false;
         end if;
-        missed_group := group_number;
+        missed_group := picked.group_no;
         continue;
       end if;
     end if;
 
+    plan := picked.plan;
+    message := plan.message;
     if is_plain or takes_oldest then
       delete from broker_private.messages m
       where m.ctid = (
         select c.ctid from broker_private.messages c
-        where c.group_no = group_number
+        where c.group_no = picked.group_no
         order by c.precedence, c.endpoint_no, c.urgency, c.id
         limit 1
       )
       returning
-        m.id, m.endpoint_no, m.sequence_number, m.enqueue_time, m.message_type_id, m.precedence, m.urgency, m.body, m.shared_body_no
-      into id, of_endpoint, number, enqueued_at, type_id, message_precedence, message_urgency, content, shared_no;
-    elsif uses_floors then
+        m.id, m.endpoint_no, m.sequence_number, m.enqueue_time, m.message_type_id, m.urgency, m.body, m.shared_body_no
+      into
+        message.queuing_order, of_endpoint, message.message_sequence_number, message.message_enqueue_time, type_id, message_urgency,
+        message.message_body, shared_no;
+    else
       -- A statement of its own: the function may see what was committed later than a DELETE that calls it would see.
-      select l.location into location from broker_private.messages_above_floors(queue, group_number, endpoint, 1) l;
+      if uses_floors then
+        select l.location into location from broker_private.messages_above_floors(queue, picked.group_no, picked.endpoint_no, 1) l;
+      else
+        select c.ctid into location
+        from broker_private.messages c
+        where c.group_no = picked.group_no and c.endpoint_no = picked.endpoint_no
+        order by c.precedence, c.endpoint_no, c.urgency, c.id
+        limit 1;
+      end if;
       delete from broker_private.messages m
       where m.ctid = location
       returning
-        m.id, m.endpoint_no, m.sequence_number, m.enqueue_time, m.message_type_id, m.precedence, m.urgency, m.body, m.shared_body_no
-      into id, of_endpoint, number, enqueued_at, type_id, message_precedence, message_urgency, content, shared_no;
-    else
-      delete from broker_private.messages m
-      where m.ctid = (
-        select c.ctid from broker_private.messages c
-        where c.group_no = group_number and c.endpoint_no = endpoint
-        order by c.precedence, c.endpoint_no, c.urgency, c.id
-        limit 1
-      )
-      returning
-        m.id, m.endpoint_no, m.sequence_number, m.enqueue_time, m.message_type_id, m.precedence, m.urgency, m.body, m.shared_body_no
-      into id, of_endpoint, number, enqueued_at, type_id, message_precedence, message_urgency, content, shared_no;
+        m.id, m.endpoint_no, m.sequence_number, m.enqueue_time, m.message_type_id, m.urgency, m.body, m.shared_body_no
+      into
+        message.queuing_order, of_endpoint, message.message_sequence_number, message.message_enqueue_time, type_id, message_urgency,
+        message.message_body, shared_no;
     end if;
-    select
-      e.conversation_handle, e.message_id_prefix, e.is_initiator, e.conversation_group_id, e.service_name, e.service_id,
-      e.contract_name, e.contract_id
-    into of_handle, id_prefix, is_to_initiator, of_group, service_name, service, contract_name, contract
-    from broker_private.endpoints e
-    where e.endpoint_no = of_endpoint and e.local_end is null;
-    if of_handle is null then
-      -- It lay on an endpoint that has ended, and is removed now; or there was none.
-      exit when is_named and id is null;
-      if group_number = missed_group and not is_named then
-        is_plain := true;
-        uses_floors := false;
+    if (plan.endpoint_no = of_endpoint and message.message_type_id = type_id and message_urgency = 2 and shared_no is null) is not true then
+      if plan.endpoint_no is distinct from of_endpoint then
+        select
+          0::smallint, 10::smallint - e.priority, e.conversation_group_id, e.conversation_handle, e.service_name, e.service_id,
+          e.contract_name, e.contract_id,
+          e.message_id_prefix, case when e.is_initiator then 2::bigint << 60 else 6::bigint << 60 end
+        into
+          message.status, message.priority, message.conversation_group_id, message.conversation_handle, message.service_name,
+          message.service_id, message.service_contract_name, message.service_contract_id, plan.id_prefix, plan.id_base
+        from broker_private.endpoints e
+        where e.endpoint_no = of_endpoint and e.local_end is null;
+        if not found then
+          -- It lay on an endpoint that has ended, and is removed now; or there was none.
+          exit when is_named and of_endpoint is null;
+          if picked.group_no = missed_group and not is_named then
+            is_plain := true;
+            uses_floors := false;
+          end if;
+          missed_group := picked.group_no;
+          continue;
+        end if;
       end if;
-      missed_group := group_number;
-      continue;
+      select y.name, y.message_type_id, y.validation::text
+      into message.message_type_name, message.message_type_id, message.validation
+      from broker_private.message_types y
+      where y.message_type_id = type_id;
+      if message_urgency < 2 then
+        select
+          coalesce(message.message_sequence_number, broker_private.number_of_error(of_endpoint)),
+          broker_private.message_id(e.conversation_id, not e.is_initiator, message_urgency, message.queuing_order)
+        into message.message_sequence_number, message.message_id
+        from broker_private.endpoints e
+        where e.endpoint_no = of_endpoint;
+      end if;
+      if shared_no is not null then
+        message.message_body := broker_private.shared_body(shared_no);
+      end if;
+      is_planned := plan.endpoint_no is not null;
     end if;
-    select y.name, y.validation into type_name, type_validation
-    from broker_private.message_types y
-    where y.message_type_id = type_id;
-    if message_urgency < 2 then
-      number := coalesce(number, broker_private.number_of_error(of_endpoint));
-      select broker_private.message_id(e.conversation_id, not is_to_initiator, message_urgency, id) into identity
-      from broker_private.endpoints e
-      where e.endpoint_no = of_endpoint;
-    elsif number is null and (is_plain or takes_oldest) then
+    if message.message_sequence_number is null and (is_plain or takes_oldest) then
       -- A search from the group's beginning is short, so few versions of the counter are left: each came with a message.
       update broker_private.sequence_counters n
       set next_number = n.next_number + 1, epoch = (n.next_number + 1) >> 7, padding = null
-      where n.endpoint_no = of_endpoint and n.kind = 'R'
-      returning n.next_number - 1 into number;
-    elsif number is null then
+      where n.endpoint_no = of_endpoint and n.kind = '<next received>'
+      returning n.next_number - 1 into message.message_sequence_number;
+    elsif message.message_sequence_number is null then
       update broker_private.sequence_counters n
       set next_number = n.next_number + 1, epoch = (n.next_number + 1) >> 7, padding = null
       where n.ctid = (
         select c.ctid from broker_private.sequence_counters c
-        where c.endpoint_no = of_endpoint and c.kind = 'R'
+        where c.endpoint_no = of_endpoint and c.kind = '<next received>'
         order by c.epoch desc
         limit 1
       )
-      returning n.next_number - 1 into number;
+      returning n.next_number - 1 into message.message_sequence_number;
     end if;
-    if shared_no is not null then
-      content := broker_private.shared_body(shared_no);
+    -- As broker_private.message_id does.
+    message.message_id := coalesce(message.message_id, (plan.id_prefix || to_hex(message.message_sequence_number + plan.id_base))::uuid);
+    -- Not for a conversation's first message, which often is the only one; and not each time, where there can't be one.
+    if not is_planned and message_urgency = 2 and message.message_sequence_number & 15 = 1 then
+      perform broker_private.make_receive_plan(of_endpoint, type_id);
     end if;
-    received := array[row(
-      0::smallint, 10::smallint - message_precedence, id, of_group, of_handle, number, service_name, service, contract_name, contract,
-      type_name, type_id, type_validation, content,
-      -- As broker_private.message_id does.
-      coalesce(identity, (id_prefix || to_hex(number + case when is_to_initiator then 2::bigint << 60 else 6::bigint << 60 end))::uuid),
-      enqueued_at
-    )::broker.message];
+    received := array[message];
     exit;
   end loop;
 

@@ -1,8 +1,9 @@
--- broker.receive_groups(queue, max_groups, top, timeout): RECEIVE from several conversation groups
--- in one call; ours: Service Broker's takes one. Each group is locked until the transaction ends.
--- Rows are ordered by group, the group that RECEIVE would take first comes first; within one they
--- are as RECEIVE returns them. top counts for each group. It waits, if there is nothing at all, as
--- RECEIVE does; it never waits for more groups.
+-- RECEIVE from several conversation groups in one call; ours: Service Broker's takes one.
+--
+-- Each group is locked until the transaction ends. Rows are ordered by group, the group that
+-- RECEIVE would take first comes first; within one they are as RECEIVE returns them. top counts for
+-- each group. It waits, if there is nothing at all, as RECEIVE does; it never waits for more
+-- groups.
 -- Locks: the groups' rows, one after the other, skipping those that others hold.
 -- Errors: as broker.receive; 153 max_groups.
 create or replace function broker.receive_groups(queue text, max_groups integer, top integer default null, timeout interval default '0')

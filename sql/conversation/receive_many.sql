@@ -1,9 +1,9 @@
 -- hot path
--- broker_private.receive_many(queue, group, endpoint, wanted, has_moved, holds_quarantine,
--- has_floors): RECEIVE of any number from a group that this session holds, or from one conversation
--- of it; null if there is none. At most 1000 rows or 64 MB, the last one marked if there is more
--- (see broker.receive). Strays are brought home first, where a move touched the group. Mostly all
--- are alike: of one conversation and one type. Then endpoint and type are looked up once, and a
+-- RECEIVE of any number from a group that this session holds, or from one conversation of it.
+--
+-- Null if there is none. At most 1000 rows or 64 MB, the last one marked if there is more (see
+-- broker.receive). Strays are brought home first, where a move touched the group. Mostly all are
+-- alike: of one conversation and one type. Then endpoint and type are looked up once, and a
 -- message's number follows from its place. Only the holder of the group removes messages of an open
 -- conversation, so all that was found is still there.
 -- Plan: messages_group for one group; then each endpoint and message type by its key.
@@ -122,7 +122,7 @@ begin
         set next_number = n.next_number + cardinality(locations), epoch = (n.next_number + cardinality(locations)) >> 7
         where n.ctid = (
           select c.ctid from broker_private.sequence_counters c
-          where c.endpoint_no = of_endpoint and c.kind = 'R'
+          where c.endpoint_no = of_endpoint and c.kind = '<next received>'
           order by c.epoch desc
           limit 1
         )
@@ -164,7 +164,7 @@ begin
           count(*) as taken,
           (
             select n.ctid from broker_private.sequence_counters n
-            where n.endpoint_no = t.endpoint_no and n.kind = 'R'
+            where n.endpoint_no = t.endpoint_no and n.kind = '<next received>'
             order by n.epoch desc
             limit 1
           ) as location

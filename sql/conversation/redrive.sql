@@ -1,6 +1,8 @@
--- broker.redrive(conversation_handle): takes a conversation out of quarantine with all its
--- messages, the one that failed first; returns how many there are. A DialogTimer or an Error that
--- arrived meanwhile still comes before them, as always.
+-- Takes a conversation out of quarantine with all its messages, the one that failed first.
+--
+-- Returns how many there are. A DialogTimer or an Error that arrived meanwhile still comes before
+-- them, as always.
+--
 -- Ours: Service Broker has no quarantine.
 -- Locks: the group's row.
 -- Errors: 8426 unknown handle, 8427 not quarantined, 229 no RECEIVE on the queue.

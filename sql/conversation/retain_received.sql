@@ -1,5 +1,6 @@
--- broker_private.retain_received(messages): keeps what RECEIVE took from a queue with RETENTION ON,
--- as status 0, until the conversation's side here ends. The caller holds the group.
+-- Keeps what RECEIVE took from a queue with RETENTION ON.
+--
+-- It stays as status 0 until the conversation's side here ends. The caller holds the group.
 create or replace function broker_private.retain_received(received broker.message[])
 returns void
 language plpgsql

@@ -1,6 +1,7 @@
 -- hot path
--- broker.send(conversation_handle, message_type, body): SEND ON CONVERSATION. Text is stored as
--- UTF-8; '' is no body.
+-- SEND ON CONVERSATION.
+--
+-- Text is stored as UTF-8; '' is no body.
 --
 -- A message for this database goes into the far queue, any other into the transmission queue,
 -- within the caller's transaction. Nothing is updated: RECEIVE or the acknowledgement gives the
@@ -20,12 +21,13 @@
 -- with its local_end. One for the lifetime comes after send_expires_at. Whatever else puts an Error
 -- on such a dialog marks the plans (alter_broker, drop_contract). The marks are in a CASE with a
 -- column, as a condition without one is a plan node of its own.
+--
+-- A session that has set pybroker.traceparent takes the way of send_traced.
 -- Locks: the group's row, until the transaction ends. So senders on one dialog wait for each other,
 -- and messages are queued in commit order. The queue's advisory lock, shared, by trying, until then
 -- too.
 -- Plan: group by handle, far endpoint or far events: one probe each; the marks from their first
 -- page.
--- A session that has set pybroker.traceparent takes the way of send_traced.
 -- Errors: 8426, 8427, 8428, 8429, 8430, 8431, 8432, 8433, 8434, 8459, 229.
 create or replace function broker.send(conversation_handle uuid, message_type text default 'DEFAULT', body bytea default '')
 returns void
@@ -152,9 +154,9 @@ begin
       end if;
     elsif type_id is not null then
       insert into broker_private.transmission_messages (endpoint_no, destination_no, message_type_id, precedence, kind, body)
-      select target, place, type_id, smallint '-1' - level, 'M', nullif(content, '')
+      select target, place, type_id, smallint '-1' - level, '<message>', nullif(content, '')
       where not exists (
-          select from broker_private.far_events v where v.endpoint_no = target and v.event in ('E', 'X')
+          select from broker_private.far_events v where v.endpoint_no = target and v.event in ('<far end>', '<far error>')
         )
         and not exists (select from broker_private.plan_marks m where m.ctid >= '(0,0)' and m.marked_by >= made);
       if found and pg_try_advisory_xact_lock_shared(broker_private.sleepers_lock(), 0) then

@@ -1,5 +1,4 @@
--- broker.send_all(conversation_handles, message_type, body): SEND ON CONVERSATION (h1, h2, ...):
--- one message on many dialogs, on all or on none.
+-- SEND ON CONVERSATION (h1, h2, ...): one message on many dialogs, on all or on none.
 --
 -- A body of 128 bytes or more is stored once, in shared_bodies, and the messages name it. Dialogs
 -- that have sent before and need nothing special are served by one statement for all. Each other
@@ -189,8 +188,8 @@ begin
     left join broker_private.queues fq on fq.queue_id = f.queue_id
     where e.local_end is null and e.expires_at > broker_private.clock() and not q.is_retention_enabled
       and (
-        e.path = 'R'
-        or e.path = 'L' and fq.is_enqueue_enabled
+        e.path = '<remote>'
+        or e.path = '<local>' and fq.is_enqueue_enabled
           and (select b.is_broker_enabled from broker_private.broker_instance b where b.is_the_only_row)
       )
       and case when e.is_initiator then c.is_sent_by_initiator else c.is_sent_by_target end
@@ -199,9 +198,9 @@ begin
       -- put_messages notes trace contexts, which send_slowly leads to.
       and nullif(current_setting('pybroker.traceparent', true), '') is null
       and not exists (
-        select from broker_private.far_events v where v.endpoint_no = e.endpoint_no and v.event in ('E', 'X')
+        select from broker_private.far_events v where v.endpoint_no = e.endpoint_no and v.event in ('<far end>', '<far error>')
       )
-      and broker_private.is_permitted(caller, 'RECEIVE', 'Q', q.queue_id, q.owner)
+      and broker_private.is_permitted(caller, 'RECEIVE', '<queue>', q.queue_id, q.owner)
   ),
   near as (
     insert into broker_private.messages (
@@ -211,7 +210,7 @@ begin
       p.far_group_no, p.far_endpoint_no, broker_private.clock(), p.far_queue_id, p.message_type_id, 10 - p.far_priority, 2,
       inline_body, shared_no, size
     from plain p
-    where p.path = 'L'
+    where p.path = '<local>'
     order by p.place
   ),
   far as (
@@ -219,12 +218,12 @@ begin
       endpoint_no, enqueue_time, destination_no, message_type_id, precedence, kind, body, shared_body_no, shared_size
     )
     select
-      p.endpoint_no, broker_private.clock(), p.destination_no, p.message_type_id, 10 - p.priority, 'M', inline_body, shared_no, size
+      p.endpoint_no, broker_private.clock(), p.destination_no, p.message_type_id, 10 - p.priority, '<message>', inline_body, shared_no, size
     from plain p
-    where p.path = 'R'
+    where p.path = '<remote>'
     order by p.place
   )
-  select coalesce(array_agg(p.place), '{}'), array_agg(distinct case p.path when 'L' then p.far_queue_id else 0 end)
+  select coalesce(array_agg(p.place), '{}'), array_agg(distinct case p.path when '<local>' then p.far_queue_id else 0 end)
   into sent, queues
   from plain p;
   perform broker_private.note_arrival(u.queue_id) from unnest(queues) as u (queue_id);

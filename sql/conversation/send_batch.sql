@@ -1,10 +1,12 @@
 -- hot path
--- broker.send_batch(conversation_handle, message_type, bodies): many messages on one dialog, in the
--- order of the array, all or none. Ours: Service Broker has one SEND for each. As in broker.send,
--- what the send plan on the group's row allows is done here, and all else by send_slowly. It takes
--- a few statements, whatever the number of bodies.
--- Locks and errors: as broker.send; an error in one body refuses all.
+-- Many messages on one dialog, in the order of the array, all or none.
+--
+-- Ours: Service Broker has one SEND for each. As in broker.send, what the send plan on the group's
+-- row allows is done here, and all else by send_slowly. It takes a few statements, whatever the
+-- number of bodies.
+-- Locks: as broker.send.
 -- Plan: as broker.send's; what is inserted is read from the array alone, in its order.
+-- Errors: as broker.send; an error in one body refuses all.
 create or replace function broker.send_batch(conversation_handle uuid, message_type text, bodies bytea[])
 returns void
 language plpgsql

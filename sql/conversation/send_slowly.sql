@@ -1,6 +1,6 @@
--- broker_private.send_slowly(caller, handle, type, contents, shared body): SEND of any number of
--- messages in every case, and every refusal. With the number of a shared body that is the content,
--- which is one then, and stays there.
+-- SEND of any number of messages in every case, and every refusal.
+--
+-- With the number of a shared body that is the content, which is one then, and stays there.
 -- Locks: the group's row.
 create or replace function broker_private.send_slowly(
   caller name, handle uuid, type_name text, contents bytea[], shared_no bigint default null

@@ -1,10 +1,12 @@
--- broker_private.send_traced(sender, handle, type, content): broker.send in a session that has set
--- pybroker.traceparent, so that a SEND in any other pays for a look at the setting alone.
--- It does what broker.send does for nearly all, and notes the context with the same statement that
--- inserts the message. All else is send_slowly's, where put_messages notes it.
--- Returns false, having done nothing, where the setting is no trace context.
--- Called by broker_private.send alone, under what that sets for its plans.
--- Locks and plan: as broker.send.
+-- broker.send in a session that has set pybroker.traceparent.
+--
+-- So a SEND in any other session pays for a look at the setting alone. It does what broker.send
+-- does for nearly all, and notes the context with the same statement that inserts the message. All
+-- else is send_slowly's, where put_messages notes it. Returns false, having done nothing, where the
+-- setting is no trace context. Called by broker_private.send alone, under what that sets for its
+-- plans.
+-- Locks: as broker.send.
+-- Plan: as broker.send's.
 create or replace function broker_private.send_traced(sender name, handle uuid, type_name text, content bytea)
 returns boolean
 language plpgsql
@@ -44,9 +46,9 @@ begin
   elsif type_id is not null then
     with put as (
       insert into broker_private.transmission_messages (endpoint_no, destination_no, message_type_id, precedence, kind, body)
-      select target, place, type_id, smallint '-1' - level, 'M', nullif(content, '')
+      select target, place, type_id, smallint '-1' - level, '<message>', nullif(content, '')
       where not exists (
-          select from broker_private.far_events v where v.endpoint_no = target and v.event in ('E', 'X')
+          select from broker_private.far_events v where v.endpoint_no = target and v.event in ('<far end>', '<far error>')
         )
         and not exists (select from broker_private.plan_marks m where m.ctid >= '(0,0)' and m.marked_by >= made)
       returning id

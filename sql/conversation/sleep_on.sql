@@ -1,9 +1,10 @@
--- broker.sleep_on(queue): to be asked outside a transaction by a session that found nothing to
--- receive. True: the session sleeps on the queue from now on, and is notified when a message was
--- committed into it; it listens already. False: it is not notified, and looks again after a pause
--- of its own. Then messages are there, another session sleeps on the queue or is sending to it, or
--- this one did not listen until now. broker.wake_up(queue) ends what a true began. Ours; pybroker's
--- client waits with it.
+-- To be asked outside a transaction by a session that found nothing to receive.
+--
+-- True: the session sleeps on the queue from now on, and is notified when a message was committed
+-- into it; it listens already. False: it is not notified, and looks again after a pause of its own.
+-- Then messages are there, another session sleeps on the queue or is sending to it, or this one did
+-- not listen until now. broker.wake_up(queue) ends what a true began. Ours; pybroker's client waits
+-- with it.
 --
 -- A sleeper must hear of a message however its look and the sender's commit interleave, and a SEND
 -- must cost nothing while nobody sleeps. So:
@@ -15,7 +16,6 @@
 --   as one long transaction that sends would make it deaf. A session that ends, however it ends,
 --   gives its lock back. Any role can take an advisory lock: on this one that makes senders notify,
 --   or sleepers look by themselves, and nothing else.
---
 -- Locks: the queue's advisory lock, exclusively, for the session, if it is free.
 -- Errors: 208 queue, 9617 queue disabled, 229.
 create or replace function broker.sleep_on(queue text)

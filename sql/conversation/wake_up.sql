@@ -1,6 +1,7 @@
--- broker.wake_up(queue): ends the sleep that broker.sleep_on began by returning true, once for each
--- true: senders notify nobody then. A queue that was dropped while the session slept is no error:
--- its lock goes with the session.
+-- Ends the sleep that broker.sleep_on began by returning true, once for each true.
+--
+-- Senders notify nobody then. A queue that was dropped while the session slept is no error: its
+-- lock goes with the session.
 create or replace function broker.wake_up(queue text)
 returns void
 language plpgsql

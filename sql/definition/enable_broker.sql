@@ -1,6 +1,6 @@
 -- Turns the broker on, here: from now on a copy of this database is told from it.
 --
--- Send plans that were copied name transactions of another server: they go, with the marks that
+-- Plans that were copied name transactions of another server: they go, with the marks that
 -- held for all of them.
 -- Locks: in a copy, the rows of the groups that have a plan.
 create or replace function broker_private.enable_broker()
@@ -10,7 +10,9 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   if broker_private.is_copy() then
-    update broker_private.groups g set send_handle = null where g.send_handle is not null;
+    update broker_private.groups g
+    set send_handle = null, receive_plan = null
+    where g.send_handle is not null or (g.receive_plan).endpoint_no is not null;
     update broker_private.endpoints e set send_types = null where e.send_types is not null;
     delete from broker_private.plan_marks m;
   end if;

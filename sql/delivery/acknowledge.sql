@@ -1,8 +1,8 @@
 -- hot path
--- broker_private.acknowledge(far broker, endpoints, next numbers, row ids): the far broker has
--- stored what came before these numbers. Removes those rows and moves the counters, but of dialogs
--- that are with another broker already. The end of a dialog becomes acknowledged, and the far
--- broker becomes known.
+-- The far broker has stored what came before these numbers.
+--
+-- Removes those rows and moves the counters, but of dialogs that are with another broker already.
+-- The end of a dialog becomes acknowledged, and the far broker becomes known.
 --
 -- A number belongs to a row by its place, so a counter moves only by the rows that go with it, in
 -- one transaction. While an END CONVERSATION WITH ERROR drops these rows, or after it has, the
@@ -11,9 +11,9 @@
 -- its number, as nothing comes after it. The rows are found, and counted, by the session that holds
 -- the counter. Another session may have moved a counter meanwhile. Then its number is the new one,
 -- and what is left of the rows does not go with it, unless it is all that remains.
--- Plan: the far brokers by an array of keys; counter and rows of each dialog by key.
 -- Locks: the rows, skipping those that somebody is dropping; the counters. Never the endpoint's row
 -- or its group: a session that sends may hold them for long.
+-- Plan: the far brokers by an array of keys; counter and rows of each dialog by key.
 create or replace function broker_private.acknowledge(
   far_broker uuid, endpoint_nos bigint[], next_numbers bigint[], row_ids bigint[]
 )
@@ -43,12 +43,12 @@ declare
   removed integer := 0;
 begin
   perform from broker_private.far_events f
-  where f.endpoint_no = any (acknowledge.endpoint_nos) and f.event = 'B'
+  where f.endpoint_no = any (acknowledge.endpoint_nos) and f.event = '<broker known>'
     and f.far_broker_instance = acknowledge.far_broker;
   get diagnostics known = row_count;
   if known < cardinality(endpoint_nos) then
     perform from broker_private.far_events f
-    where f.endpoint_no = any (acknowledge.endpoint_nos) and f.event = 'B'
+    where f.endpoint_no = any (acknowledge.endpoint_nos) and f.event = '<broker known>'
       and f.far_broker_instance <> acknowledge.far_broker;
     if found then
       select
@@ -60,7 +60,7 @@ begin
       where coalesce(
         (
           select f.far_broker_instance from broker_private.far_events f
-          where f.endpoint_no = u.endpoint_no and f.event = 'B'
+          where f.endpoint_no = u.endpoint_no and f.event = '<broker known>'
         ), acknowledge.far_broker
       ) = acknowledge.far_broker;
     end if;
@@ -74,13 +74,13 @@ begin
     cross join lateral (
       select x.ctid as location, x.next_number as old_number
       from broker_private.sequence_counters x
-      where x.endpoint_no = u.endpoint_no and x.kind = 'A'
+      where x.endpoint_no = u.endpoint_no and x.kind = '<next acknowledged>'
       order by x.epoch desc
       limit 1
       for update
     ) n
     cross join lateral (
-      select array_agg(r.ctid) as locations, bool_or(r.kind <> 'M') as is_end
+      select array_agg(r.ctid) as locations, bool_or(r.kind <> '<message>') as is_end
       from (
         select m.ctid, m.kind from broker_private.transmission_messages m
         where m.endpoint_no = u.endpoint_no and m.id <= u.row_id
@@ -92,7 +92,7 @@ begin
     number := number + cardinality(locations);
     if is_end then
       perform from broker_private.transmission_messages m
-      where m.ctid = any (locations) and m.kind = 'X';
+      where m.ctid = any (locations) and m.kind = '<error>';
     end if;
     continue when number <> next_number and not (is_end and found);
     moved := moved || endpoint;
@@ -115,9 +115,9 @@ begin
   get diagnostics removed = row_count;
   if known < cardinality(endpoint_nos) or ended is not null then
     insert into broker_private.far_events (endpoint_no, event, far_broker_instance)
-    select u.endpoint_no, 'B', acknowledge.far_broker from unnest(moved) as u (endpoint_no)
+    select u.endpoint_no, '<broker known>', acknowledge.far_broker from unnest(moved) as u (endpoint_no)
     union all
-    select u.endpoint_no, 'A', null from unnest(ended) as u (endpoint_no)
+    select u.endpoint_no, '<end acknowledged>', null from unnest(ended) as u (endpoint_no)
     on conflict do nothing;
   end if;
   delete from broker_private.transmission_status s where s.endpoint_no = any (moved);

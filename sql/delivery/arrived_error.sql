@@ -1,9 +1,10 @@
--- broker_private.arrived_error(body): the body of an Error that another broker sent, or one that
--- says -9615. It must have the one shape that error_body makes, in at most 32,768 bytes. So no
--- program here reads XML of strangers. Not parsed: not every PostgreSQL has libxml. A pattern
--- without back references is matched in linear time. It looks at bytes, written in ASCII, as the
--- database may have another encoding than UTF-8. In its order: ASCII without markup, references,
--- characters of two, three and four bytes; without surrogates, U+FFFE and U+FFFF.
+-- The body of an Error that another broker sent, or one that says -9615.
+--
+-- It must have the one shape that error_body makes, in at most 32,768 bytes. So no program here
+-- reads XML of strangers. Not parsed: not every PostgreSQL has libxml. A pattern without back
+-- references is matched in linear time. It looks at bytes, written in ASCII, as the database may
+-- have another encoding than UTF-8. In its order: ASCII without markup, references, characters of
+-- two, three and four bytes; without surrogates, U+FFFE and U+FFFF.
 create or replace function broker_private.arrived_error(body bytea)
 returns bytea
 language plpgsql immutable

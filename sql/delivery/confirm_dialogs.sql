@@ -1,7 +1,7 @@
--- broker_private.confirm_dialogs(endpoints): notes that the senders have an acknowledgement of
--- these dialogs' first messages, so they never come again (closing_time). That something else came
--- does not tell: batches follow each other before an answer is there. The caller holds the
--- counters.
+-- Notes that these dialogs' first messages never come again.
+--
+-- Their senders have the acknowledgement (closing_time). That something else came does not tell:
+-- batches follow each other before an answer is there. The caller holds the counters.
 create or replace function broker_private.confirm_dialogs(endpoint_nos bigint[])
 returns void
 language plpgsql
@@ -13,7 +13,7 @@ begin
   if endpoint_nos is not null then
     update broker_private.sequence_counters n
     set is_confirmed = true
-    where n.endpoint_no = any (endpoint_nos) and n.kind = 'I' and n.next_number > 0 and not n.is_confirmed;
+    where n.endpoint_no = any (endpoint_nos) and n.kind = '<next expected>' and n.next_number > 0 and not n.is_confirmed;
   end if;
 end
 $$;

@@ -1,7 +1,8 @@
 -- hot path
--- broker_private.deliver(from broker, dialogs..., messages..., security...): stores a batch that
--- came from another broker. Returns, for each dialog of the batch, the number that it expects next,
--- and the fault, if a message could not be taken.
+-- Stores a batch that came from another broker.
+--
+-- Returns, for each dialog of the batch, the number that it expects next, and the fault, if a
+-- message could not be taken.
 --
 -- deliver_plain stores a batch of messages on dialogs that are known here, unless there is
 -- something odd in it. They have to come from their dialog's broker and with its security. All else
@@ -43,7 +44,7 @@ declare
   right_ones bigint;
   is_right boolean;
 begin
-  if kinds = repeat('M', cardinality(dialog_index)) and acknowledged is not null then
+  if kinds = repeat('<message>', cardinality(dialog_index)) and acknowledged is not null then
     select
       (
         select b.service_broker_guid from broker_private.broker_instance b
@@ -57,31 +58,31 @@ begin
       join broker_private.endpoints e
         on e.conversation_id = d.conversation_id
         and e.is_initiator = not deliver.from_initiator[d.place]
-      where e.local_end is distinct from 'C'
+      where e.local_end is distinct from '<cleaned up>'
       order by e.endpoint_no
     ) s;
     is_right := cardinality(endpoint_nos) = dialogs and guid is not null
       and (guid = all (to_brokers)) is not false;
     if is_right and has_initiator then
       perform from broker_private.far_events f
-      where f.endpoint_no = any (endpoint_nos) and f.event = 'B'
+      where f.endpoint_no = any (endpoint_nos) and f.event = '<broker known>'
         and f.far_broker_instance = deliver.from_broker
         and not deliver.from_initiator[places[width_bucket(f.endpoint_no, endpoint_nos)]];
       get diagnostics right_ones = row_count;
       is_right := right_ones = cardinality(array_positions(from_initiator, false));
     end if;
-    if is_right and ('L' = all (security_kinds)) is not true then
+    if is_right and ('<same worker>' = all (security_kinds)) is not true then
       perform from broker_private.dialog_security y
       where y.endpoint_no = any (endpoint_nos)
         and y.kind::text = deliver.security_kinds[places[width_bucket(y.endpoint_no, endpoint_nos)]]
         and case y.kind
-          when 'N' then true
-          when 'A' then
+          when '<clear>' then true
+          when '<anonymous>' then
             not deliver.from_initiator[places[width_bucket(y.endpoint_no, endpoint_nos)]]
             or substring(y.session_key, 1, 16) = substring(
               deliver.session_keys[places[width_bucket(y.endpoint_no, endpoint_nos)]], 1, 16
             )
-          when 'F' then
+          when '<full>' then
             deliver.far_users[places[width_bucket(y.endpoint_no, endpoint_nos)]]
               = broker_private.far_user_of(y.endpoint_no, y.far_user)
         end;
@@ -99,7 +100,7 @@ begin
       cross join lateral (
         select n.ctid as location, n.next_number, n.is_confirmed
         from broker_private.sequence_counters n
-        where n.endpoint_no = u.endpoint_no and n.kind = 'I'
+        where n.endpoint_no = u.endpoint_no and n.kind = '<next expected>'
         order by n.epoch desc
         limit 1
         for update

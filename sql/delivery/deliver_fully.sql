@@ -1,9 +1,9 @@
 -- hot path
--- broker_private.deliver_fully(from broker, dialogs..., messages..., security...): stores a batch
--- that came from another broker. Idempotent: what it has seen it drops by its number. Returns for
--- each dialog of the batch the number that it expects next, which acknowledges all before it. If a
--- message could not be taken it returns the fault: a final one is answered with an Error, any other
--- is tried again.
+-- Stores a batch that came from another broker.
+--
+-- Idempotent: what it has seen it drops by its number. Returns for each dialog of the batch the
+-- number that it expects next, which acknowledges all before it. If a message could not be taken it
+-- returns the fault: a final one is answered with an Error, any other is tried again.
 --
 -- Per dialog messages are taken in order up to the first that can't be. One that leaves a gap is
 -- kept apart, unacknowledged, until what comes before it is here (hold_early, take_early). An Error
@@ -99,7 +99,7 @@ begin
   -- The first to answer has the dialog, also if the acknowledgement of what it got was lost.
   if answered is not null then
     insert into broker_private.far_events (endpoint_no, event, far_broker_instance)
-    select e.endpoint_no, 'B', from_broker from broker_private.endpoints e where e.endpoint_no = any (answered) and e.is_initiator
+    select e.endpoint_no, '<broker known>', from_broker from broker_private.endpoints e where e.endpoint_no = any (answered) and e.is_initiator
     on conflict do nothing;
   end if;
 
@@ -109,7 +109,7 @@ begin
     letters := string_to_array(kinds, null);
     for place in 1 .. cardinality(dialog_index) loop
       -- An end alone opens nothing: it is that of a dialog which is forgotten here.
-      if sequence_numbers[place] = 0 or letters[place] = 'M' then
+      if sequence_numbers[place] = 0 or letters[place] = '<message>' then
         first_numbers[dialog_index[place]] := least(first_numbers[dialog_index[place]], sequence_numbers[place]);
       end if;
     end loop;
@@ -145,7 +145,7 @@ begin
   ) d
   cross join lateral (
     select n.ctid as location, n.next_number, n.is_confirmed from broker_private.sequence_counters n
-    where n.endpoint_no = d.endpoint_no and n.kind = 'I'
+    where n.endpoint_no = d.endpoint_no and n.kind = '<next expected>'
     order by n.epoch desc
     limit 1
     for update
@@ -163,7 +163,7 @@ begin
   sent_at := coalesce(sent_at, array_fill(null::timestamp with time zone, array[cardinality(sequence_numbers)]));
   -- What repeats nothing can't tell that the sender's database has gone back.
   if is_behind is not true and cardinality(known) = dialogs
-    and deliver_fully.kinds = repeat('M', cardinality(dialog_index)) and array_remove(fault_codes, null) = '{}'
+    and deliver_fully.kinds = repeat('<message>', cardinality(dialog_index)) and array_remove(fault_codes, null) = '{}'
   then
     next_numbers := broker_private.deliver_plain(
       known, places, counters, expected, type_names, dialog_index, type_index, sequence_numbers, bodies, sent_at
@@ -205,7 +205,7 @@ begin
   with arrived as materialized (
     select
       endpoint_nos[m.dialog] as endpoint_no, m.dialog, m.number, m.place, m.sent_at,
-      case m.kind when 'X' then broker_private.arrived_error(m.body) else m.body end as body,
+      case m.kind when '<error>' then broker_private.arrived_error(m.body) else m.body end as body,
       deliver_fully.type_names[m.type_index] as type_name, m.kind
     from unnest(
       deliver_fully.dialog_index, deliver_fully.type_index, deliver_fully.sequence_numbers, deliver_fully.bodies, deliver_fully.sent_at, string_to_array(deliver_fully.kinds, null)
@@ -217,14 +217,14 @@ begin
       q.is_enqueue_enabled,
       -- EXISTS may be planned as a hash of the whole table.
       e.local_end is null
-        and (select true from broker_private.far_events f where f.endpoint_no = e.endpoint_no and f.event in ('E', 'X', 'F') limit 1) is null as is_open,
+        and (select true from broker_private.far_events f where f.endpoint_no = e.endpoint_no and f.event in ('<far end>', '<far error>', '<refused here>') limit 1) is null as is_open,
       (select true from broker_private.incomplete_messages i where i.endpoint_no = e.endpoint_no limit 1) is not null as is_waiting
     from (select distinct u.endpoint_no from unnest(endpoint_nos) as u (endpoint_no)) d
     join broker_private.endpoints e on e.endpoint_no = d.endpoint_no
     join broker_private.queues q on q.queue_id = e.queue_id
     cross join lateral (
       select n.ctid as location, n.next_number from broker_private.sequence_counters n
-      where n.endpoint_no = d.endpoint_no and n.kind = 'I'
+      where n.endpoint_no = d.endpoint_no and n.kind = '<next expected>'
       order by n.epoch desc
       limit 1
     ) c
@@ -233,35 +233,35 @@ begin
     select
       a.endpoint_no, a.dialog, a.number, a.place, a.body, a.sent_at, a.kind, a.type_name, s.location, s.group_no, s.queue_id, s.precedence, s.is_open,
       s.is_waiting, k.validation, k.schema_collection_id,
-      s.is_open and k.validation <> 'N' as is_judged,
-      case when s.is_open and k.validation <> 'N' then broker_private.is_valid_body(k.validation, coalesce(a.body, '')) end as is_valid,
-      case a.kind when 'M' then k.message_type_id when 'E' then 2 when 'X' then 1 end as message_type_id,
+      s.is_open and k.validation <> '<no validation>' as is_judged,
+      case when s.is_open and k.validation <> '<no validation>' then broker_private.is_valid_body(k.validation, coalesce(a.body, '')) end as is_valid,
+      case a.kind when '<message>' then k.message_type_id when '<end dialog>' then 2 when '<error>' then 1 end as message_type_id,
       case
         when not s.is_open then null
-        when a.kind <> 'X'
+        when a.kind <> '<error>'
           and a.number <> s.next_number + row_number() over (partition by a.endpoint_no order by a.number, a.place) - 1 then 0
         when not s.is_enqueue_enabled then 9749
-        when a.kind = 'X' or a.kind = 'E' and a.body is null then null
-        when a.kind <> 'M' then 9615
+        when a.kind = '<error>' or a.kind = '<end dialog>' and a.body is null then null
+        when a.kind <> '<message>' then 9615
         when k.message_type_id is null then 8498
         when s.is_initiator and not k.is_sent_by_target then 8457
         when not s.is_initiator and not k.is_sent_by_initiator then 8437
       end as other_fault
     from arrived a
     join sides s on s.endpoint_no = a.endpoint_no
-    left join broker_private.contract_messages k on k.contract_id = s.contract_id and k.message_type_name = a.type_name and a.kind = 'M'
-    where (a.number >= s.next_number or a.kind = 'X' and s.is_open) and a.kind <> 'P'
+    left join broker_private.contract_messages k on k.contract_id = s.contract_id and k.message_type_name = a.type_name and a.kind = '<message>'
+    where (a.number >= s.next_number or a.kind = '<error>' and s.is_open) and a.kind <> '<question>'
   ),
   judged as materialized (
     select
-      y.*, y.fault is null and y.kind <> 'X' and bool_or(y.is_waiting or y.needs_check) over listed as is_incomplete,
+      y.*, y.fault is null and y.kind <> '<error>' and bool_or(y.is_waiting or y.needs_check) over listed as is_incomplete,
       count(y.fault) over listed as faults_so_far,
       -- The place at which all before it on its dialog are there too. So what came in disorder is stored
       -- in the order of its numbers.
       max(y.place) over listed as turn
     from (
       select
-        x.*, coalesce(x.other_fault, case when not x.is_valid then case x.validation when 'X' then 9615 else 8430 end end) as fault,
+        x.*, coalesce(x.other_fault, case when not x.is_valid then case x.validation when '<xml>' then 9615 else 8430 end end) as fault,
         coalesce(x.is_judged and (x.is_valid is null or x.schema_collection_id is not null), false) as needs_check
       from expected x
     ) y
@@ -273,7 +273,7 @@ begin
     )
     select
       j.group_no, j.endpoint_no, j.number, broker_private.clock(), j.queue_id, j.message_type_id, j.precedence,
-      case j.kind when 'X' then 1 else 2 end, j.body
+      case j.kind when '<error>' then 1 else 2 end, j.body
     from judged j
     where j.faults_so_far = 0 and j.is_open and not j.is_incomplete
     order by j.turn, j.number
@@ -293,7 +293,7 @@ begin
   ),
   ended as (
     insert into broker_private.far_events (endpoint_no, event)
-    select j.endpoint_no, j.kind::"char" from judged j where j.faults_so_far = 0 and j.is_open and not j.is_incomplete and j.kind in ('E', 'X')
+    select j.endpoint_no, j.kind::"char" from judged j where j.faults_so_far = 0 and j.is_open and not j.is_incomplete and j.kind in ('<end dialog>', '<error>')
     on conflict do nothing
   ),
   moved as (

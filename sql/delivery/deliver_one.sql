@@ -1,8 +1,8 @@
 -- hot path
--- broker_private.deliver_one(from broker, dialog, message, security, acknowledged, sent at): stores
--- a message that came alone, as most do where there are few. Returns the number that its dialog
--- expects next. If there is anything odd in it, it stores nothing and returns null, and deliver
--- goes on. Odd is what it is for deliver and deliver_plain.
+-- Stores a message that came alone, as most do where there are few.
+--
+-- Returns the number that its dialog expects next. If there is anything odd in it, it stores
+-- nothing and returns null, and deliver goes on. Odd is what it is for deliver and deliver_plain.
 --
 -- What is read before the counter is locked may be of the time before it was free. That is true of
 -- group, queue and end at any time, as an arrival locks none of them (sql/README.md, "What moves").
@@ -39,20 +39,14 @@ begin
   if (endpoint > 0 and number >= acknowledged) is not true then
     return null;
   end if;
-  perform from broker_private.broker_instance b
-  where b.is_the_only_row and broker_private.is_surely_on(b)
-    and (b.service_broker_guid = to_broker) is not false;
-  if not found then
-    return null;
-  end if;
-  if security_kind <> 'L' then
+  if security_kind <> '<same worker>' then
     perform from broker_private.dialog_security y
     where y.endpoint_no = endpoint and y.kind::text = security_kind
       and case y.kind
-        when 'N' then true
-        when 'A' then
+        when '<clear>' then true
+        when '<anonymous>' then
           not is_from_initiator or substring(y.session_key, 1, 16) = substring(dialog_key, 1, 16)
-        when 'F' then sender = broker_private.far_user_of(endpoint, y.far_user)
+        when '<full>' then sender = broker_private.far_user_of(endpoint, y.far_user)
       end;
     if not found then
       return null;
@@ -60,14 +54,14 @@ begin
   end if;
   if not is_from_initiator then
     perform from broker_private.far_events f
-    where f.endpoint_no = endpoint and f.event = 'B' and f.far_broker_instance = from_broker;
+    where f.endpoint_no = endpoint and f.event = '<broker known>' and f.far_broker_instance = from_broker;
     if not found then
       return null;
     end if;
   end if;
   select k.message_type_id into type_id
   from broker_private.contract_messages k
-  where k.contract_id = contract and k.message_type_name = type_name and k.validation = 'N'
+  where k.contract_id = contract and k.message_type_name = type_name and k.validation = '<no validation>'
     and case when is_from_initiator then k.is_sent_by_initiator else k.is_sent_by_target end;
   if type_id is null then
     return null;
@@ -75,19 +69,23 @@ begin
 
   select n.ctid into counter
   from broker_private.sequence_counters n
-  where n.endpoint_no = endpoint and n.kind = 'I' and n.epoch = number >> 7 and n.next_number = number
+  where n.endpoint_no = endpoint and n.kind = '<next expected>' and n.epoch = number >> 7 and n.next_number = number
   for update;
   if not found then
     return null;
   end if;
   perform from broker_private.far_events f
-  where f.endpoint_no = endpoint and f.event in ('E', 'X', 'F')
+  where f.endpoint_no = endpoint and f.event in ('<far end>', '<far error>', '<refused here>')
   union all
   select from broker_private.early_messages h where h.endpoint_no = endpoint and h.is_whole
   union all
   select from broker_private.incomplete_messages i where i.endpoint_no = endpoint
   union all
   select from broker_private.queues q where q.queue_id = queue and not q.is_enqueue_enabled
+  union all
+  select from broker_private.broker_instance b
+  where b.is_the_only_row
+    and (broker_private.is_surely_on(b) and (b.service_broker_guid = to_broker) is not false) is not true
   limit 1;
   if found then
     return null;

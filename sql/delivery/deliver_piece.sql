@@ -1,9 +1,10 @@
--- broker_private.deliver_piece(from broker, dialog, message, piece at, total bytes, security):
--- stores a piece of a message that came from another broker, in deliver's arguments, each of one
--- element. When the last piece is there, deliver gets the whole message. Answers as deliver, and
--- how many bytes of the message are here. The sender goes on from there, so only a piece that was
--- lost is sent again. Idempotent. What there is no room for (early_room) waits: it is sent again.
--- What deliver would refuse without having seen the body is refused with the first piece.
+-- Stores a piece of a message that came from another broker.
+--
+-- It has deliver's arguments, each of one element. When the last piece is there, deliver gets the
+-- whole message. Answers as deliver, and how many bytes of the message are here. The sender goes on
+-- from there, so only a piece that was lost is sent again. Idempotent. What there is no room for
+-- (early_room) waits: it is sent again. What deliver would refuse without having seen the body is
+-- refused with the first piece.
 -- Locks: the dialog's counter, as deliver.
 create or replace function broker_private.deliver_piece(
   from_broker uuid, conversation_ids uuid[], from_initiator boolean[], from_services text[], to_services text[], to_brokers uuid[],
@@ -36,7 +37,7 @@ begin
   if problem is not null then
     found := broker_private.refuse(28012, 'The broker of the target database is disabled.', problem);
   end if;
-  if cardinality(conversation_ids) <> 1 or cardinality(sequence_numbers) <> 1 or kinds <> 'M' or total_bytes > broker_private.largest_body()
+  if cardinality(conversation_ids) <> 1 or cardinality(sequence_numbers) <> 1 or kinds <> '<message>' or total_bytes > broker_private.largest_body()
     or piece_at < 0 or piece_at + piece_bytes > total_bytes
   then
     found := broker_private.refuse(
@@ -75,7 +76,7 @@ begin
   end if;
   select n.next_number into next_number
   from broker_private.sequence_counters n
-  where n.endpoint_no = e.endpoint_no and n.kind = 'I'
+  where n.endpoint_no = e.endpoint_no and n.kind = '<next expected>'
   order by n.epoch desc
   limit 1
   for update;
@@ -85,7 +86,7 @@ begin
   fault_is_final := array[false];
 
   is_open := e.local_end is null and not exists (
-    select from broker_private.far_events f where f.endpoint_no = e.endpoint_no and f.event in ('E', 'X', 'F')
+    select from broker_private.far_events f where f.endpoint_no = e.endpoint_no and f.event in ('<far end>', '<far error>', '<refused here>')
   );
   select k.* into type_row
   from broker_private.contract_messages k
@@ -94,7 +95,7 @@ begin
   if is_open and number > next_number and (acknowledged[1] > next_number) is not true then
     return;
   end if;
-  if not is_open or acknowledged[1] > next_number or number < next_number or type_row.message_type_id is null or type_row.validation = 'E' then
+  if not is_open or acknowledged[1] > next_number or number < next_number or type_row.message_type_id is null or type_row.validation = '<empty>' then
     -- It is dropped, or refused whatever its body is.
     if is_new then
       delete from broker_private.groups g where g.group_no = e.group_no;
@@ -122,7 +123,7 @@ begin
     insert into broker_private.early_messages (
       endpoint_no, sequence_number, enqueue_time, queue_id, message_type_id, kind, size, is_whole, stored_bytes, sent_at
     )
-    values (e.endpoint_no, number, broker_private.clock(), e.queue_id, type_row.message_type_id, 'M', total_bytes, false, 0, deliver_piece.sent_at[1]);
+    values (e.endpoint_no, number, broker_private.clock(), e.queue_id, type_row.message_type_id, '<message>', total_bytes, false, 0, deliver_piece.sent_at[1]);
   end if;
   if piece_at = stored_bytes and piece_bytes > 0 then
     select r.room, r.is_first into space from broker_private.early_room(e.endpoint_no) r;

@@ -1,11 +1,12 @@
 -- hot path
--- broker_private.deliver_plain(dialogs..., messages...): stores a batch in which nothing is out of
--- the ordinary. Returns the number that each dialog expects next, in the order of the batch. Else
--- it stores nothing and returns null, and deliver goes its long way. That is so if the batch has
--- anything but what its dialogs expect next, in order and without a gap. It is so for dialogs of
--- two contracts or of both sides. It is so where a side has ended, its queue is off, or something
--- of it waits for a worker. And it is so if the contract doesn't know a type, doesn't allow it from
--- there, or demands a look at the body.
+-- Stores a batch in which nothing is out of the ordinary.
+--
+-- Returns the number that each dialog expects next, in the order of the batch. Else it stores
+-- nothing and returns null, and deliver goes its long way. That is so if the batch has anything but
+-- what its dialogs expect next, in order and without a gap. It is so for dialogs of two contracts
+-- or of both sides. It is so where a side has ended, its queue is off, or something of it waits for
+-- a worker. And it is so if the contract doesn't know a type, doesn't allow it from there, or
+-- demands a look at the body.
 --
 -- dialogs: endpoints, in their order and each once, the place of each in the batch, its counter and
 -- that counter's number. A message passes through no join and no window here. What it needs of its
@@ -61,7 +62,7 @@ begin
     return null;
   end if;
   perform from broker_private.far_events f
-  where f.endpoint_no = any (deliver_plain.endpoint_nos) and f.event in ('E', 'X', 'F')
+  where f.endpoint_no = any (deliver_plain.endpoint_nos) and f.event in ('<far end>', '<far error>', '<refused here>')
   union all
   select from broker_private.early_messages h
   where h.endpoint_no = any (deliver_plain.endpoint_nos) and h.is_whole
@@ -79,7 +80,7 @@ begin
     select k.message_type_name, k.message_type_id
     from broker_private.contract_messages k
     where k.contract_id = contract and k.message_type_name = any (deliver_plain.type_names)
-      and k.validation = 'N'
+      and k.validation = '<no validation>'
       and case when is_initiators then k.is_sent_by_target else k.is_sent_by_initiator end
   loop
     type_ids[array_position(type_names, type_name)] := type_id;

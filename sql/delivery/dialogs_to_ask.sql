@@ -1,7 +1,8 @@
--- broker_private.dialogs_to_ask(after, most): the next open dialogs with other databases behind
--- this endpoint, by destination, in transmission_work's columns. They are those of as many
--- endpoints as are looked at in one go. No row: there are none behind it. A broker that is known is
--- named: what is asked goes to nobody else.
+-- The next open dialogs with other databases behind this endpoint, by destination.
+--
+-- They are in transmission_work's columns. They are those of as many endpoints as are looked at in
+-- one go. No row: there are none behind it. A broker that is known is named: what is asked goes to
+-- nobody else.
 -- Plan: endpoints by number; far events by endpoint.
 create or replace function broker_private.dialogs_to_ask(after bigint, most integer)
 returns table (
@@ -33,12 +34,12 @@ begin
       select e.destination_no, e.is_initiator, coalesce(e.far_broker_instance, b.far_broker_instance) as far_broker,
         array_agg(e.endpoint_no order by e.endpoint_no) as endpoint_nos
       from broker_private.endpoints e
-      left join broker_private.far_events b on b.endpoint_no = e.endpoint_no and b.event = 'B'
+      left join broker_private.far_events b on b.endpoint_no = e.endpoint_no and b.event = '<broker known>'
       where e.endpoint_no > looked_at and e.endpoint_no <= last and e.destination_no <> 0
         and e.local_end is null and e.expires_at > broker_private.clock()
         -- An initiator's path may say B until it sends again.
-        and (not e.is_initiator and e.path = 'R' or b.endpoint_no is not null)
-        and not exists (select from broker_private.far_events f where f.endpoint_no = e.endpoint_no and f.event in ('E', 'X', 'F'))
+        and (not e.is_initiator and e.path = '<remote>' or b.endpoint_no is not null)
+        and not exists (select from broker_private.far_events f where f.endpoint_no = e.endpoint_no and f.event in ('<far end>', '<far error>', '<refused here>'))
       group by 1, 2, 3
     ) g
     join broker_private.destinations d on d.destination_no = g.destination_no

@@ -1,7 +1,8 @@
--- broker_private.early_room(endpoint): how many bytes of what came too early, or comes in pieces,
--- may still be kept from the broker at an endpoint's far side. 0 or less is no room. is_first: what
--- comes in pieces on this dialog is the oldest such message of that broker. It may go on all the
--- same, or none of them would ever be whole.
+-- How many bytes may still be kept of what comes early or in pieces from a broker.
+--
+-- The broker is that at an endpoint's far side. 0 or less is no room. is_first: what comes in
+-- pieces on this dialog is the oldest such message of that broker. It may go on all the same, or
+-- none of them would ever be whole.
 --
 -- 128 MB of one broker, 512 MB of all. A message counts as 16 kB at least: however small they are,
 -- a look meets 32,000 at most. Batches that are stored at the same time don't see each other, so
@@ -16,7 +17,7 @@ begin atomic
     select coalesce(
       (
         select f.far_broker_instance from broker_private.far_events f
-        where f.endpoint_no = e.endpoint_no and f.event = 'B'
+        where f.endpoint_no = e.endpoint_no and f.event = '<broker known>'
         limit 1
       ),
       e.far_broker_instance
@@ -30,7 +31,7 @@ begin atomic
       coalesce(
         (
           select f.far_broker_instance from broker_private.far_events f
-          where f.endpoint_no = h.endpoint_no and f.event = 'B'
+          where f.endpoint_no = h.endpoint_no and f.event = '<broker known>'
           limit 1
         ),
         (select e.far_broker_instance from broker_private.endpoints e where e.endpoint_no = h.endpoint_no limit 1)

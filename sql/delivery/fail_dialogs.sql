@@ -1,6 +1,6 @@
--- broker_private.fail_dialogs(endpoints, codes, descriptions): the far broker refused these dialogs
--- for good. Each gets one Error message, also if the far broker's own Error arrives at the same
--- time.
+-- The far broker refused these dialogs for good.
+--
+-- Each gets one Error message, also if the far broker's own Error arrives at the same time.
 -- Locks: the counters that deliver locks, in its order.
 create or replace function broker_private.fail_dialogs(endpoint_nos bigint[], codes integer[], descriptions text[])
 returns void
@@ -11,7 +11,7 @@ set jit = off
 as $$
 begin
   perform from broker_private.sequence_counters n
-  where n.endpoint_no = any (endpoint_nos) and n.kind = 'I'
+  where n.endpoint_no = any (endpoint_nos) and n.kind = '<next expected>'
   order by n.endpoint_no, n.epoch
   for update;
   -- What the far broker has refused is not sent again, the Error of this side neither.
@@ -20,7 +20,7 @@ begin
   order by f.endpoint_no;
   -- A side that has ended already hears nothing more: its end counts as acknowledged.
   insert into broker_private.far_events (endpoint_no, event)
-  select e.endpoint_no, 'A' from broker_private.endpoints e where e.endpoint_no = any (endpoint_nos) and e.local_end is not null
+  select e.endpoint_no, '<end acknowledged>' from broker_private.endpoints e where e.endpoint_no = any (endpoint_nos) and e.local_end is not null
   on conflict do nothing;
 end
 $$;

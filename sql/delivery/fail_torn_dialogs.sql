@@ -1,7 +1,7 @@
--- broker_private.fail_torn_dialogs(endpoints, next numbers): the far broker expects these numbers
--- next, which lie behind the batch that it answers. Dialogs on which it has taken more than this
--- database has ever sent end in an Error on both sides. This database has gone back to an earlier
--- state.
+-- The far broker expects these numbers next, which lie behind the batch that it answers.
+--
+-- Dialogs on which it has taken more than this database has ever sent end in an Error on both
+-- sides. This database has gone back to an earlier state.
 --
 -- What was sent in an earlier attempt and waits still is no such thing: it counts as sent.
 -- Locks: as put_broker_error.
@@ -20,16 +20,16 @@ begin
   torn := array(
     select u.endpoint_no
     from unnest(fail_torn_dialogs.endpoint_nos, fail_torn_dialogs.next_numbers) as u (endpoint_no, next_number)
-    cross join lateral broker_private.newest_counter(u.endpoint_no, 'A') c
+    cross join lateral broker_private.newest_counter(u.endpoint_no, '<next acknowledged>') c
     cross join lateral (
-      select count(*) as messages, coalesce(bool_or(t.kind = 'X'), false) as has_error
+      select count(*) as messages, coalesce(bool_or(t.kind = '<error>'), false) as has_error
       from broker_private.transmission_messages t
       where t.endpoint_no = u.endpoint_no
     ) w
     -- An end with an error, or with cleanup, has dropped what waited.
     where u.next_number > c.next_number + w.messages and not w.has_error
-      and not exists (select from broker_private.far_events f where f.endpoint_no = u.endpoint_no and f.event in ('X', 'A'))
-      and exists (select from broker_private.endpoints x where x.endpoint_no = u.endpoint_no and (x.local_end is null or x.local_end = 'E'))
+      and not exists (select from broker_private.far_events f where f.endpoint_no = u.endpoint_no and f.event in ('<far error>', '<end acknowledged>'))
+      and exists (select from broker_private.endpoints x where x.endpoint_no = u.endpoint_no and (x.local_end is null or x.local_end = '<ended>'))
     order by u.endpoint_no
   );
   foreach endpoint in array torn loop

@@ -1,6 +1,7 @@
--- broker_private.far_user_of(endpoint, pinned): the name of the user that the far side of a dialog
--- with full security has to be. For a target that is the one that was pinned, for an initiator the
--- one that the remote service binding names now. Null: there is none any more.
+-- The name of the user that the far side of a dialog with full security has to be.
+--
+-- For a target that is the one that was pinned, for an initiator the one that the remote service
+-- binding names now. Null: there is none any more.
 create or replace function broker_private.far_user_of(endpoint bigint, pinned broker_private.principal)
 returns text
 language sql stable

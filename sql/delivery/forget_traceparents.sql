@@ -1,5 +1,4 @@
--- broker_private.forget_traceparents(endpoints, rows): removes the trace contexts of messages that
--- the far broker has stored.
+-- Removes the trace contexts of messages that the far broker has stored.
 create or replace function broker_private.forget_traceparents(endpoint_nos bigint[], row_ids bigint[])
 returns void
 language plpgsql security definer

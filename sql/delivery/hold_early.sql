@@ -1,5 +1,5 @@
--- broker_private.hold_early(endpoints, has_gap, dialog_index, type names, numbers, kinds, bodies,
--- sent_at): keeps what a batch brought with a number beyond the one that its dialog expects.
+-- Keeps what a batch brought with a number beyond the one that its dialog expects.
+--
 -- deliver meets it again when what comes before it is there. Only of the dialogs that has_gap
 -- names. What is too far ahead is not kept, so that a peer can't fill the table. Nor is what there
 -- is no room for (early_room), or what the dialog's contract doesn't know. All of that is sent
@@ -34,10 +34,10 @@ begin
     ) as m (dialog, type_index, number, body, sent_at, kind)
   ) a
   join broker_private.endpoints e on e.endpoint_no = a.endpoint_no and e.local_end is null
-  left join broker_private.contract_messages k on k.contract_id = e.contract_id and k.message_type_name = a.type_name and a.kind = 'M'
-  cross join lateral broker_private.newest_counter(e.endpoint_no, 'I') c
+  left join broker_private.contract_messages k on k.contract_id = e.contract_id and k.message_type_name = a.type_name and a.kind = '<message>'
+  cross join lateral broker_private.newest_counter(e.endpoint_no, '<next expected>') c
   where a.has_gap and a.number > c.next_number and a.number < c.next_number + 1000
-    and (a.kind = 'E' and a.body is null or a.kind = 'M' and k.message_type_id is not null)
+    and (a.kind = '<end dialog>' and a.body is null or a.kind = '<message>' and k.message_type_id is not null)
     and (select coalesce(sum(h.size), 0) from broker_private.early_messages h where h.endpoint_no = e.endpoint_no and h.is_whole) < 67108864
   on conflict do nothing;
 end

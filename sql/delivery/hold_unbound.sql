@@ -1,6 +1,6 @@
--- broker_private.hold_unbound(endpoints): says why dialogs with ENCRYPTION ON wait whose far
--- service has no remote service binding. A dynamic routing service, if there is one, is asked for
--- it.
+-- Says why dialogs with ENCRYPTION ON wait whose far service has no remote service binding.
+--
+-- A dynamic routing service, if there is one, is asked for it.
 -- Locks: the request's row; of a conversation that is over, the group.
 create or replace function broker_private.hold_unbound(endpoint_nos bigint[])
 returns void
@@ -20,7 +20,7 @@ begin
       where e.endpoint_no = any (endpoint_nos) and e.far_service <> dynamic_routing
       order by e.far_service
     loop
-      perform broker_private.request_configuration('B', far_service);
+      perform broker_private.request_configuration('<binding>', far_service);
     end loop;
   end if;
   perform broker_private.set_dialog_status(
@@ -35,7 +35,7 @@ begin
     end
   )
   from broker_private.endpoints e
-  left join broker_private.configuration_requests q on q.kind = 'B' and q.service_name = e.far_service
+  left join broker_private.configuration_requests q on q.kind = '<binding>' and q.service_name = e.far_service
   where e.endpoint_no = any (endpoint_nos);
 end
 $$;

@@ -1,7 +1,8 @@
--- broker_private.next_to_leave(destination, lane, lanes, max messages, left out, by age, in flight,
--- rows): the messages of a destination that leave next. Those of endpoints that are left out are
--- not among them; of endpoints in flight there are only those behind the row of each. While the
--- broker honours priorities those of higher priority come first, else, and by age, the oldest.
+-- The messages of a destination that leave next.
+--
+-- Those of endpoints that are left out are not among them; of endpoints in flight there are only
+-- those behind the row of each. While the broker honours priorities those of higher priority come
+-- first, else, and by age, the oldest.
 --
 -- All messages of a dialog have one priority, so either order keeps theirs, also when
 -- honor_broker_priority changes while they wait.

@@ -1,7 +1,8 @@
--- broker_private.note_arrived_traceparents(conversations, sides, numbers, contexts, most): notes
--- the trace contexts of messages that deliver has put into queues in the same transaction. most is
--- how many those are at most. What is no context is left out: a partner wrote it. A message that
--- came before, and was received meanwhile, is not there to note it for.
+-- Notes the trace contexts of messages that deliver has put into queues.
+--
+-- It does so in the same transaction. most is how many those are at most. What is no context is
+-- left out: a partner wrote it. A message that came before, and was received meanwhile, is not
+-- there to note it for.
 -- Plan: the newest entries of messages_group, of each dialog.
 create or replace function broker_private.note_arrived_traceparents(
   conversation_ids uuid[], from_initiator boolean[], sequence_numbers bigint[], contexts text[], most integer

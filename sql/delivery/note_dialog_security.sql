@@ -1,6 +1,7 @@
--- broker_private.note_dialog_security(endpoints, kinds, session keys): how dialogs that go over the
--- network for the first time are secured; called in the transaction of take. It stays: of a dialog
--- that has its security already nothing changes.
+-- How dialogs that go over the network for the first time are secured.
+--
+-- Called in the transaction of take. It stays: of a dialog that has its security already nothing
+-- changes.
 create or replace function broker_private.note_dialog_security(endpoint_nos bigint[], kinds text[], session_keys bytea[] default null)
 returns void
 language plpgsql security definer

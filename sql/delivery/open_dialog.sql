@@ -1,6 +1,7 @@
--- broker_private.open_dialog(...): what to do with a dialog of a batch that has no endpoint here:
--- makes the target's, or names the fault. One from another worker needs SEND on the service: with
--- full security the user of its certificate, else public. first number: the lowest that the batch
+-- Makes the target's side of a dialog that has no endpoint here, or names the fault.
+--
+-- The dialog is one of a batch. One from another worker needs SEND on the service: with full
+-- security the user of its certificate, else public. first number: the lowest that the batch
 -- brings; null: nothing that begins a dialog. acknowledged: so much of the dialog the sender knows
 -- to have arrived, so it is not new, and was forgotten here.
 create or replace function broker_private.open_dialog(
@@ -36,8 +37,8 @@ begin
     is_final := to_broker is not null;
     fault_code := case when is_final then -8490 else -9793 end;
     fault_text := format('9793: The service "%s" does not exist in the database that the route leads to.', to_service);
-  elsif security_kind is distinct from 'L'
-    and not broker_private.is_permitted(broker_private.far_sender(security_kind, far_user), 'SEND', 'S', service.service_id, service.owner)
+  elsif security_kind is distinct from '<same worker>'
+    and not broker_private.is_permitted(broker_private.far_sender(security_kind, far_user), 'SEND', '<service>', service.service_id, service.owner)
   then
     is_final := true;
     fault_code := -8494;
@@ -56,7 +57,7 @@ begin
     fault_text := broker_private.fault_text(row(9749, null)::broker_private.fault);
   elsif first_number is not null then
     endpoint_no := broker_private.accept_dialog(
-      conversation, service, contract, from_service, from_broker, 'R', null,
+      conversation, service, contract, from_service, from_broker, '<remote>', null,
       -- The far clock says when; no lifetime is longer than begin_dialog's longest, so that times can be added to it.
       greatest(
         least(expiry, broker_private.clock() + make_interval(secs => 2147483647)),
@@ -66,7 +67,7 @@ begin
     );
     insert into broker_private.dialog_security (endpoint_no, kind, far_user, session_key)
     select open_dialog.endpoint_no, security_kind::"char", broker_private.principal_of(open_dialog.far_user::name), open_dialog.session_key
-    where security_kind is distinct from 'L';
+    where security_kind is distinct from '<same worker>';
   end if;
 end
 $$;

@@ -1,8 +1,8 @@
--- broker_private.request_configuration(kind, service): asks the dynamic routing service of this
--- database for a route (R) or a remote service binding (B). It sends a MissingRoute or
--- MissingRemoteServiceBinding message on a conversation of its own. The service answers by ending
--- that conversation, which is noted here. One request for a service is out at a time; after an
--- answer none follows for 10 minutes.
+-- Asks this database's dynamic routing service for a route or a remote service binding.
+--
+-- It sends a MissingRoute or MissingRemoteServiceBinding message on a conversation of its own. The
+-- service answers by ending that conversation, which is noted here. One request for a service is
+-- out at a time; after an answer none follows for 10 minutes.
 -- Locks: the request's row; of a conversation that is over, the group.
 create or replace function broker_private.request_configuration(request_kind "char", far_service text)
 returns void
@@ -17,7 +17,7 @@ declare
   e broker_private.endpoints%rowtype;
   group_number bigint;
   handle uuid := gen_random_uuid();
-  element constant text := case request_kind when 'R' then 'MissingRoute' else 'MissingRemoteServiceBinding' end;
+  element constant text := case request_kind when '<route>' then 'MissingRoute' else 'MissingRemoteServiceBinding' end;
 begin
   select q.* into request
   from broker_private.configuration_requests q
@@ -32,7 +32,7 @@ begin
       join broker_private.groups g on g.group_no = x.group_no
       where x.conversation_handle = request.conversation_handle
       for update of g;
-      update broker_private.endpoints x set local_end = 'E', closed_at = broker_private.clock()
+      update broker_private.endpoints x set local_end = '<ended>', closed_at = broker_private.clock()
       where x.conversation_handle = request.conversation_handle
       returning * into e;
       delete from broker_private.transmission_messages t where t.endpoint_no = e.endpoint_no;
@@ -52,12 +52,12 @@ begin
   values (gen_random_uuid(), source.service_id, source.queue_id)
   returning group_no into group_number;
   perform broker_private.new_endpoint(
-    handle, gen_random_uuid(), true, group_number, source.service_id, source.queue_id, 3, 'SQL/ServiceBroker/BrokerConfiguration', null, 'U', null,
+    handle, gen_random_uuid(), true, group_number, source.service_id, source.queue_id, 3, 'SQL/ServiceBroker/BrokerConfiguration', null, '<unsent>', null,
     broker_private.clock() + make_interval(secs => 2147483647), false,
     broker_private.find_role(broker_private.role_of_owner('pg_database_owner'))
   );
   perform broker_private.send_system_message(
-    handle, case request_kind when 'R' then 6 else 8 end,
+    handle, case request_kind when '<route>' then 6 else 8 end,
     convert_to(format('<%1$s><SERVICE_NAME>%2$s</SERVICE_NAME></%1$s>', element, broker_private.xml_text(far_service)), 'UTF8')
   );
 end

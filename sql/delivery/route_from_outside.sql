@@ -1,6 +1,7 @@
--- broker_private.route_from_outside(service, broker instance): where a worker whose home this
--- database is takes what comes from outside for a service: LOCAL, or tcp://host:port and the
--- mirror's address if there is one; or null.
+-- Where a worker takes what comes from outside for a service.
+--
+-- Its home is this database. LOCAL, or tcp://host:port and the mirror's address if there is one; or
+-- null.
 create or replace function broker_private.route_from_outside(far_service text, far_instance uuid, out address text, out mirror_address text)
 returns record
 language plpgsql stable security definer

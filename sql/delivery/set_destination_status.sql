@@ -1,5 +1,4 @@
--- broker_private.set_destination_status(destination, text): why nothing can be sent to a
--- destination now; null when something was.
+-- Why nothing can be sent to a destination now; null when something was.
 create or replace function broker_private.set_destination_status(destination integer, status_text text)
 returns void
 language plpgsql security definer

@@ -1,5 +1,4 @@
--- broker_private.set_dialog_statuses(endpoints, texts): why the messages of these dialogs are not
--- taken by the far broker for now.
+-- Why the messages of these dialogs are not taken by the far broker for now.
 create or replace function broker_private.set_dialog_statuses(endpoint_nos bigint[], status_texts text[])
 returns void
 language plpgsql security definer

@@ -1,9 +1,10 @@
--- broker_private.spread_dialogs(destination, broker instances): gives dialogs that wait for a
--- service without a broker to one broker each, at random and for good. With null, it gives back to
--- the service alone what was given to a broker that no route leads to. moved: the dialogs that were
--- given; stays: those that went somewhere already and were never answered, which no other broker
--- may get. A dialog that a broker has acknowledged goes to that one. What somebody else holds is
--- left for the next time, so this waits for nobody.
+-- Gives dialogs that wait for a service without a broker to one broker each.
+--
+-- It does so at random and for good. With null, it gives back to the service alone what was given
+-- to a broker that no route leads to. moved: the dialogs that were given; stays: those that went
+-- somewhere already and were never answered, which no other broker may get. A dialog that a broker
+-- has acknowledged goes to that one. What somebody else holds is left for the next time, so this
+-- waits for nobody.
 -- Locks: as SEND and take do. First the group, then the endpoint's own row and the counter that
 -- take holds while it notes where a dialog goes.
 create or replace function broker_private.spread_dialogs(
@@ -38,12 +39,12 @@ begin
     where x.endpoint_no = endpoint
     for update of g skip locked;
     continue when not found;
-    perform from broker_private.sequence_counters n where n.endpoint_no = endpoint and n.kind = 'A' for update skip locked;
+    perform from broker_private.sequence_counters n where n.endpoint_no = endpoint and n.kind = '<next acknowledged>' for update skip locked;
     continue when not found;
     select x.* into e from broker_private.endpoints x where x.endpoint_no = endpoint;
-    select f.far_broker_instance into chosen from broker_private.far_events f where f.endpoint_no = endpoint and f.event = 'B';
+    select f.far_broker_instance into chosen from broker_private.far_events f where f.endpoint_no = endpoint and f.event = '<broker known>';
     if chosen is null then
-      if exists (select from broker_private.far_events f where f.endpoint_no = endpoint and f.event = 'S') then
+      if exists (select from broker_private.far_events f where f.endpoint_no = endpoint and f.event = '<first taken>') then
         stays := stays + 1;
         continue;
       end if;

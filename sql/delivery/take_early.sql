@@ -1,7 +1,8 @@
--- broker_private.take_early(endpoints, dialog_index, numbers, kinds): what came too early on the
--- dialogs of a batch, in the shape of deliver's arguments. It is handled as if the batch had
--- brought it. Each message has one type, counted from 1. It is removed: what is still too early is
--- kept again. What the batch itself brings is left out, and what an Error of the batch makes void.
+-- What came too early on the dialogs of a batch, in the shape of deliver's arguments.
+--
+-- It is handled as if the batch had brought it. Each message has one type, counted from 1. It is
+-- removed: what is still too early is kept again. What the batch itself brings is left out, and
+-- what an Error of the batch makes void.
 -- Locks: called by deliver, which holds the dialogs' counters.
 create or replace function broker_private.take_early(
   endpoint_nos bigint[], dialog_index integer[], sequence_numbers bigint[], kinds text,
@@ -33,7 +34,7 @@ begin
   from taken t
   join broker_private.message_types y on y.message_type_id = t.message_type_id
   where not exists (
-    select from brought b where b.endpoint_no = t.endpoint_no and (b.number = t.sequence_number or b.kind = 'X')
+    select from brought b where b.endpoint_no = t.endpoint_no and (b.number = t.sequence_number or b.kind = '<error>')
   );
 end
 $$;

@@ -1,8 +1,8 @@
--- broker_private.take_piece(destination, endpoint, number, stored bytes, piece bytes): the oldest
--- message of a dialog, in take's columns, with a piece of its body. The piece begins where the far
--- broker's part of message `number` ends, or at the first byte. No row: nothing can be sent now.
--- For bodies that are too large for a batch: a worker holds one piece of them. As take it reads,
--- and notes that the dialog goes to another broker.
+-- The oldest message of a dialog, in take's columns, with a piece of its body.
+--
+-- The piece begins where the far broker's part of message `number` ends, or at the first byte. No
+-- row: nothing can be sent now. For bodies that are too large for a batch: a worker holds one piece
+-- of them. As take it reads, and notes that the dialog goes to another broker.
 -- Locks: the dialog's counter; if somebody has it, no row.
 create or replace function broker_private.take_piece(
   destination integer, endpoint bigint, number bigint, stored_bytes bigint, piece_bytes integer,
@@ -31,7 +31,7 @@ begin
   end if;
   select c.next_number into next_number
   from broker_private.sequence_counters c
-  where c.endpoint_no = take_piece.endpoint and c.kind = 'A'
+  where c.endpoint_no = take_piece.endpoint and c.kind = '<next acknowledged>'
   order by c.epoch desc
   limit 1
   for update skip locked;
@@ -39,7 +39,7 @@ begin
     return;
   end if;
   -- What the far side has ended and this side has not is held.
-  is_over := exists (select from broker_private.far_events f where f.endpoint_no = take_piece.endpoint and f.event in ('E', 'X'))
+  is_over := exists (select from broker_private.far_events f where f.endpoint_no = take_piece.endpoint and f.event in ('<far end>', '<far error>'))
     and exists (select from broker_private.endpoints e where e.endpoint_no = take_piece.endpoint and e.local_end is null);
   return query
   with head as materialized (
@@ -47,20 +47,20 @@ begin
       coalesce(octet_length(t.body), t.shared_size, 0)::bigint as size,
       case when next_number = take_piece.number then take_piece.stored_bytes else 0 end as piece_at
     from broker_private.transmission_messages t
-    where t.endpoint_no = take_piece.endpoint and t.destination_no = take_piece.destination and (t.kind = 'X' or not is_over)
+    where t.endpoint_no = take_piece.endpoint and t.destination_no = take_piece.destination and (t.kind = '<error>' or not is_over)
     order by t.id
     limit 1
   ),
   noted as (
     insert into broker_private.far_events (endpoint_no, event)
-    select h.endpoint_no, 'S' from head h
+    select h.endpoint_no, '<first taken>' from head h
     on conflict do nothing
   )
   select
     array[h.endpoint_no], array[e.conversation_id], array[e.is_initiator], array[coalesce(s.name, s.dropped_name)],
     array[e.far_service],
     array[coalesce(e.far_broker_instance, (
-      select f.far_broker_instance from broker_private.far_events f where f.endpoint_no = e.endpoint_no and f.event = 'B'
+      select f.far_broker_instance from broker_private.far_events f where f.endpoint_no = e.endpoint_no and f.event = '<broker known>'
     ))],
     array[coalesce(k.name, k.dropped_name)], array[e.expires_at], array[e.is_encrypted], array[y.name], array[1], array[1],
     array[next_number], h.kind::text,
@@ -74,7 +74,7 @@ begin
     end],
     array[h.id], h.piece_at, h.size,
     array[broker_private.role_of_owner(s.owner)::text], array[broker_private.principal_name(coalesce(r.user_name, d.far_user))::text],
-    array[case when r.is_anonymous then 'A' when not r.is_anonymous then 'F' end], array[d.kind::text], array[d.session_key],
+    array[case when r.is_anonymous then '<anonymous>' when not r.is_anonymous then '<full>' end], array[d.kind::text], array[d.session_key],
     array[next_number], array[h.enqueue_time],
     (select 10 - h.precedence from broker_private.broker_instance i where i.is_the_only_row and i.is_broker_priority_honored)
   from head h

@@ -1,7 +1,7 @@
--- broker_private.torn_dialogs(endpoints, acknowledged, messages...): the dialogs of a batch whose
--- two sides don't remember the same, by their place in it. One of the two databases has gone back
--- to an earlier state: a restored backup, a standby that was behind. With the number of the Error
--- for the side here and for the sender's.
+-- The dialogs of a batch whose two sides don't remember the same, by their place in it.
+--
+-- One of the two databases has gone back to an earlier state: a restored backup, a standby that was
+-- behind. With the number of the Error for the side here and for the sender's.
 --
 -- It was this database, if the sender has an acknowledgement of what is still expected here. It was
 -- the sender's, if its message with the number of the last one that was taken here is another one.
@@ -20,11 +20,11 @@ begin
   return query
   select d.place::integer, case when d.acknowledged > c.next_number then 9719 else 9720 end, case when d.acknowledged > c.next_number then 9720 else 9719 end
   from unnest(torn_dialogs.endpoint_nos, torn_dialogs.acknowledged) with ordinality as d (endpoint_no, acknowledged, place)
-  cross join lateral broker_private.newest_counter(d.endpoint_no, 'I') c
+  cross join lateral broker_private.newest_counter(d.endpoint_no, '<next expected>') c
   join (
     -- Grouped once: a look for each dialog would be one at all messages for each.
     select
-      m.dialog, array_agg(m.number) as numbers, array_agg(m.sent_at) as sent_at, bool_or(m.kind = 'X') as has_error
+      m.dialog, array_agg(m.number) as numbers, array_agg(m.sent_at) as sent_at, bool_or(m.kind = '<error>') as has_error
     from unnest(
       torn_dialogs.dialog_index, torn_dialogs.sequence_numbers, torn_dialogs.sent_at,
       string_to_array(torn_dialogs.kinds, null)

@@ -1,5 +1,6 @@
--- broker_private.traceparents_to_send(endpoints, rows): the trace contexts of messages that a
--- worker has taken, given by endpoint and row: their places in the list, and the contexts.
+-- The trace contexts of messages that a worker has taken.
+--
+-- The messages are given by endpoint and row. Returns their places in the list, and the contexts.
 -- Plan: the primary key, once for each message, if there is any context at all.
 create or replace function broker_private.traceparents_to_send(
   endpoint_nos bigint[], row_ids bigint[], out places integer[], out traceparents text[]

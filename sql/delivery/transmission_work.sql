@@ -1,8 +1,9 @@
--- broker_private.transmission_work(): the destinations that messages wait for, and where the routes
--- say they are. is_reply: who waits longest there is a target's side, whose messages go straight to
--- a database of the same worker, whatever the routes say. is_stranded: a dialog near the head was
--- given to this broker instance without having named it. Nothing of it has gone, and no route names
--- the instance any more. spread_dialogs gives it back.
+-- The destinations that messages wait for, and where the routes say they are.
+--
+-- is_reply: who waits longest there is a target's side, whose messages go straight to a database of
+-- the same worker, whatever the routes say. is_stranded: a dialog near the head was given to this
+-- broker instance without having named it. Nothing of it has gone, and no route names the instance
+-- any more. spread_dialogs gives it back.
 create or replace function broker_private.transmission_work()
 returns table (
   destination_no integer, service_name text, broker_instance uuid, address text, mirror_address text, is_local boolean, broker_instances uuid[],
@@ -30,7 +31,7 @@ begin
       ) near
       join broker_private.endpoints x on x.endpoint_no = near.endpoint_no
       where x.is_initiator and x.far_broker_instance is null and not exists (
-        select from broker_private.far_events f where f.endpoint_no = x.endpoint_no and f.event in ('S', 'B')
+        select from broker_private.far_events f where f.endpoint_no = x.endpoint_no and f.event in ('<first taken>', '<broker known>')
       )
     )
   from broker_private.destinations d

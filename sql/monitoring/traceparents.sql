@@ -1,6 +1,8 @@
--- broker.traceparents: the W3C trace contexts of messages that wait, in a queue or on their way.
+-- The W3C trace contexts of messages that wait, in a queue or on their way.
+--
+-- They are those on queues that the reader may receive from. Who looks here takes nothing away.
+-- Ours.
 -- Plan: contexts by their primary key, for who names a conversation.
--- Why: of queues that the reader may receive from. Who looks here takes nothing away. Ours.
 create or replace view broker.traceparents with (security_barrier) as
 select
   e.conversation_handle,

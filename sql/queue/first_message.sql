@@ -1,6 +1,7 @@
--- broker_private.first_message(queue): precedence and id of the first message of a queue, held or
--- not; null if it is empty. Raises the queue's floors, if they are too far behind. That is so if
--- the look walks past more than 200 deleted messages or too many pages of them.
+-- Precedence and id of the first message of a queue, held or not; null if it is empty.
+--
+-- Raises the queue's floors, if they are too far behind. That is so if the look walks past more
+-- than 200 deleted messages or too many pages of them.
 -- Plan: messages_head, one search from each floor.
 create or replace function broker_private.first_message(queue integer, out level smallint, out id bigint)
 language plpgsql

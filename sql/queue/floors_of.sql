@@ -1,5 +1,6 @@
--- broker_private.floors_of(queue): for each precedence, 0 first, the message id below which nothing
--- is left in the queue: where a search may begin.
+-- For each precedence, 0 first, the id below which nothing is left in the queue.
+--
+-- It is a message's id: where a search may begin.
 --
 -- While a session keeps an old snapshot, deleted messages stay in the indexes. A search from the
 -- beginning walks past all that were received since. Without one it walks past the pages of all

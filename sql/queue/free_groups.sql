@@ -1,6 +1,7 @@
--- broker_private.free_groups(queue, at_most): how many groups with messages nobody holds, counted
--- up to at_most, among the queue's oldest 1,000 messages. No lock is tried: a RECEIVE at the same
--- moment would skip the group.
+-- How many groups with messages nobody holds, counted up to at_most.
+--
+-- It looks at the queue's oldest 1,000 messages. No lock is tried: a RECEIVE at the same moment
+-- would skip the group.
 -- Plan: messages_head from the queue's floors, then groups by key.
 create or replace function broker_private.free_groups(queue integer, at_most integer)
 returns integer

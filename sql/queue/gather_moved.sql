@@ -1,8 +1,8 @@
--- broker_private.gather_moved(group): brings home what was sent to the group's conversations while
--- they moved into it, and lies under their old groups; returns how many messages. Only the holder
--- of an endpoint's group does that: who holds the old group must leave them. The caller holds the
--- group, and looks at its messages again if any came: they are older than what followed on their
--- conversation.
+-- Brings home what was sent to the group's conversations while they moved into it.
+--
+-- It lies under their old groups. Returns how many messages. Only the holder of an endpoint's group
+-- does that: who holds the old group must leave them. The caller holds the group, and looks at its
+-- messages again if any came: they are older than what followed on their conversation.
 create or replace function broker_private.gather_moved(group_number bigint)
 returns integer
 language plpgsql

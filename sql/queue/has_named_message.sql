@@ -1,8 +1,8 @@
--- broker_private.has_named_message(queue, handle, group): tells whether a RECEIVE that waits by
--- handle or group may find a message now. It is asked without any lock, so that who waits keeps
--- nobody out; RECEIVE locks when it is true, and looks again. Also true for what is not on the
--- queue: lock_named_group words the refusal. Not for what RECEIVE would remove or set aside, else
--- the waiter would lock at each look.
+-- Tells whether a RECEIVE that waits by handle or group may find a message now.
+--
+-- It is asked without any lock, so that who waits keeps nobody out; RECEIVE locks when it is true,
+-- and looks again. Also true for what is not on the queue: lock_named_group words the refusal. Not
+-- for what RECEIVE would remove or set aside, else the waiter would lock at each look.
 -- Plan: the endpoint by handle, or the group by id; then messages_group for each conversation.
 -- Errors: 8468 the service was dropped, or took the conversation or the group to another queue.
 create or replace function broker_private.has_named_message(queue integer, handle uuid, group_id uuid)

@@ -1,5 +1,6 @@
--- broker_private.is_deep_group(group): whether a search for a group's oldest message, from its
--- beginning, walks past more than 200 deleted ones or too many pages of them.
+-- Whether a search for a group's oldest message meets too many deleted ones.
+--
+-- That is more than 200 from its beginning, or too many pages of them.
 -- Plan: messages_group, one row.
 create or replace function broker_private.is_deep_group(group_number bigint)
 returns boolean

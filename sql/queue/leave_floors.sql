@@ -1,6 +1,7 @@
--- broker_private.leave_floors(queue): lets RECEIVE look from the beginning again. It does so once
--- what was received last from above the floors, and its pages, has left the index. The floors stay:
--- they are right, only not needed.
+-- Lets RECEIVE look from the beginning again.
+--
+-- It does so once what was received last from above the floors, and its pages, has left the index.
+-- The floors stay: they are right, only not needed.
 -- Locks: the queue's row, by trying.
 -- Plan: messages_head, at most 10,000 ids below each floor, twice.
 create or replace function broker_private.leave_floors(queue integer)

@@ -1,7 +1,8 @@
--- broker_private.lock_group_of(handle): locks the group of an open conversation, waiting for
--- whoever has it, and returns it. Whatever is read before the lock may be old when the lock comes;
--- callers read the endpoint after it. A session in REPEATABLE READ can't, so there the endpoint is
--- locked too: it fails with 40001 if the endpoint changed since.
+-- Locks the group of an open conversation, waiting for whoever has it, and returns it.
+--
+-- Whatever is read before the lock may be old when the lock comes; callers read the endpoint after
+-- it. A session in REPEATABLE READ can't, so there the endpoint is locked too: it fails with 40001
+-- if the endpoint changed since.
 -- Locks: the group's row.
 -- Errors: 8426 unknown handle.
 create or replace function broker_private.lock_group_of(handle uuid)

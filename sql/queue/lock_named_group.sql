@@ -1,22 +1,21 @@
--- broker_private.lock_named_group(queue, handle, group): locks the group that a RECEIVE names,
--- waiting for whoever holds it. Returns the group's number, whether a move touched it, and the
--- endpoint's number if a conversation was named.
+-- Locks the group that a RECEIVE names, waiting for whoever holds it.
+--
+-- Returns the group's number, whether a move touched it, its receive plan, and the endpoint's
+-- number if a conversation was named.
 -- Errors: 8426 the handle is unknown or on another queue, 8468 its service has just left the queue,
 -- 8436 as 8426 for a group.
-create or replace function broker_private.lock_named_group(
-  queue integer, handle uuid, group_id uuid, out group_no bigint, out endpoint_no bigint, out has_moved boolean
-)
+create or replace function broker_private.lock_named_group(queue integer, handle uuid, group_id uuid)
+returns broker_private.picked_group
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
   conversation_group broker_private.groups%rowtype;
+  picked broker_private.picked_group;
 begin
   if handle is not null then
     conversation_group := broker_private.lock_group_of(handle);
-    group_no := conversation_group.group_no;
-    has_moved := conversation_group.has_moved;
-    select e.endpoint_no into endpoint_no
+    select e.endpoint_no into picked.endpoint_no
     from broker_private.endpoints e
     where e.conversation_handle = handle and e.queue_id = queue;
     if not found then
@@ -35,22 +34,28 @@ begin
         'It belongs to another queue: receive from the queue of the conversation''s service.'
       );
     end if;
-    return;
+  else
+    select g.* into conversation_group
+    from broker_private.groups g
+    where g.conversation_group_id = group_id and g.queue_id = queue
+      and exists (
+        select from broker_private.endpoints e
+        join broker_private.endpoint_states s on s.endpoint_no = e.endpoint_no
+        where e.group_no = g.group_no and s.state is not null
+      )
+    for update;
+    if not found then
+      found := broker_private.refuse(
+        8436, format('The conversation group "%s" is not found on this queue.', group_id),
+        'broker.conversation_groups lists the groups; one goes with its last conversation.'
+      );
+    end if;
   end if;
-  select g.group_no, g.has_moved into group_no, has_moved
-  from broker_private.groups g
-  where g.conversation_group_id = group_id and g.queue_id = queue
-    and exists (
-      select from broker_private.endpoints e
-      join broker_private.endpoint_states s on s.endpoint_no = e.endpoint_no
-      where e.group_no = g.group_no and s.state is not null
-    )
-  for update;
-  if not found then
-    found := broker_private.refuse(
-      8436, format('The conversation group "%s" is not found on this queue.', group_id),
-      'broker.conversation_groups lists the groups; one goes with its last conversation.'
-    );
+  picked.group_no := conversation_group.group_no;
+  picked.has_moved := conversation_group.has_moved;
+  if not broker_private.is_plan_marked(conversation_group.receive_made) then
+    picked.plan := conversation_group.receive_plan;
   end if;
+  return picked;
 end
 $$;

@@ -1,14 +1,15 @@
 -- hot path
--- broker_private.messages_above_floors(queue, group, endpoint, wanted): where the first messages
--- are that RECEIVE takes from a group that it holds, or from one conversation of it. It says how
--- large they are and of what kind, in no order. It begins at the queue's floors. It finds what a
--- search of the group from its beginning finds, except what lies on a conversation that is gone.
--- The group must not have moved: a stray carries the queue where it was sent, whose floors are
--- others. One search for each conversation and urgency walks past nothing that is dead and below
--- its floor. In a group of more than 16 conversations there is one for each precedence. It passes
--- the index entries of what is dead, though not the messages. The caller holds the group, and so
--- does whoever puts a message with an old id into it. So floors as of now are right for the group.
--- Called with the settings of RECEIVE: making them again would cost as much as the search.
+-- Where the first messages are that RECEIVE takes from a group that it holds.
+--
+-- Or from one conversation of it. It says how large they are and of what kind, in no order. It
+-- begins at the queue's floors. It finds what a search of the group from its beginning finds,
+-- except what lies on a conversation that is gone. The group must not have moved: a stray carries
+-- the queue where it was sent, whose floors are others. One search for each conversation and
+-- urgency walks past nothing that is dead and below its floor. In a group of more than 16
+-- conversations there is one for each precedence. It passes the index entries of what is dead,
+-- though not the messages. The caller holds the group, and so does whoever puts a message with an
+-- old id into it. So floors as of now are right for the group. Called with the settings of RECEIVE:
+-- making them again would cost as much as the search.
 -- Plan: endpoints_group, then messages_group for each.
 create or replace function broker_private.messages_above_floors(queue integer, group_number bigint, endpoint bigint, wanted bigint)
 returns table (

@@ -1,16 +1,17 @@
 -- hot path
--- broker_private.pick_above_floors(queue, is_sample): as the first look of pick_group, of a queue
--- that has floors: it begins there. Returns the group that it locked, whether a move touched it,
--- and whether a search for its messages should begin at floors too. A sample, and one in ten
--- others, measures. If it walked past more than 200 deleted messages, or too many pages of them, it
--- raises the floors. Now and then it asks whether they are still needed. Nearly always all messages
--- are of one priority: then one look for any that are more urgent, and one search from that
--- priority's floor. To search at each of ten priorities costs twice as much. Called with the
--- settings of RECEIVE: making them again would cost as much as the search. Called in an expression:
--- in a statement it would cost twice as much.
+-- As the first look of pick_group, of a queue that has floors: it begins there.
+--
+-- Returns the group that it locked, whether a move touched it, and whether a search for its
+-- messages should begin at floors too. A sample, and one in ten others, measures. If it walked past
+-- more than 200 deleted messages, or too many pages of them, it raises the floors. Now and then it
+-- asks whether they are still needed. Nearly always all messages are of one priority: then one look
+-- for any that are more urgent, and one search from that priority's floor. To search at each of ten
+-- priorities costs twice as much. Called with the settings of RECEIVE: making them again would cost
+-- as much as the search. Called in an expression: in a statement it would cost twice as much.
 -- Locks: the group's row, skipping groups that are locked.
 -- Plan: messages_head, one search from each floor, at most 16 rows, then groups by key.
-create or replace function broker_private.pick_above_floors(queue integer, is_sample boolean, out group_no bigint, out has_moved boolean, out is_deep boolean)
+create or replace function broker_private.pick_above_floors(queue integer, is_sample boolean)
+returns broker_private.picked_group
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
@@ -23,6 +24,8 @@ declare
   only_level smallint;
   is_urgent boolean;
   is_long boolean;
+  is_deep boolean;
+  picked broker_private.picked_group;
 begin
   if measures then
     walked := broker_private.walked_in_vain('broker_private.messages_head');
@@ -38,7 +41,13 @@ begin
   order by f.number desc
   limit 1;
   if not is_urgent and floor is not null then
-    select c.group_no, g.has_moved into group_no, has_moved
+    select
+      c.group_no, g.has_moved,
+      case
+        when not exists (select from broker_private.plan_marks m where m.ctid >= '(0,0)' and m.marked_by >= g.receive_made)
+          then g.receive_plan
+      end
+    into picked.group_no, picked.has_moved, picked.plan
     from (
       select m.group_no from broker_private.messages m
       where m.queue_id = queue and m.precedence = only_level and m.id >= floor
@@ -46,13 +55,22 @@ begin
       limit 16
     ) c
     cross join lateral (
-      select x.has_moved from broker_private.groups x where x.group_no = c.group_no for update skip locked
+      select x.has_moved, x.receive_made, x.receive_plan
+      from broker_private.groups x
+      where x.group_no = c.group_no
+      for update skip locked
     ) g
     limit 1;
   end if;
-  if group_no is null then
+  if picked.group_no is null then
     only_level := null;
-    select c.group_no, g.has_moved into group_no, has_moved
+    select
+      c.group_no, g.has_moved,
+      case
+        when not exists (select from broker_private.plan_marks m where m.ctid >= '(0,0)' and m.marked_by >= g.receive_made)
+          then g.receive_plan
+      end
+    into picked.group_no, picked.has_moved, picked.plan
     from (
       select m.group_no
       from unnest(coalesce(floors_by_level, '{0,0,0,0,0,0,0,0,0,0}')) with ordinality as l (floor, level)
@@ -65,23 +83,28 @@ begin
       limit 16
     ) c
     cross join lateral (
-      select x.has_moved from broker_private.groups x where x.group_no = c.group_no for update skip locked
+      select x.has_moved, x.receive_made, x.receive_plan
+      from broker_private.groups x
+      where x.group_no = c.group_no
+      for update skip locked
     ) g
     limit 1;
   end if;
+  picked.is_deep := is_deep;
   if measures then
     walked := broker_private.walked_in_vain('broker_private.messages_head') - walked;
     pages := pg_stat_get_xact_blocks_fetched('broker_private.messages_head'::regclass) - pages;
     -- Floors that rose in an empty queue know nothing of groups, and a dialog may have become a hot one since.
     if is_deep is not true and (is_sample or random() < 0.1) then
-      is_long := broker_private.is_deep_group(group_no);
+      is_long := broker_private.is_deep_group(picked.group_no);
     end if;
     -- What floors cost is what a hundred pages do.
     if is_long or walked > 200 or pages > (case when is_sample then 120 when only_level is null then 60 else 24 end) then
-      perform broker_private.raise_floors(queue, walked, group_no);
+      perform broker_private.raise_floors(queue, walked, picked.group_no);
     elsif random() < 0.01 then
       perform broker_private.leave_floors(queue);
     end if;
   end if;
+  return picked;
 end
 $$;

@@ -1,7 +1,7 @@
 -- hot path
--- broker_private.pick_group(queue): locks the group that RECEIVE without WHERE works on, and
--- returns its number or null. Of those that nobody holds that is the one with the oldest of the
--- most urgent messages.
+-- Locks the group that RECEIVE without WHERE works on, and returns its number or null.
+--
+-- Of those that nobody holds that is the one with the oldest of the most urgent messages.
 --
 -- The oldest 16 messages of the queue are tried in one statement, which stops at the first group
 -- that can be locked. Only when all 16 belong to groups that others hold, or a move touched the

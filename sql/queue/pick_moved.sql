@@ -1,6 +1,7 @@
--- broker_private.pick_moved(queue, endpoint): locks the group to which an endpoint's message
--- belongs, whatever group and queue it lies under. Brings the group's strays home and returns its
--- number. Null if another session holds it, or it belongs to another queue now.
+-- Locks the group to which an endpoint's message belongs, whatever group and queue it lies under.
+--
+-- Brings the group's strays home and returns its number. Null if another session holds it, or it
+-- belongs to another queue now.
 -- Locks: the group's row, skipping it when it is locked.
 create or replace function broker_private.pick_moved(queue integer, endpoint bigint)
 returns bigint

@@ -1,6 +1,7 @@
--- broker_private.raise_floors(queue, walked, group): moves the floors of a queue (floors_of) up to
--- its oldest messages, after a search walked past so many deleted ones, or many pages of them. From
--- then on RECEIVE looks at the floors.
+-- Moves the floors of a queue (floors_of) up to its oldest messages.
+--
+-- Called after a search walked past so many deleted ones, or many pages of them. From then on
+-- RECEIVE looks at the floors.
 --
 -- A message may be on its way whose id is lower than those of messages that are here: its sender
 -- has not committed. Ids come from the sequence queuing_order, without a cache. nextval keeps a

@@ -1,6 +1,6 @@
--- broker_private.rehome_service(service, waits): lets the conversations of a service, their
--- messages and what is retained follow it to the queue that it has now. What the broker answers in
--- its place (queue 3) stays.
+-- Lets the conversations of a service follow it to the queue that it has now.
+--
+-- So do their messages and what is retained. What the broker answers in its place (queue 3) stays.
 -- Locks: the groups of the service that are not there yet, in the order of their numbers. Those
 -- that others hold are waited for, or left.
 create or replace function broker_private.rehome_service(service integer, waits boolean)
@@ -53,7 +53,7 @@ begin
   -- The new queue may not retain: what is sent then is not counted.
   delete from broker_private.sequence_counters n
   using broker_private.endpoints e
-  where e.group_no = any (group_nos) and n.endpoint_no = e.endpoint_no and n.kind = 'S';
+  where e.group_no = any (group_nos) and n.endpoint_no = e.endpoint_no and n.kind = '<next sent>';
   update broker_private.endpoints e set queue_id = queue where e.group_no = any (group_nos);
   update broker_private.queues q set holds_quarantine = true
   where q.queue_id = queue and not q.holds_quarantine and exists (

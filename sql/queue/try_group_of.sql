@@ -1,5 +1,4 @@
--- broker_private.try_group_of(endpoint): locks the group of a conversation, unless somebody else
--- holds it; returns whether it did.
+-- Locks the group of a conversation, unless somebody else holds it; returns whether it did.
 create or replace function broker_private.try_group_of(endpoint bigint)
 returns boolean
 language plpgsql

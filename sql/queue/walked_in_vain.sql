@@ -1,6 +1,7 @@
--- broker_private.walked_in_vain(index): how many entries of an index of messages this session has
--- met whose message it could not see. It is of use as a difference within one transaction. Always 0
--- if track_counts is off, and then no floor is raised.
+-- How many entries of an index of messages this session has met whose message it could not see.
+--
+-- It is of use as a difference within one transaction. Always 0 if track_counts is off, and then no
+-- floor is raised.
 create or replace function broker_private.walked_in_vain(index regclass)
 returns bigint
 language plpgsql

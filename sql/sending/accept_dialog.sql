@@ -1,5 +1,6 @@
--- broker_private.accept_dialog(...): makes the target's side of a dialog when its first message is
--- there: group, handle, endpoint. Returns the endpoint's number. The service's owner owns it.
+-- Makes the target's side of a dialog when its first message is there: group, handle, endpoint.
+--
+-- Returns the endpoint's number. The service's owner owns it.
 create or replace function broker_private.accept_dialog(
   conversation uuid, service broker_private.services, contract integer, initiator_service text, initiator_broker uuid,
   initial_path "char", initiator_endpoint bigint, expiry timestamp with time zone, encryption boolean

@@ -1,6 +1,7 @@
--- broker_private.accepts_contract(service, contract): whether dialogs to the service may be on the
--- contract. The DEFAULT contract must be listed too; of ServiceEcho (4) and ServiceDiagnostic
--- (5) it need not be, as the broker itself answers where the service doesn't (accept_dialog).
+-- Whether dialogs to the service may be on the contract.
+--
+-- The DEFAULT contract must be listed too; of ServiceEcho (4) and ServiceDiagnostic (5) it need not
+-- be, as the broker itself answers where the service doesn't (accept_dialog).
 create or replace function broker_private.accepts_contract(service integer, contract integer)
 returns boolean
 language sql stable

@@ -1,7 +1,8 @@
--- broker_private.deliver_dialog(endpoint): moves what waits on one dialog within this database into
--- the far queue, in order, up to the first message that still can't go. What a worker must look at,
--- and what comes after it, becomes incomplete there. Returns how many messages moved. A dialog
--- whose messages were once taken to another broker stays with it, whatever the routes say now.
+-- Moves what waits on one dialog within this database into the far queue, in order.
+--
+-- It goes up to the first message that still can't go. What a worker must look at, and what comes
+-- after it, becomes incomplete there. Returns how many messages moved. A dialog whose messages were
+-- once taken to another broker stays with it, whatever the routes say now.
 -- Locks: the dialog's counter, so that one at a time moves a dialog, and the rows. What somebody
 -- else holds is left for the next time, so this waits for nobody.
 create or replace function broker_private.deliver_dialog(endpoint bigint)
@@ -25,14 +26,14 @@ declare
   is_held boolean;
   reason text;
 begin
-  perform from broker_private.sequence_counters n where n.endpoint_no = endpoint and n.kind = 'A' for update skip locked;
+  perform from broker_private.sequence_counters n where n.endpoint_no = endpoint and n.kind = '<next acknowledged>' for update skip locked;
   if not found then
     return 0;
   end if;
   select x.* into e from broker_private.endpoints x where x.endpoint_no = endpoint;
   select x.* into f from broker_private.endpoints x where x.conversation_id = e.conversation_id and x.is_initiator <> e.is_initiator;
   if broker_private.broker_problem() is not null
-    or exists (select from broker_private.far_events v where v.endpoint_no = endpoint and v.event in ('B', 'S'))
+    or exists (select from broker_private.far_events v where v.endpoint_no = endpoint and v.event in ('<broker known>', '<first taken>'))
     or f.endpoint_no is null
       and (
         select r.address
@@ -63,11 +64,11 @@ begin
     select c.* into k from broker_private.contract_messages c
     where c.contract_id = e.contract_id and c.message_type_name = waiting.type_name;
     is_valid := case
-      when waiting.kind <> 'M' then true
+      when waiting.kind <> '<message>' then true
       else broker_private.is_valid_body(k.validation, coalesce(waiting.body, broker_private.shared_body(waiting.shared_body_no), ''))
     end;
     if not is_valid then
-      fault := row(case k.validation when 'X' then 9615 else 8430 end, waiting.type_name);
+      fault := row(case k.validation when '<xml>' then 9615 else 8430 end, waiting.type_name);
       perform broker_private.put_broker_error(endpoint, fault.code, broker_private.fault_text(fault));
       exit;
     end if;
@@ -85,8 +86,8 @@ begin
       select x.* into f from broker_private.endpoints x where x.endpoint_no = far_endpoint;
     end if;
     moved := moved + 1;
-    is_valid := is_valid and (waiting.kind <> 'M' or k.schema_collection_id is null);
-    is_held := f.local_end is null and waiting.kind <> 'X' and (
+    is_valid := is_valid and (waiting.kind <> '<message>' or k.schema_collection_id is null);
+    is_held := f.local_end is null and waiting.kind <> '<error>' and (
       is_valid is not true or exists (select from broker_private.incomplete_messages i where i.endpoint_no = f.endpoint_no)
     );
     if is_held then
@@ -96,7 +97,7 @@ begin
       );
       continue;
     end if;
-    if f.local_end is null and waiting.kind <> 'M' then
+    if f.local_end is null and waiting.kind <> '<message>' then
       insert into broker_private.far_events (endpoint_no, event) values (f.endpoint_no, waiting.kind) on conflict do nothing;
     end if;
     if f.local_end is null then
@@ -105,12 +106,12 @@ begin
       )
       values (
         f.group_no, f.endpoint_no, broker_private.clock(), f.queue_id, waiting.message_type_id, 10 - f.priority,
-        case waiting.kind when 'X' then 1 else 2 end, waiting.body, waiting.shared_body_no, waiting.shared_size
+        case waiting.kind when '<error>' then 1 else 2 end, waiting.body, waiting.shared_body_no, waiting.shared_size
       );
       perform broker_private.note_arrival(f.queue_id);
     end if;
-    if waiting.kind <> 'M' then
-      insert into broker_private.far_events (endpoint_no, event) values (endpoint, 'A') on conflict do nothing;
+    if waiting.kind <> '<message>' then
+      insert into broker_private.far_events (endpoint_no, event) values (endpoint, '<end acknowledged>') on conflict do nothing;
     end if;
   end loop;
   with held as (

@@ -1,5 +1,6 @@
--- broker_private.deliver_local(): moves what waits on the dialogs within this database, for a queue
--- that was off. Returns how many messages moved.
+-- Moves what waits on the dialogs within this database, for a queue that was off.
+--
+-- Returns how many messages moved.
 create or replace function broker_private.deliver_local()
 returns integer
 language plpgsql security definer

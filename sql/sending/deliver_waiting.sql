@@ -1,5 +1,6 @@
--- broker_private.deliver_waiting(queue): moves what waits for a queue of this database, when it was
--- turned on or got a new service. What a worker must look at goes on waiting for it.
+-- Moves what waits for a queue of this database, when it was turned on or got a new service.
+--
+-- What a worker must look at goes on waiting for it.
 create or replace function broker_private.deliver_waiting(queue integer)
 returns void
 language plpgsql

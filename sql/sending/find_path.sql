@@ -1,10 +1,10 @@
--- broker_private.find_path(endpoint): decides how the messages of an endpoint travel, and returns
--- the endpoint with the decision. At the first message the path is chosen: straight into the queue
--- of a service of this database, or by the transmission queue. The target's endpoint is made here.
--- If several brokers have the service, one of them is chosen for the dialog. A local dialog whose
--- messages had to wait goes straight again once nothing of it waits. It goes behind what is
--- incomplete on the far side until a worker has looked at that. A straight dialog waits too once
--- its broker is off.
+-- Decides how the messages of an endpoint travel, and returns the endpoint with the decision.
+--
+-- At the first message the path is chosen: straight into the queue of a service of this database,
+-- or by the transmission queue. The target's endpoint is made here. If several brokers have the
+-- service, one of them is chosen for the dialog. A local dialog whose messages had to wait goes
+-- straight again once nothing of it waits. It goes behind what is incomplete on the far side until
+-- a worker has looked at that. A straight dialog waits too once its broker is off.
 -- Locks: none but the endpoint's own row; the caller holds its group.
 create or replace function broker_private.find_path(e broker_private.endpoints)
 returns broker_private.endpoints
@@ -20,38 +20,38 @@ declare
   service broker_private.services%rowtype;
   queue broker_private.queues%rowtype;
   far_endpoint bigint;
-  new_path "char" := 'R';
+  new_path "char" := '<remote>';
 begin
   -- A snapshot that is older than what another session has put there can't tell that nothing waits.
-  if e.path in ('B', 'I') and current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
+  if e.path in ('<delayed>', '<behind incomplete>') and current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
     return e;
   end if;
-  if e.path in ('L', 'I') and not (select b.is_broker_enabled from broker_private.broker_instance b where b.is_the_only_row) then
-    e.path := 'B';
+  if e.path in ('<local>', '<behind incomplete>') and not (select b.is_broker_enabled from broker_private.broker_instance b where b.is_the_only_row) then
+    e.path := '<delayed>';
   end if;
-  if e.path = 'L' then
+  if e.path = '<local>' then
     return e;
   end if;
-  if e.path = 'I' then
-    update broker_private.endpoints x set path = 'L'
+  if e.path = '<behind incomplete>' then
+    update broker_private.endpoints x set path = '<local>'
     where x.endpoint_no = e.endpoint_no
       and not exists (select from broker_private.incomplete_messages i where i.endpoint_no = e.far_endpoint_no);
     if found then
-      e.path := 'L';
+      e.path := '<local>';
     end if;
     return e;
   end if;
-  if e.path = 'B' then
+  if e.path = '<delayed>' then
     perform broker_private.deliver_dialog(e.endpoint_no);
     if exists (select from broker_private.transmission_messages t where t.endpoint_no = e.endpoint_no) then
       return e;
     end if;
     delete from broker_private.transmission_status s where s.endpoint_no = e.endpoint_no;
   end if;
-  if e.path = 'B' and exists (
-    select from broker_private.far_events v where v.endpoint_no = e.endpoint_no and v.event in ('B', 'S')
+  if e.path = '<delayed>' and exists (
+    select from broker_private.far_events v where v.endpoint_no = e.endpoint_no and v.event in ('<broker known>', '<first taken>')
   ) then
-    update broker_private.endpoints x set path = 'R' where x.endpoint_no = e.endpoint_no returning * into e;
+    update broker_private.endpoints x set path = '<remote>' where x.endpoint_no = e.endpoint_no returning * into e;
     return e;
   end if;
   select r.address, r.problem, r.broker_instances into address, problem, instances
@@ -65,10 +65,10 @@ begin
   end if;
   disabled := broker_private.broker_problem();
   if disabled is not null then
-    new_path := 'B';
+    new_path := '<delayed>';
     problem := disabled;
   elsif address = 'LOCAL' then
-    new_path := 'B';
+    new_path := '<delayed>';
     select f.endpoint_no into far_endpoint
     from broker_private.endpoints f
     where f.conversation_id = e.conversation_id and f.is_initiator <> e.is_initiator;
@@ -82,9 +82,9 @@ begin
       end if;
     end if;
     if far_endpoint is not null then
-      new_path := case when exists (select from broker_private.incomplete_messages i where i.endpoint_no = far_endpoint) then 'I' else 'L' end;
+      new_path := case when exists (select from broker_private.incomplete_messages i where i.endpoint_no = far_endpoint) then '<behind incomplete>' else '<local>' end;
     end if;
-  elsif address is null and e.path = 'U'
+  elsif address is null and e.path = '<unsent>'
     and e.far_broker_instance = (select b.service_broker_guid from broker_private.broker_instance b where b.is_the_only_row) then
     -- A broker that is named is asked, and answers: this one has no such service. Without a name the message waits for one.
     perform broker_private.put_broker_error(
@@ -92,9 +92,9 @@ begin
     );
     return e;
   elsif address is null then
-    new_path := 'B';
+    new_path := '<delayed>';
   end if;
-  if problem is not null and new_path = 'B' then
+  if problem is not null and new_path = '<delayed>' then
     perform broker_private.set_dialog_status(e.endpoint_no, problem);
   end if;
   update broker_private.endpoints x set path = new_path, far_endpoint_no = far_endpoint

@@ -1,6 +1,8 @@
--- broker_private.forget_plan(): trigger of endpoints. A dialog side that changes in what its send
--- plan says has no plan until its next SEND. So whoever changes one need not think of it.
--- Locks: the row of the group that has its plan, which the caller holds.
+-- Trigger of endpoints: drops the send plan of a dialog side that changes.
+--
+-- What changes is what the plan says; the next SEND makes another. So whoever changes an endpoint
+-- need not think of it. An initiator that has not sent yet has neither.
+-- Locks: the row of the group that has its plans, which the caller holds.
 create or replace function broker_private.forget_plan()
 returns trigger
 language plpgsql
@@ -11,7 +13,12 @@ set jit = off
 as $$
 begin
   new.send_types := null;
-  update broker_private.groups g set send_handle = null where g.send_handle = new.conversation_handle;
+  update broker_private.groups g
+  set
+    send_handle = nullif(g.send_handle, old.conversation_handle),
+    receive_plan = case when (g.receive_plan).endpoint_no <> old.endpoint_no then g.receive_plan end
+  where g.group_no = old.group_no
+    and (g.send_handle = old.conversation_handle or (g.receive_plan).endpoint_no = old.endpoint_no);
   return new;
 end
 $$;
@@ -20,5 +27,5 @@ create or replace trigger forget_plan
 before update of
   group_no, expires_at, queue_id, priority, path, destination_no, far_endpoint_no, local_end
 on broker_private.endpoints
-for each row when (old.path <> 'U' and old.local_end is null)
+for each row when (old.local_end is null and (old.path <> '<unsent>' or not old.is_initiator))
 execute function broker_private.forget_plan();

@@ -1,5 +1,6 @@
--- broker_private.local_dialogs_waiting(): the dialogs that wait in the transmission queue for a
--- queue of this database which is on, the oldest first.
+-- The dialogs that wait in the transmission queue for a queue here that is on.
+--
+-- The oldest come first.
 -- Plan: what waits for destinations in this database, by transmission_messages_destination;
 -- endpoints by key for each dialog of it.
 create or replace function broker_private.local_dialogs_waiting()

@@ -1,5 +1,7 @@
--- broker_private.mark_plans(): trigger of what send plans rest on. Makes all of them worthless that
--- were made before this transaction is over; each dialog gets another by its next SEND.
+-- Trigger of what send plans rest on: makes the plans worthless.
+--
+-- All of them are that were made before this transaction is over; each dialog gets another by its
+-- next SEND. A dialog gets another by its next SEND, or by one of its next RECEIVEs.
 --
 -- It inserts a row, so it waits for no sender. Older marks say nothing that this one does not. They
 -- go, but for those that another session is removing, so that the look of a SEND stays short. In a

@@ -1,6 +1,7 @@
--- broker_private.note_local_reasons(): says anew why messages for services of this database wait,
--- where the reason is another by now. A service that was missing is there, and its queue is off:
--- nothing moves, so nobody else would say so.
+-- Says anew why messages for services of this database wait, where the reason is another by now.
+--
+-- A service that was missing is there, and its queue is off: nothing moves, so nobody else would
+-- say so.
 -- Locks: the rows that say it, skipping what somebody else writes.
 -- Plan: destinations, and transmission_status, which has a row only for dialogs with a reason of
 -- their own.

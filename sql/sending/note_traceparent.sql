@@ -1,9 +1,9 @@
--- broker_private.note_traceparent(endpoint, group, level, messages): notes the session's trace
--- context, pybroker.traceparent, for the newest messages of an endpoint, which were put there just
--- now. group_no: of the endpoint, where they lie in a queue. level: as in put_messages. The caller
--- holds the sender's group, so nobody else has put any behind them. A setting that is no trace
--- context is passed by, as the W3C says.
--- Called by put_messages, under what that sets for its plans.
+-- Notes the session's trace context for the newest messages of an endpoint.
+--
+-- It is pybroker.traceparent; the messages were put there just now. group_no: of the endpoint,
+-- where they lie in a queue. level: as in put_messages. The caller holds the sender's group, so
+-- nobody else has put any behind them. A setting that is no trace context is passed by, as the W3C
+-- says. Called by put_messages, under what that sets for its plans.
 -- Plan: the newest entries of messages_group, or of transmission_messages_endpoint.
 create or replace function broker_private.note_traceparent(endpoint bigint, to_group bigint, level smallint, messages integer)
 returns void

@@ -1,7 +1,8 @@
--- broker_private.open_local_dialog(endpoint, service): makes the target's side of a dialog within
--- this database and returns its number. If the service does not accept the contract (8408), it
--- returns null, and the initiator gets an Error. So it does if the owner of the initiating service
--- has no SEND permission on it (8494). An event notification is sent as who created it.
+-- Makes the target's side of a dialog within this database and returns its number.
+--
+-- If the service does not accept the contract (8408), it returns null, and the initiator gets an
+-- Error. So it does if the owner of the initiating service has no SEND permission on it (8494). An
+-- event notification is sent as who created it.
 create or replace function broker_private.open_local_dialog(e broker_private.endpoints, target broker_private.services)
 returns bigint
 language plpgsql
@@ -19,7 +20,7 @@ begin
     );
     return null;
   elsif not broker_private.is_permitted(
-    broker_private.name_of_role(case when initiator.service_id < 65536 then e.owner else initiator.owner end), 'SEND', 'S', target.service_id, target.owner
+    broker_private.name_of_role(case when initiator.service_id < 65536 then e.owner else initiator.owner end), 'SEND', '<service>', target.service_id, target.owner
   ) then
     perform broker_private.put_broker_error(
       e.endpoint_no, 8494, format('You do not have permission to access the service "%s".', target.name)
@@ -28,7 +29,7 @@ begin
   end if;
   return broker_private.accept_dialog(
     e.conversation_id, target, e.contract_id, coalesce(initiator.name, initiator.dropped_name),
-    (select b.service_broker_guid from broker_private.broker_instance b where b.is_the_only_row), 'L', e.endpoint_no, e.expires_at, e.is_encrypted
+    (select b.service_broker_guid from broker_private.broker_instance b where b.is_the_only_row), '<local>', e.endpoint_no, e.expires_at, e.is_encrypted
   );
 end
 $$;

@@ -1,8 +1,9 @@
--- broker_private.place_messages(endpoint, message type, contents, is_checked, shared body): puts
--- messages that may be sent where they go. That is the far queue, if it is in this database and can
--- take them now. There they are incomplete if a worker must look at them or at what came before
--- them. Else they go into the transmission queue. is_checked: their validation is known to pass.
--- shared_no: the stored body that all of them have (send_all), or null. The caller holds the group.
+-- Puts messages that may be sent where they go.
+--
+-- That is the far queue, if it is in this database and can take them now. There they are incomplete
+-- if a worker must look at them or at what came before them. Else they go into the transmission
+-- queue. is_checked: their validation is known to pass. shared_no: the stored body that all of them
+-- have (send_all), or null. The caller holds the group.
 create or replace function broker_private.place_messages(
   e broker_private.endpoints, type_id integer, contents bytea[], is_checked boolean, shared_no bigint
 )
@@ -20,29 +21,29 @@ declare
   f broker_private.endpoints%rowtype;
   far_queue broker_private.queues%rowtype;
 begin
-  if e.path <> 'R' then
+  if e.path <> '<remote>' then
     e := broker_private.find_path(e);
   end if;
-  if e.path in ('L', 'I') then
+  if e.path in ('<local>', '<behind incomplete>') then
     select x.* into f from broker_private.endpoints x where x.endpoint_no = e.far_endpoint_no;
     select q.* into far_queue from broker_private.queues q where q.queue_id = f.queue_id;
     -- What follows on this dialog must not overtake what waits now: it takes the same way until nothing waits.
     if not far_queue.is_enqueue_enabled then
-      update broker_private.endpoints x set path = 'B' where x.endpoint_no = e.endpoint_no returning * into e;
+      update broker_private.endpoints x set path = '<delayed>' where x.endpoint_no = e.endpoint_no returning * into e;
       perform broker_private.set_dialog_status(e.endpoint_no, broker_private.waiting_reason(far_queue));
-    elsif e.path = 'L' and not is_checked then
-      update broker_private.endpoints x set path = 'I' where x.endpoint_no = e.endpoint_no returning * into e;
+    elsif e.path = '<local>' and not is_checked then
+      update broker_private.endpoints x set path = '<behind incomplete>' where x.endpoint_no = e.endpoint_no returning * into e;
     end if;
   end if;
-  if exists (select from broker_private.far_events v where v.endpoint_no = e.endpoint_no and v.event = 'X') then
+  if exists (select from broker_private.far_events v where v.endpoint_no = e.endpoint_no and v.event = '<far error>') then
     -- The broker refused the dialog just now: its Error is what there is to receive.
     return;
-  elsif e.path = 'L' then
+  elsif e.path = '<local>' then
     perform broker_private.put_messages(
       null, f.endpoint_no, f.queue_id, (10 - f.priority)::smallint, type_id, contents, shared_no
     );
-  elsif e.path = 'I' then
-    perform broker_private.hold_messages(f, type_id, 'M', contents, is_checked, shared_no);
+  elsif e.path = '<behind incomplete>' then
+    perform broker_private.hold_messages(f, type_id, '<message>', contents, is_checked, shared_no);
   else
     perform broker_private.put_messages(
       null, e.endpoint_no, broker_private.destination_for(e), (e.priority - 11)::smallint, type_id, contents, shared_no

@@ -1,10 +1,10 @@
--- broker_private.put_messages(made, target, place, level, type, contents, shared body): puts
--- messages of one dialog where a send plan says, in the order of the list, and wakes who sleeps
--- there. With made, when the plan was made, only if it may be believed and the far side is still
--- open; returns whether they were put. level: -1 minus the precedence where they go into the
--- transmission queue. shared_no: the stored body that all of them have (send_all), or null. The
--- caller holds the group. Locks: the queue's advisory lock, shared, by trying, until the
--- transaction ends.
+-- Puts messages of one dialog where a send plan says, in the order of the list.
+--
+-- Wakes who sleeps there. With made, when the plan was made, only if it may be believed and the far
+-- side is still open; returns whether they were put. level: -1 minus the precedence where they go
+-- into the transmission queue. shared_no: the stored body that all of them have (send_all), or
+-- null. The caller holds the group.
+-- Locks: the queue's advisory lock, shared, by trying, until the transaction ends.
 create or replace function broker_private.put_messages(
   made xid8, target bigint, place integer, level smallint, type_id integer, contents bytea[], shared_no bigint default null
 )
@@ -20,7 +20,7 @@ declare
 begin
   if made is not null and (
     broker_private.is_plan_marked(made)
-    or level < 0 and exists (select from broker_private.far_events v where v.endpoint_no = target and v.event in ('E', 'X'))
+    or level < 0 and exists (select from broker_private.far_events v where v.endpoint_no = target and v.event in ('<far end>', '<far error>'))
   ) then
     return false;
   end if;
@@ -44,7 +44,7 @@ begin
       endpoint_no, enqueue_time, destination_no, message_type_id, precedence, kind, body, shared_body_no, shared_size
     )
     select
-      target, broker_private.clock(), place, type_id, -1 - level, 'M',
+      target, broker_private.clock(), place, type_id, -1 - level, '<message>',
       case when shared_no is null then nullif(c.content, '') end, shared_no, case when shared_no is not null then octet_length(c.content) end
     from unnest(contents) as c (content);
     perform broker_private.note_arrival(0);

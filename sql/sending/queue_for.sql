@@ -1,6 +1,7 @@
--- broker_private.queue_for(service, contract): the queue on which dialogs to a service lie. What
--- the broker answers in its place lies on a queue of the broker's (3). So it is answered also while
--- the service's is off.
+-- The queue on which dialogs to a service lie.
+--
+-- What the broker answers in its place lies on a queue of the broker's (3). So it is answered also
+-- while the service's is off.
 create or replace function broker_private.queue_for(service broker_private.services, contract integer)
 returns integer
 language sql stable

@@ -1,5 +1,6 @@
--- broker_private.refresh_plan(endpoint, caller): makes the send plan of a dialog side, if it has
--- none that may be believed and serves this sender. This is the only place where plans are made.
+-- Makes the send plan of a dialog side, if it has none that may be believed and serves this sender.
+--
+-- This is the only place where plans are made.
 --
 -- A plan is what SEND must know and what stays true while the group is held. It says where messages
 -- go, of which types they may be, who may send them, and until when. It stands on the group's row,
@@ -20,8 +21,8 @@
 -- SEND after a change finds out anew each time, and doesn't write the row each time. None is made
 -- either for a queue that retains, a far queue or broker that is off, or a path other than L and R.
 -- Then SEND has more to do than to insert a row. Of names of types no more than 1,000 bytes are on
--- a plan; the others are looked up. The caller holds the group. Locks: the group's row, the
--- endpoint's own row.
+-- a plan; the others are looked up. The caller holds the group.
+-- Locks: the group's row, the endpoint's own row.
 create or replace function broker_private.refresh_plan(endpoint bigint, caller name)
 returns void
 language plpgsql
@@ -50,7 +51,7 @@ begin
   from broker_private.groups g
   where g.send_handle = e.conversation_handle and not broker_private.is_plan_marked(g.send_made);
   -- One that is good stays: the call had another reason to come here.
-  if serves or e.local_end is not null or e.path not in ('L', 'R')
+  if serves or e.local_end is not null or e.path not in ('<local>', '<remote>')
     or e.send_types is not null and not broker_private.is_plan_marked(e.send_made)
     or broker_private.is_plan_marked(made)
   then
@@ -65,18 +66,18 @@ begin
     union all
     select (p.grantee).role, false
     from broker_private.permissions p
-    where p.class = 'Q' and p.securable_id = e.queue_id and p.permission = 'RECEIVE'
+    where p.class = '<queue>' and p.securable_id = e.queue_id and p.permission = 'RECEIVE'
       and (p.grantee).role is not null
   ) r
   order by r.role = 0 desc, pg_has_role(caller, r.role, 'USAGE') desc, r.is_owner, r.role::oid
   limit 1;
   perform from broker_private.queues q where q.queue_id = e.queue_id and q.is_retention_enabled;
   if found or exists (
-    select from broker_private.far_events v where v.endpoint_no = endpoint and v.event in ('E', 'X')
+    select from broker_private.far_events v where v.endpoint_no = endpoint and v.event in ('<far end>', '<far error>')
   ) then
     return;
   end if;
-  if e.path = 'L' then
+  if e.path = '<local>' then
     select x.* into f
     from broker_private.endpoints x
     join broker_private.queues q on q.queue_id = x.queue_id
@@ -93,7 +94,7 @@ begin
       m.message_type_name, m.message_type_id,
       sum(octet_length(m.message_type_name)) over (order by m.message_type_name) as size
     from broker_private.contract_messages m
-    where m.contract_id = e.contract_id and m.validation = 'N'
+    where m.contract_id = e.contract_id and m.validation = '<no validation>'
       and case when e.is_initiator then m.is_sent_by_initiator else m.is_sent_by_target end
   ) c
   where c.size <= 1000;
@@ -105,9 +106,9 @@ begin
     update broker_private.groups g
     set
       send_handle = e.conversation_handle, send_expires_at = e.expires_at, send_made = made,
-      send_target = case e.path when 'L' then e.far_endpoint_no else endpoint end,
-      send_place = case e.path when 'L' then f.queue_id else e.destination_no end,
-      send_precedence = case e.path when 'L' then 10 - f.priority else e.priority - 11 end,
+      send_target = case e.path when '<local>' then e.far_endpoint_no else endpoint end,
+      send_place = case e.path when '<local>' then f.queue_id else e.destination_no end,
+      send_precedence = case e.path when '<local>' then 10 - f.priority else e.priority - 11 end,
       send_receiver = receiver, send_types = types
     where g.group_no = e.group_no and (g.send_handle is null or g.send_handle = e.conversation_handle);
     if found then
@@ -117,9 +118,9 @@ begin
   update broker_private.endpoints x
   set
     send_made = made,
-    send_target = case e.path when 'L' then e.far_endpoint_no else endpoint end,
-    send_place = case e.path when 'L' then f.queue_id else e.destination_no end,
-    send_precedence = case e.path when 'L' then 10 - f.priority else e.priority - 11 end,
+    send_target = case e.path when '<local>' then e.far_endpoint_no else endpoint end,
+    send_place = case e.path when '<local>' then f.queue_id else e.destination_no end,
+    send_precedence = case e.path when '<local>' then 10 - f.priority else e.priority - 11 end,
     send_receiver = receiver, send_types = types
   where x.endpoint_no = endpoint;
 end

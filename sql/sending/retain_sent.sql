@@ -1,7 +1,7 @@
--- broker_private.retain_sent(endpoint, message type, contents, shared body): leaves copies, status
--- 3, of what the endpoint is about to send, if its queue has RETENTION ON. The caller holds the
--- group, and has stored nothing of it yet: the first number is worked out from what was sent
--- before.
+-- Leaves copies, status 3, of what the endpoint is about to send, if its queue has RETENTION ON.
+--
+-- The caller holds the group, and has stored nothing of it yet: the first number is worked out from
+-- what was sent before.
 -- Locks: the endpoint's counter S.
 -- Errors: 9618 the queue is off, so that it can't take the copies.
 create or replace function broker_private.retain_sent(e broker_private.endpoints, message_type integer, contents bytea[], shared_no bigint)
@@ -27,12 +27,12 @@ begin
   end if;
   update broker_private.sequence_counters n
   set next_number = n.next_number + copies, epoch = (n.next_number + copies) >> 7
-  where n.endpoint_no = e.endpoint_no and n.kind = 'S'
+  where n.endpoint_no = e.endpoint_no and n.kind = '<next sent>'
   returning n.next_number - copies into first_number;
   if not found then
     first_number := broker_private.sent_so_far(e);
     insert into broker_private.sequence_counters (endpoint_no, kind, epoch, next_number)
-    values (e.endpoint_no, 'S', (first_number + copies) >> 7, first_number + copies);
+    values (e.endpoint_no, '<next sent>', (first_number + copies) >> 7, first_number + copies);
   end if;
   insert into broker_private.retained_messages (
     id, endpoint_no, queue_id, status, priority, sequence_number, message_id, enqueue_time, message_type_id, body,

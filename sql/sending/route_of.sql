@@ -1,12 +1,12 @@
--- broker_private.route_of(service, broker instance, scope): where the messages for a service go, by
--- the routes of this database (DATABASE), or by those of the worker whose home it is (WORKER).
--- WORKER is for what comes from outside; LOCAL is said there whichever of its databases has the
--- service.
--- Returns address, LOCAL or tcp://host:port, and the mirror's; or null and the reason as a
--- transmission status. is_local: a route says LOCAL, or, without one, the dialog names its broker.
--- Then a database of the same worker that has the service comes before the address.
--- broker_instances: the brokers that a dialog which names none may be given to, one of them for
--- good; the address is that of the first.
+-- Where the messages for a service go, by the routes.
+--
+-- Routes are of this database (DATABASE), or of the worker whose home it is (WORKER). WORKER is for
+-- what comes from outside; LOCAL is said there whichever of its databases has the service. Returns
+-- address, LOCAL or tcp://host:port, and the mirror's; or null and the reason as a transmission
+-- status. is_local: a route says LOCAL, or, without one, the dialog names its broker. Then a
+-- database of the same worker that has the service comes before the address. broker_instances: the
+-- brokers that a dialog which names none may be given to, one of them for good; the address is that
+-- of the first.
 --
 -- is_exact: a route names service and broker instance, the first step. is_missing: the dynamic
 -- routing service is to be asked (request_route), or its answer to be noted.
@@ -79,7 +79,7 @@ begin
   if (step is null or step = 5) and route_scope = 'DATABASE' and not has_service and far_service <> dynamic_routing
     and broker_private.has_dynamic_routing()
   then
-    select q.* into request from broker_private.configuration_requests q where q.kind = 'R' and q.service_name = far_service;
+    select q.* into request from broker_private.configuration_requests q where q.kind = '<route>' and q.service_name = far_service;
     if request.service_name is null or request.answered_at is null or request.answered_at <= broker_private.clock() - interval '10 min' then
       is_local := false;
       is_missing := request.service_name is null or request.answered_at is not null or broker_private.is_request_over(request);

@@ -1,5 +1,4 @@
--- broker_private.send_system_message(handle, message type, body): SEND by the broker itself, of a
--- body that it has made and need not check.
+-- SEND by the broker itself, of a body that it has made and need not check.
 -- Locks: the group's row.
 create or replace function broker_private.send_system_message(handle uuid, type_id integer, content bytea)
 returns void

@@ -1,5 +1,6 @@
--- broker_private.sent_so_far(endpoint): how many messages the endpoint has sent, which is the next
--- one's number. The caller holds the group. It counts what waits, so it is for the first of many.
+-- How many messages the endpoint has sent, which is the next one's number.
+--
+-- The caller holds the group. It counts what waits, so it is for the first of many.
 create or replace function broker_private.sent_so_far(e broker_private.endpoints)
 returns bigint
 language plpgsql
@@ -10,14 +11,14 @@ as $$
 declare
   f broker_private.endpoints%rowtype;
 begin
-  if e.path <> 'R' then
+  if e.path <> '<remote>' then
     select x.* into f from broker_private.endpoints x where x.conversation_id = e.conversation_id and x.is_initiator <> e.is_initiator;
   end if;
   -- Within this database what went straight came first: what was received and what waits for it.
   return (
     select n.next_number
     from broker_private.newest_counter(
-      coalesce(f.endpoint_no, e.endpoint_no), case when f.endpoint_no is null then 'A' else 'R' end::"char"
+      coalesce(f.endpoint_no, e.endpoint_no), case when f.endpoint_no is null then '<next acknowledged>' else '<next received>' end::"char"
     ) n
   ) + (
     select count(*) from broker_private.messages m

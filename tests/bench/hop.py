@@ -14,6 +14,8 @@ import psycopg
 
 from pybroker.workers.transport import statements
 from pybroker.workers.transport.outgoing import batches
+from pybroker.workers.transport.outgoing.known_dialogs import KnownDialogs
+from pybroker.workers.transport.outgoing.sender import acknowledge
 from pybroker.workers.transport.protocol import wire
 from pybroker.workers.transport.protocol.rows import Destination, Securities
 
@@ -126,13 +128,13 @@ async def move(near: str, far: str, shape: Shape, times: int) -> dict[str, int]:
         destination = Destination(
             number, shape.service, None, None, None, False, None, False, False, None, False, False
         )
+        known = KnownDialogs()
         for _ in range(times):
             if shape.after_vacuum:
                 for table in TABLES:
                     await connections[AFTER_VACUUM].execute(_vacuumed(table))
-            taken = await _take(connections[TAKE], number, shape)
-            if not shape.after_vacuum:
-                await _settle(connections, destination, taken, *guids)
+            taken = await _take(connections[TAKE], known, number, shape)
+            await _settle(connections, destination, taken, *guids)
         return {step: connections[step].info.backend_pid for step in STEPS}
     finally:
         for connection in connections.values():
@@ -144,10 +146,16 @@ def _vacuumed(table: str) -> bytes:
     return f"alter table broker_private.{table} set (autovacuum_enabled = on)".encode()
 
 
-async def _take(connection: AsyncConnection[Any], destination: int, shape: Shape) -> Taken:
-    taken, _ = await statements.take_small(
-        connection, destination, (0, 1), (shape.messages, LARGEST_BATCH, LARGEST_BODY), []
-    )
+async def _take(
+    connection: AsyncConnection[Any], known: KnownDialogs, destination: int, shape: Shape
+) -> Taken:
+    """Take as a sender does (outgoing/sender.py)."""
+    limits = shape.messages, LARGEST_BATCH, LARGEST_BODY
+    found = await known.take(connection, destination, (0, 1), limits)
+    if found is None:
+        taken, _ = await statements.take_small(connection, destination, (0, 1), limits, [])
+    else:
+        taken = found.taken
     assert taken is not None
     assert len(taken.kinds) == shape.messages
     return taken
@@ -173,7 +181,8 @@ async def _settle(
     )
     moved, failed, waiting = batches.outcome(taken, ends, ack)
     assert not [*failed, *waiting], (failed, waiting)
-    await statements.acknowledge(connections[ACKNOWLEDGE], far_guid, *zip(*moved, strict=True))
+    is_plain = batches.is_plain(taken, moved, ack)
+    await acknowledge(connections[ACKNOWLEDGE], taken, moved, ack, is_plain=is_plain)
 
 
 def move_batches(near: str, far: str, shape: Shape, times: int) -> dict[str, int]:

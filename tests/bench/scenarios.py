@@ -497,7 +497,7 @@ TRIED_TOP_MANY = (
 )
 TRIED_ECHO = "What was tried for SEND and TOP (1), of which it consists."
 TRIED_OLD_SNAPSHOT = (
-    "Tokens for groups that have messages: three times the WAL, and they need a floor as well. It has a floor for each queue and level, behind a horizon"
+    "Tokens for groups that have messages: three times the WAL, and they need a floor as well. It has a floor for each queue and priority, behind a horizon"
     " of senders in flight."
 )
 TRIED_HELD = (

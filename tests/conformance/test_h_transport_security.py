@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pybroker.embedded import EmbeddedServer
-    from pybroker.workers.transport.connection.security import Credentials
+    from pybroker.workers.transport.connection.certificate_check import Credentials
 
     Outcome = tuple[str | int, str | int]
 

@@ -81,22 +81,34 @@ MISTAKES = [
     Mistake(
         "a batch is acknowledged, then rolled back",
         "workers/database.py",
-        "                    async with limit:\n                        yield connection\n",
-        "                    async with limit:\n                        yield connection\n"
-        "                        await connection.rollback()\n",
+        "                        yield connection\n                except TimeoutError:\n",
+        "                        yield connection\n                        await connection.rollback()\n"
+        "                except TimeoutError:\n",
     ),
     # What is taken and delivered.
     Mistake(
         "a dialog that may be moving is not held",
-        "sql/delivery/take_fresh.sql",
-        "    for update skip locked\n",
+        "sql/delivery/describe_dialogs.sql",
+        "      for update skip locked\n",
         "",
     ),
     Mistake(
-        "the oldest leaves first, whatever its level",
+        "the oldest leaves first, whatever its priority",
         "sql/delivery/take_plain.sql",
         "    order by t.precedence, t.id\n",
         "    order by t.id\n",
+    ),
+    Mistake(
+        "what a sender remembers outlives a restored database",
+        "workers/transport/outgoing/known_dialogs.py",
+        "incarnation != self._incarnation or ",
+        "",
+    ),
+    Mistake(
+        "an answer for some dialogs is taken for all",
+        "workers/transport/outgoing/batches.py",
+        "        and len(acknowledged) == arrays.element_count(taken.endpoint_nos, arrays.BIGINT)\n",
+        "",
     ),
     Mistake(
         "a delivery locks no counter",
@@ -119,8 +131,8 @@ MISTAKES = [
     Mistake(
         "a message that came alone is taken from anybody",
         "sql/delivery/deliver_one.sql",
-        " and f.event = 'B' and f.far_broker_instance = from_broker;",
-        " and f.event = 'B';",
+        " and f.event = '<broker known>' and f.far_broker_instance = from_broker;",
+        " and f.event = '<broker known>';",
     ),
     Mistake(
         "a message that came alone is taken with any security",
@@ -186,8 +198,8 @@ MISTAKES = [
     Mistake(
         "END WITH ERROR sends the rest",
         "sql/sending/send_end.sql",
-        "    if end_kind = 'X' then\n",
-        "    if end_kind = 'M' then\n",
+        "    if end_kind = '<error>' then\n",
+        "    if end_kind = '<message>' then\n",
     ),
     Mistake(
         "a timer fires after its moment only",

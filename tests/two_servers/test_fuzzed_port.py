@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pybroker.embedded import EmbeddedServer
-    from pybroker.workers.transport.connection.security import Credentials
+    from pybroker.workers.transport.connection.certificate_check import Credentials
 
 EXAMPLES = int(os.environ.get("PYBROKER_FUZZ_EXAMPLES", "100"))
 CORPUS = sorted((Path(__file__).parents[1] / "frames").glob("*.hex"))

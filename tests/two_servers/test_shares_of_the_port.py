@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from pybroker.embedded import EmbeddedServer
     from pybroker.workers.database import Database
-    from pybroker.workers.transport.connection.security import Credentials
+    from pybroker.workers.transport.connection.certificate_check import Credentials
 
 ENOUGH_SECONDS = 120.0
 GREEDY, MODEST = uuid.UUID(int=7), uuid.UUID(int=8)

@@ -59,3 +59,15 @@ def test_what_a_program_wrote_is_no_sentence(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(prose, "ROOT", tmp_path)
     [found] = prose.too_long(page.relative_to(tmp_path))
     assert found.startswith("page.md:5: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("The highest level leaves first.", 1), ("A finding has a level.", 0), ("An isolation level.", 0)],
+)
+def test_priority_has_one_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, found: int
+) -> None:
+    (tmp_path / "page.md").write_text(text)
+    monkeypatch.setattr(prose, "ROOT", tmp_path)
+    assert len(list(prose.too_long((tmp_path / "page.md").relative_to(tmp_path)))) == found

@@ -27,7 +27,7 @@ from typer.testing import CliRunner
 
 from pybroker.commands.certificate import certificate
 from pybroker.workers.transport.connection import link
-from pybroker.workers.transport.connection.security import Credentials, load_credentials
+from pybroker.workers.transport.connection.certificate_check import Credentials, load_credentials
 from pybroker.workers.transport.dialog_security.key_files import (
     master_key_path,
     private_key_path,

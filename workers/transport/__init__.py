@@ -2,8 +2,8 @@
 
 Outgoing: router → sender → peer → session → link → wire. Incoming: link → session → receiver. Within
 the worker: router → sender → siblings → receiver. Passing through: receiver → forwarder → peer. Each
-module can be read alone; `statements` holds the SQL that they share, and `connection.security` decides who
-may talk to whom.
+module can be read alone; `statements` holds the SQL that they share. `connection.certificate_check` decides
+who may talk to whom, `retry_schedule` when what was not acknowledged is sent again.
 
     protocol         what goes over the wire: frames, arrays, the handshake, sealed envelopes; no I/O
     connection       the endpoint, TLS, who may connect, sessions, whose batch is next

@@ -18,6 +18,7 @@ from psycopg.rows import args_row, class_row, scalar_row, tuple_row
 from pybroker.workers.transport.protocol import arrays
 from pybroker.workers.transport.protocol.rows import (
     Delivered,
+    Described,
     Destination,
     DialogsToAsk,
     Endpoint,
@@ -25,6 +26,7 @@ from pybroker.workers.transport.protocol.rows import (
     Securities,
     Taken,
     TakenPiece,
+    TakenPlainly,
 )
 
 if TYPE_CHECKING:
@@ -39,8 +41,8 @@ if TYPE_CHECKING:
 
 Row = TypeVar("Row")
 
-# The array types of the columns of a batch: boolean, bytea, integer, text, bigint, timestamptz, uuid.
-_ARRAY_TYPES = (1000, 1001, 1007, 1009, 1016, 1185, 2951)
+# The columns of a batch, arrays of boolean, bytea, integer, text, bigint, timestamptz, uuid; and a record.
+_ARRAY_TYPES = (1000, 1001, 1007, 1009, 1016, 1185, 2951, 2249)
 
 _DESTINATION = (
     "destination_no, service_name, broker_instance, address, mirror_address, is_local, broker_instances,"
@@ -70,8 +72,7 @@ _TAKE = (
 )
 # Workers and databases are not upgraded in one moment, so a session asks once.
 _new: WeakKeyDictionary[AsyncConnection[Any], bool] = WeakKeyDictionary()
-# The first columns of the type `batch`, in its order.
-_TAKEN_FIELDS = tuple(field.name for field in fields(Taken))
+_DESCRIBED = tuple(field.name for field in fields(Described))
 # Of one dialog: no code, no text, and so nothing final.
 _NO_FAULT = (
     arrays.from_elements([None], arrays.INTEGER),
@@ -180,6 +181,49 @@ async def broker_instance(connection: AsyncConnection[Any]) -> UUID:
         return guid
 
 
+async def take_plain(
+    connection: AsyncConnection[Any],
+    destination: int,
+    lane: tuple[int, int],
+    limits: tuple[int, int, int],
+) -> TakenPlainly | None:
+    """Return the next batch, without `kinds` if nothing waits; None if something in it is odd."""
+    if not await _is_new(connection):
+        return None
+    async with await _array_cursor(connection, scalar_row) as cursor:
+        await cursor.execute(
+            "select broker_private.take_plain(%b::integer, %b::integer, %b::integer, %b::integer, %b::bigint,"
+            " %b::bigint)",
+            (destination, *lane, *limits),
+        )
+        record: bytes = await anext(cursor)
+    is_plain, from_broker, incarnation, level, kinds, *columns = arrays.to_fields(record)
+    if is_plain != b"\1" or from_broker is None or incarnation is None:
+        return None
+    return TakenPlainly(
+        UUID(bytes=from_broker),
+        incarnation.decode(),
+        None if level is None else int.from_bytes(level, "big"),
+        "" if kinds is None else kinds.decode(),
+        *(column or b"" for column in columns),
+    )
+
+
+async def describe_dialogs(
+    connection: AsyncConnection[Any], endpoint_nos: Sequence[int], type_ids: Sequence[int]
+) -> Described:
+    """Return what a batch says of these dialogs, and the names of these message types."""
+    async with await _array_cursor(connection, args_row(Described)) as cursor:
+        await cursor.execute(
+            f"select {', '.join(_DESCRIBED)} from broker_private.describe_dialogs(%b, %b)",  # noqa: S608
+            (
+                Binary(arrays.from_integers(endpoint_nos, arrays.BIGINT)),
+                Binary(arrays.from_integers(type_ids, arrays.INTEGER)),
+            ),
+        )
+        return await anext(cursor)
+
+
 async def take_small(
     connection: AsyncConnection[Any],
     destination: int,
@@ -196,56 +240,38 @@ async def take_small(
     large message on its dialog is in the batch. `by_age`: the oldest messages, whatever their priority.
     `in_flight`: endpoints with the last row of each that is on its way, and the number that follows.
     """
-    arguments = (
-        destination,
-        *lane,
-        *limits[:2],
-        Binary(arrays.from_integers(paused, arrays.BIGINT)),
-        limits[2],
-        by_age,
-        *(Binary(arrays.from_integers(column, arrays.BIGINT)) for column in in_flight),
-    )
-    if not await _is_new(connection):
-        async with await _array_cursor(connection, tuple_row) as cursor:
-            await cursor.execute(
-                f"select {_TAKEN}, large_endpoint_nos, large_levels from {_TAKE}",  # noqa: S608
-                arguments,
-            )
-            row = await cursor.fetchone()
-        return (None, {}) if row is None else _of_columns(row)
-    async with await _array_cursor(connection, scalar_row) as cursor:
-        await cursor.execute(f"select {_TAKE}", arguments)
-        return _taken(await anext(cursor))
+    async with await _array_cursor(connection, tuple_row) as cursor:
+        await cursor.execute(
+            f"select {_TAKEN}, large_endpoint_nos, large_levels from {_TAKE}",  # noqa: S608
+            (
+                destination,
+                *lane,
+                *limits[:2],
+                Binary(arrays.from_integers(paused, arrays.BIGINT)),
+                limits[2],
+                by_age,
+                *(Binary(arrays.from_integers(column, arrays.BIGINT)) for column in in_flight),
+            ),
+        )
+        row = await cursor.fetchone()
+    if row is None:
+        return None, {}
+    *columns, large, priorities = row
+    numbers = arrays.to_integers(large, arrays.BIGINT) if large else []
+    levels = arrays.to_integers(priorities, arrays.INTEGER) if priorities else []
+    # They may be all that the row has.
+    taken = None if columns[0] is None else Taken(*columns)
+    return taken, dict(zip(numbers, levels, strict=True))
 
 
 async def _is_new(connection: AsyncConnection[Any]) -> bool:
-    """Return whether the database had the functions for one message when this session first asked."""
+    """Return whether the database had the functions for what is plain when this session first asked."""
     if connection not in _new:
-        found = await connection.execute("select to_regtype('broker_private.batch') is not null")
+        found = await connection.execute(
+            "select to_regprocedure('broker_private.describe_dialogs(bigint[], integer[])') is not null"
+        )
         _new[connection] = bool((await found.fetchone() or (False,))[0])
     return _new[connection]
-
-
-def _taken(batch: bytes | None) -> tuple[Taken | None, dict[int, int]]:
-    """Return what a value of type `batch` holds: the messages, and the dialogs with a large one."""
-    if batch is None:
-        return None, {}
-    return _of_columns(arrays.to_fields(batch))
-
-
-def _of_columns(fields: Sequence[Any]) -> tuple[Taken | None, dict[int, int]]:
-    *columns, large, priorities = fields
-    numbers = arrays.to_integers(large, arrays.BIGINT) if large else []
-    levels = arrays.to_integers(priorities, arrays.INTEGER) if priorities else []
-    taken = None
-    if columns[0] is not None:
-        values: dict[str, Any] = dict(zip(_TAKEN_FIELDS, columns, strict=True))
-        if isinstance(values["kinds"], bytes):
-            values["kinds"] = values["kinds"].decode()
-        if isinstance(values["priority"], bytes):
-            values["priority"] = int.from_bytes(values["priority"], "big")
-        taken = Taken(**values)
-    return taken, dict(zip(numbers, levels, strict=True))
 
 
 async def take_piece(
@@ -427,6 +453,37 @@ async def note_arrived_traceparents(
     )
 
 
+async def acknowledge_plain(
+    connection: AsyncConnection[Any], taken: Taken, next_numbers: Sequence[int], row_ids: Sequence[int]
+) -> int | None:
+    """Do it where nothing is odd; if something is, change nothing and return None."""
+    if not await _is_new(connection):
+        return None
+    numbers = arrays.to_integers(taken.acknowledged, arrays.BIGINT)
+    async with await _array_cursor(connection, scalar_row) as cursor:
+        if len(row_ids) == 1:
+            await cursor.execute(
+                "select broker_private.acknowledge_one(%b::bigint, %b::bigint, %b::bigint, %b::bigint)",
+                (*arrays.to_integers(taken.endpoint_nos, arrays.BIGINT), *numbers, *next_numbers, *row_ids),
+            )
+        else:
+            await cursor.execute(
+                "select broker_private.acknowledge_plain(%b::bigint[], %b::bigint[], %b::bigint[],"
+                " %b::bigint[], %b::bigint, %b::integer)",
+                (
+                    *map(Binary, (taken.endpoint_nos, taken.acknowledged)),
+                    *(
+                        Binary(arrays.from_integers(column, arrays.BIGINT))
+                        for column in (next_numbers, row_ids)
+                    ),
+                    max(row_ids),
+                    sum(next_numbers) - sum(numbers),
+                ),
+            )
+        removed: int | None = await anext(cursor)
+        return removed
+
+
 async def acknowledge(
     connection: AsyncConnection[Any],
     far_broker: UUID,
@@ -435,15 +492,6 @@ async def acknowledge(
     row_ids: Sequence[int],
 ) -> int:
     """Forget what the far broker has stored; return the number of rows removed."""
-    if len(endpoint_nos) == 1 and await _is_new(connection):
-        async with connection.cursor(binary=True, row_factory=scalar_row) as cursor:
-            await cursor.execute(
-                "select broker_private.acknowledge_one(%b::uuid, %b::bigint, %b::bigint, %b::bigint)",
-                (far_broker, endpoint_nos[0], next_numbers[0], row_ids[0]),
-            )
-            removed: int | None = await anext(cursor)
-        if removed is not None:
-            return removed
     columns = (Binary(arrays.from_integers(c, arrays.BIGINT)) for c in (endpoint_nos, next_numbers, row_ids))
     async with await _array_cursor(connection, scalar_row) as cursor:
         await cursor.execute(

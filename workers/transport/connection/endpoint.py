@@ -12,8 +12,8 @@ import structlog
 from pybroker.workers.arrivals import Arrivals
 from pybroker.workers.transport import statements
 from pybroker.workers.transport.connection import link
+from pybroker.workers.transport.connection.certificate_check import Credentials, load_credentials
 from pybroker.workers.transport.connection.refusals import Refusals
-from pybroker.workers.transport.connection.security import Credentials, load_credentials
 from pybroker.workers.transport.connection.session import WINDOW
 from pybroker.workers.transport.connection.sessions import AlreadyConnectedError
 from pybroker.workers.transport.connection.tls import READ_BYTES

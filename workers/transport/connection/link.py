@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
+from pybroker.workers.transport.connection.certificate_check import alert_fault, verification_fault
 from pybroker.workers.transport.connection.plain import PlainStream
-from pybroker.workers.transport.connection.security import alert_fault, verification_fault
 from pybroker.workers.transport.connection.tls import READ_BYTES, TlsStream
 from pybroker.workers.transport.protocol import faults, handshake, wire
 from pybroker.workers.transport.protocol.faults import TransportError
@@ -19,8 +19,8 @@ from pybroker.workers.transport.protocol.faults import TransportError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pybroker.workers.transport.connection.certificate_check import Credentials, KnownPeer
     from pybroker.workers.transport.connection.limits import Limits
-    from pybroker.workers.transport.connection.security import Credentials, KnownPeer
     from pybroker.workers.transport.protocol.wire import Frame, Hello
 
     Stream = TlsStream | PlainStream

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from pybroker.workers.transport import statements
-from pybroker.workers.transport.connection.security import validity_fault
+from pybroker.workers.transport.connection.certificate_check import validity_fault
 from pybroker.workers.transport.dialog_security.key_files import public_key_of, weakness_of
 from pybroker.workers.transport.protocol import faults
 from pybroker.workers.transport.protocol.faults import TransportError

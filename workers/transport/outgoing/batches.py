@@ -8,7 +8,7 @@ from pybroker.workers.transport.protocol import arrays, faults, wire
 from pybroker.workers.transport.protocol.faults import TransportError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterable, Mapping
+    from collections.abc import Awaitable, Collection, Iterable, Mapping
     from uuid import UUID
 
     from pybroker.workers.transport.dialog_security.sealing import Sealed
@@ -135,7 +135,19 @@ def outcome(
             raise arrays.ArrayError(f"{code} is no error number")
         reason = text.replace("\0", "") if text else f"{abs(code)}: The far broker did not take the message."
         (failed if is_final else waiting).append((endpoint_no, code, reason))
-    return [(endpoint, *end) for endpoint, end in acknowledged.items()], failed, waiting
+    # In the order of their endpoints, as all who lock several counters.
+    return sorted((endpoint, *end) for endpoint, end in acknowledged.items()), failed, waiting
+
+
+def is_plain(taken: Taken, acknowledged: Collection[tuple[int, int, int]], ack: wire.Ack) -> bool:
+    """Return whether nothing is odd in an answer: of each dialog something is new, the broker is known."""
+    return (
+        taken.is_plain
+        and not taken.kinds.strip("M")
+        and len(acknowledged) == arrays.element_count(taken.endpoint_nos, arrays.BIGINT)
+        and 0 not in arrays.to_integers(taken.acknowledged, arrays.BIGINT)
+        and set(arrays.to_elements(taken.to_brokers, arrays.UUID)) == {ack.broker_instance}
+    )
 
 
 def keyless(waiting: Iterable[tuple[int, int, str]]) -> list[int]:

@@ -21,13 +21,15 @@ from pybroker.workers.clock import Backoff
 from pybroker.workers.transport import statements, traces
 from pybroker.workers.transport.dialog_security.held_dialogs import HeldDialogs
 from pybroker.workers.transport.outgoing import batches
+from pybroker.workers.transport.outgoing.known_dialogs import Found, KnownDialogs
 from pybroker.workers.transport.outgoing.lane import Lane
 from pybroker.workers.transport.outgoing.linger import Linger
 from pybroker.workers.transport.outgoing.peer import FIRST_PAUSE, LONGEST_PAUSE
 from pybroker.workers.transport.outgoing.transfers import Transfers
-from pybroker.workers.transport.pace import Pace, Resends
+from pybroker.workers.transport.pace import Pace
 from pybroker.workers.transport.protocol import arrays, wire
 from pybroker.workers.transport.protocol.faults import TransportError, line_of
+from pybroker.workers.transport.retry_schedule import Resends
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
@@ -144,6 +146,7 @@ class Sender:
         # Since the last batch by age.
         self._batches_by_priority = 0
         self._transfers = Transfers()
+        self._known = KnownDialogs()
         self._held = HeldDialogs(database.name, clock)
         # By dialog: of which message the far broker has how many bytes.
         self._stored: dict[int, tuple[int, int]] = {}
@@ -358,30 +361,44 @@ class Sender:
     ) -> tuple[_Found | None, bool]:
         """Return the next batch of a lane; or none, and whether dialogs are held from now on instead."""
         in_flight = lane.in_flight
+        turn = lane.number, lane.lanes
+        limits = _most_messages(carrier), MAXIMUM_BYTES, PIECE_BYTES
+        paused = [*waiting, *self._transfers.crossing(), *in_flight.broken(), *self._held.endpoints()]
+        flying = in_flight.columns()
         async with self._database.connection() as connection:
-            taken, large = await statements.take_small(
-                connection,
-                self._destination_no,
-                (lane.number, lane.lanes),
-                (_most_messages(carrier), MAXIMUM_BYTES, PIECE_BYTES),
-                [*waiting, *self._transfers.crossing(), *in_flight.broken(), *self._held.endpoints()],
-                by_age=by_age,
-                in_flight=in_flight.columns(),
-            )
+            found = None
+            if not (by_age or paused or flying[0]):
+                found = await self._known.take(
+                    connection, self._destination_no, turn, limits, is_sibling=carrier.is_sibling
+                )
+            large = dict[int, int]()
+            if found is None:
+                taken, large = await statements.take_small(
+                    connection, self._destination_no, turn, limits, paused, by_age=by_age, in_flight=flying
+                )
+                found = Found(taken)
             self._transfers.note(large, by_age=by_age)
+            taken = found.taken
             if taken is None:
                 return None, False
             plans = await self._plan(connection, carrier, taken)
             if plans is not None and plans.held:
                 await self._hold(connection, taken, plans)
                 return None, True
-            return await self._found(connection, taken, plans), False
+            return await self._found(connection, taken, plans, found.from_broker), False
 
-    async def _found(self, connection: AsyncConnection[Any], taken: Taken, plans: Plans | None) -> _Found:
+    async def _found(
+        self,
+        connection: AsyncConnection[Any],
+        taken: Taken,
+        plans: Plans | None,
+        from_broker: UUID | None = None,
+    ) -> _Found:
         contexts: list[wire.Traceparent] = []
         if self._traces:
             contexts = await statements.traceparents_to_send(connection, *traces.rows_of(taken))
-        return _Found(taken, await statements.broker_instance(connection), plans, contexts)
+        from_broker = from_broker or await statements.broker_instance(connection)
+        return _Found(taken, from_broker, plans, contexts)
 
     async def _plan(self, connection: AsyncConnection[Any], carrier: Carrier, taken: Taken) -> Plans | None:
         """Decide how a batch leaves; None if in the clear, as all does that stays within the worker."""
@@ -489,6 +506,7 @@ class Sender:
         try:
             acknowledged, failed, waiting = batches.outcome(taken, ends, ack)
             ahead = batches.ahead(taken, ends, ack)
+            is_plain = batches.is_plain(taken, acknowledged, ack)
         except arrays.ArrayError as error:
             raise batches.corrupted(error) from error
         async with self._database.connection() as connection:
@@ -497,9 +515,7 @@ class Sender:
                 # First: an end that is acknowledged has nothing more to say.
                 torn = await statements.fail_torn_dialogs(connection, *map(list, zip(*ahead, strict=True)))
             if acknowledged:
-                moved = await statements.acknowledge(
-                    connection, UUID(bytes=ack.broker_instance), *map(list, zip(*acknowledged, strict=True))
-                )
+                moved = await acknowledge(connection, taken, acknowledged, ack, is_plain=is_plain)
                 if traceparents:
                     rows = {endpoint: row for endpoint, _, row in acknowledged}
                     await statements.forget_traceparents(
@@ -532,6 +548,25 @@ class Sender:
         return _Settled(
             bool(moved or failed or torn), {endpoint: number for endpoint, number, _ in acknowledged if moved}
         )
+
+
+async def acknowledge(
+    connection: AsyncConnection[Any],
+    taken: Taken,
+    acknowledged: list[tuple[int, int, int]],
+    ack: wire.Ack,
+    *,
+    is_plain: bool,
+) -> int:
+    """Forget what of a batch the far broker has stored; return the number of rows removed."""
+    endpoint_nos, next_numbers, row_ids = map(list, zip(*acknowledged, strict=True))
+    moved = None
+    if is_plain:
+        moved = await statements.acknowledge_plain(connection, taken, next_numbers, row_ids)
+    if moved is None:
+        broker = UUID(bytes=ack.broker_instance)
+        moved = await statements.acknowledge(connection, broker, endpoint_nos, next_numbers, row_ids)
+    return moved
 
 
 def _most_messages(carrier: Carrier) -> int:

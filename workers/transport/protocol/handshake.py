@@ -21,7 +21,7 @@ from pybroker.workers.transport.protocol import faults, wire
 from pybroker.workers.transport.protocol.faults import TransportError
 
 if TYPE_CHECKING:
-    from pybroker.workers.transport.connection.security import Credentials
+    from pybroker.workers.transport.connection.certificate_check import Credentials
     from pybroker.workers.transport.protocol.rows import Encryption
     from pybroker.workers.transport.protocol.wire import Challenge
 

@@ -75,6 +75,8 @@ class Taken:
     acknowledged: bytes
     sent_at: bytes
     priority: int | None = None
+    # Nothing was odd in it.
+    is_plain: bool = False
 
     def conversations(self, endpoint_nos: Collection[int]) -> list[str]:
         """Return the ids of the first conversations among these, for the log."""
@@ -88,6 +90,51 @@ class Taken:
             if endpoint_no in endpoint_nos and conversation_id is not None
         ]
         return found[:_NAMED]
+
+
+@dataclass(frozen=True, slots=True)
+class TakenPlainly:
+    """The row of `take_plain()` without its first column; arrays are binary, one element for each message.
+
+    `incarnation`: as long as it is the same, numbers of dialogs and types stand for the same ones. Without
+    `kinds` nothing waits.
+    """
+
+    from_broker: UUID
+    incarnation: str
+    priority: int | None
+    kinds: str
+    row_ids: bytes
+    endpoint_nos: bytes
+    acknowledged: bytes
+    type_ids: bytes
+    sent_at: bytes
+    bodies: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """The row of `describe_dialogs()`: binary arrays, or None where there is nothing to say.
+
+    `is_fresh`: of some nothing had gone yet, which are held now. Without `endpoint_nos` others hold one.
+    """
+
+    is_fresh: bool | None
+    type_names: bytes | None
+    endpoint_nos: bytes | None
+    conversation_ids: bytes
+    from_initiator: bytes
+    from_services: bytes
+    to_services: bytes
+    to_brokers: bytes
+    contracts: bytes
+    expirations: bytes
+    encrypted: bytes
+    owners: bytes
+    far_users: bytes
+    bindings: bytes
+    established: bytes
+    session_keys: bytes
 
 
 @dataclass(frozen=True, slots=True)

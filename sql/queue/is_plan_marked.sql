@@ -1,5 +1,6 @@
--- broker_private.is_plan_marked(made): whether something that send plans rest on has changed since
--- the plan was made, or was being changed then. SEND asks the same in place.
+-- Whether something that send plans rest on has changed since the plan was made.
+--
+-- Or was being changed then. SEND asks the same in place.
 create or replace function broker_private.is_plan_marked(made xid8)
 returns boolean
 language sql volatile

@@ -1,0 +1,39 @@
+-- Makes the receive plan of a group, if it has none that may be believed.
+--
+-- It says what RECEIVE returns of one of the group's conversations, for messages of one type. It
+-- stands on the group's row, which RECEIVE locks anyway, and spares it the look at endpoint and
+-- type.
+--
+-- It may be believed as a send plan may (refresh_plan). Who changes the endpoint holds its group,
+-- and a trigger drops the plan (forget_plan). Who changes a type marks all plans (mark_plans).
+-- Locks: the group's row, which the caller holds.
+create or replace function broker_private.make_receive_plan(endpoint bigint, type_id integer)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
+as $$
+declare
+  -- Before anything else is read.
+  made constant xid8 := pg_snapshot_xmin(pg_current_snapshot());
+begin
+  if current_setting('transaction_isolation') <> 'read committed' or broker_private.is_plan_marked(made) then
+    return;
+  end if;
+  update broker_private.groups g
+  set
+    receive_made = made,
+    receive_plan = row(
+      e.endpoint_no, e.message_id_prefix, case when e.is_initiator then 2::bigint << 60 else 6::bigint << 60 end,
+      row(
+        0, 10 - e.priority, null, e.conversation_group_id, e.conversation_handle, null, e.service_name, e.service_id, e.contract_name,
+        e.contract_id, y.name, y.message_type_id, y.validation, null, null, null
+      )::broker.message
+    )::broker_private.receive_plan
+  from broker_private.endpoints e
+  cross join broker_private.message_types y
+  where e.endpoint_no = endpoint and e.local_end is null and g.group_no = e.group_no and y.message_type_id = type_id
+    and ((g.receive_plan).endpoint_no is null or broker_private.is_plan_marked(g.receive_made));
+end
+$$;

@@ -1,0 +1,171 @@
+"""A batch in which nothing is odd: what a sender remembers of its dialogs, and how it is acknowledged.
+
+What a sender remembers of the wrong database would send one dialog's messages as another's. What is acknowledged
+though it is not all there would be lost, or sent again as other messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from pybroker.workers.transport import statements
+from pybroker.workers.transport.outgoing import batches, sender
+from pybroker.workers.transport.protocol import arrays, wire
+from tests.hop import Hop
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from uuid import UUID
+
+    from tests.conftest import Database
+
+LIMITS = 10, 1_000_000, 500_000
+COUNTERS = "select n.endpoint_no, n.next_number from broker_private.sequence_counters n where n.kind = 'A' order by 1"
+ROWS = "select t.endpoint_no, t.body from broker_private.transmission_messages t order by t.id"
+
+
+@pytest.fixture
+def hop(make_database: Callable[[str], Database]) -> Iterator[Hop]:
+    """Two dialogs; the first message of each has been acknowledged, and another one waits."""
+    hop = Hop(make_database)
+    dialogs = [hop.dialog, hop.begin()]
+    for dialog in dialogs:
+        hop.near.send(dialog, "order", b"first")
+        batch = hop.take()
+        assert batch is not None
+        number, fault = hop.deliver(batch)
+        assert fault is None
+        hop.acknowledge(batch, number)
+    for dialog in dialogs:
+        hop.near.send(dialog, "order", b"second")
+    hop.near.rows(
+        "select broker_private.note_dialog_security(array_agg(e.endpoint_no), array_agg('N'::text),"
+        " array_agg(null::bytea)) from broker_private.endpoints e"
+    )
+    yield hop
+    hop.close()
+
+
+def conversations(hop: Hop) -> list[UUID]:
+    batch = hop.take()
+    assert batch is not None
+    found: list[UUID] = batch.columns["conversation_ids"]
+    return found
+
+
+def acknowledged(hop: Hop, next_numbers: dict[int, int] | None = None, meanwhile: str = "") -> bool:
+    """Take both dialogs' messages and acknowledge them as a sender does; return whether the short form did it.
+
+    `next_numbers`: what the far broker says by place, where that is not all.
+    """
+
+    async def settle() -> bool:
+        async with await psycopg.AsyncConnection.connect(hop.near.connection.info.dsn) as connection:
+            destination = hop.near.value("select max(destination_no) from broker_private.destinations")
+            found = await hop.known.take(connection, destination, (0, 1), LIMITS)
+            assert found is not None
+            taken = found.taken
+            assert taken is not None
+            await connection.commit()
+            if meanwhile:
+                hop.near.rows(meanwhile)
+            ends = batches.ends_of(taken)
+            numbers = [
+                (next_numbers or {}).get(place, end.next_number) for place, end in enumerate(ends.values())
+            ]
+            nothing = arrays.from_texts([None] * len(ends))
+            ack = wire.Ack(
+                number=1,
+                broker_instance=hop.far_broker.bytes,
+                next_numbers=arrays.from_integers(numbers, arrays.BIGINT),
+                fault_codes=arrays.from_integers([None] * len(ends), arrays.INTEGER),
+                fault_texts=nothing,
+                fault_is_final=arrays.from_elements([b"\0"] * len(ends), arrays.BOOLEAN),
+            )
+            rows, _, _ = batches.outcome(taken, ends, ack)
+            is_plain = batches.is_plain(taken, rows, ack)
+            before = await _state(connection)
+            if is_plain:
+                moved = [number for _, number, _ in rows], [row for _, _, row in rows]
+                removed = await statements.acknowledge_plain(connection, taken, *moved)
+                if removed is not None:
+                    return True
+                assert await _state(connection) == before, "it has left what it can't do as it was"
+            await sender.acknowledge(connection, taken, rows, ack, is_plain=False)
+            return False
+
+    return asyncio.run(settle())
+
+
+async def _state(connection: psycopg.AsyncConnection[Any]) -> list[list[Any]]:
+    return [await (await connection.execute(query)).fetchall() for query in (COUNTERS, ROWS)]
+
+
+def test_a_whole_batch_of_known_dialogs_is_acknowledged_at_once(hop: Hop) -> None:
+    assert acknowledged(hop)
+    assert [number for _, number in hop.near.rows(COUNTERS)] == [2, 2]
+    assert hop.near.rows(ROWS) == []
+
+
+def test_a_part_of_a_batch_is_acknowledged_by_the_general_form(hop: Hop) -> None:
+    assert not acknowledged(hop, {1: 1})
+    assert [number for _, number in hop.near.rows(COUNTERS)] == [2, 1]
+    assert len(hop.near.rows(ROWS)) == 1
+
+
+def test_what_was_dropped_meanwhile_is_not_counted_as_acknowledged(hop: Hop) -> None:
+    dropped = f"select broker.end_conversation('{hop.dialog}', 1, 'no more')"
+    assert not acknowledged(hop, meanwhile=dropped)
+    assert [number for _, number in hop.near.rows(COUNTERS)] == [1, 2]
+
+
+def test_a_counter_that_somebody_has_moved_is_left_where_it_is(hop: Hop) -> None:
+    """And so is the other one, which was where it was expected."""
+    moved = (
+        "update broker_private.sequence_counters n set next_number = 5"
+        " where n.kind = 'A' and n.endpoint_no = (select max(x.endpoint_no) from broker_private.endpoints x)"
+        " returning 1"
+    )
+    assert not acknowledged(hop, meanwhile=moved)
+    assert hop.near.rows(COUNTERS)[0][1] == 2
+
+
+def test_why_messages_waited_is_forgotten_once_they_are_acknowledged(hop: Hop) -> None:
+    hop.near.rows(
+        "select broker_private.set_dialog_statuses(array_agg(e.endpoint_no), array_agg('why'::text))"
+        " from broker_private.endpoints e"
+    )
+    assert acknowledged(hop)
+    assert hop.near.value("select count(*) from broker_private.transmission_status") == 0
+
+
+RENAMED = (
+    "update broker_private.endpoints e set conversation_id = gen_random_uuid() returning e.conversation_id"
+)
+
+
+def test_a_sender_that_remembers_takes_what_the_database_says(hop: Hop) -> None:
+    assert conversations(hop) == conversations(hop)
+
+
+@pytest.mark.parametrize(
+    "restored",
+    ["vacuum full broker_private.endpoints", "update broker_private.broker_instance b set database_oid = 1"],
+    ids=["tables were read back", "another database"],
+)
+def test_what_is_remembered_is_not_believed_of_a_database_that_was_restored(hop: Hop, restored: str) -> None:
+    """Its numbers may stand for other dialogs."""
+    before = conversations(hop)
+    hop.near.connection.execute(RENAMED.encode())
+    assert conversations(hop) == before, "what never changes is not asked for again"
+    hop.near.connection.execute(restored.encode())
+    if "database_oid" in restored:
+        # A copy takes nothing until somebody enables its broker.
+        assert hop.take() is None
+        return
+    after = hop.near.rows("select e.conversation_id from broker_private.endpoints e order by e.endpoint_no")
+    assert conversations(hop) == [conversation for (conversation,) in after]
