@@ -17,7 +17,7 @@ import psycopg
 from alembic import command, op
 from alembic.config import Config
 from alembic.operations import Operations
-from alembic.runtime.migration import MigrationContext
+from alembic.runtime.migration import MigrationContext, MigrationStep
 from alembic.script import ScriptDirectory
 from psycopg import sql
 from sqlalchemy import create_engine
@@ -234,11 +234,19 @@ def _run_revisions(connection: Connection) -> None:
             "version_table": VERSION_TABLE,
             "version_table_schema": VERSION_TABLE_SCHEMA,
             "script": script,
-            "fn": lambda revision, _: script._upgrade_revs("pybroker@head", revision),  # noqa: SLF001
+            "fn": lambda revision, _: _missing(script, revision),
         },
     )
     with Operations.context(context):
         context.run_migrations()
+
+
+def _missing(script: ScriptDirectory, revision: str | tuple[str, ...]) -> list[MigrationStep]:
+    """Return the steps from an installed revision to the newest, the oldest first."""
+    newest_first = script.iterate_revisions("pybroker@head", revision or "base")
+    return [
+        MigrationStep.upgrade_from_script(script.revision_map, each) for each in reversed([*newest_first])
+    ]
 
 
 _RECORD_FILE = (
