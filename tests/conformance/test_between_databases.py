@@ -341,10 +341,14 @@ def test_row_169_an_event_of_one_database_wakes_who_waits_for_it_in_another(pair
         "select broker.begin_dialog(%s, %s, 'ordering', encryption => false)", pair.initiator, pair.initiator
     )
     shop.send(dialog)
-    assert list(waiter.connection.notifies(timeout=30, stop_after=1))
+    assert list(waiter.connection.notifies(timeout=120, stop_after=1))
     waiter.connection.close()
-    ((kind, number, body),) = pair.arrived()
+    arrived = pair.arrived()
+    kind, number, body = arrived[0]
     assert (kind, number) == (f"{notifications}/EventNotification", 0)
     assert f"<ObjectName>{pair.initiator}</ObjectName>".encode() in (body or b"")
     shop.rows("select broker.drop_event_notification('here')")
-    assert [kind for kind, _, _ in pair.arrived()] == [END_DIALOG]
+    # As long as the message waits there, the event is told again every five seconds.
+    while arrived[-1][0] != END_DIALOG:
+        arrived += pair.arrived()
+    assert {again for again, _, _ in arrived[:-1]} == {kind}
