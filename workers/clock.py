@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 
@@ -35,27 +34,3 @@ class Clock:
             # Not by awaiting them: a cancellation of the caller could not be told from theirs, and be lost.
             await asyncio.wait((waiting, passing))
         return event.is_set()
-
-
-@dataclass
-class Backoff:
-    """How long to wait before the next attempt: each failure in a row doubles it.
-
-    Attributes:
-        first: seconds after the first failure.
-        limit: seconds that are never exceeded.
-    """
-
-    first: float
-    limit: float
-    _next: float | None = field(default=None, init=False)
-
-    def failed(self) -> float:
-        """Note a failure, and return the seconds to wait because of it."""
-        seconds = self.first if self._next is None else self._next
-        self._next = min(seconds * 2, self.limit)
-        return seconds
-
-    def reset(self) -> None:
-        """Note a success: the next failure is a first one."""
-        self._next = None

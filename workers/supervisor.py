@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 import psycopg
 import structlog
 
+from pybroker.backoff import Backoff
 from pybroker.workers import heartbeat, periodic, standby
 from pybroker.workers.activation import Activation
 from pybroker.workers.arrivals import Arrivals
-from pybroker.workers.clock import Backoff, Clock
+from pybroker.workers.clock import Clock
 from pybroker.workers.database import Database, ServingError, UnreachableError
 from pybroker.workers.event_notifications import EventNotifications
 from pybroker.workers.transport import Transport

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pybroker.message import ReceivedMessage
 
 # A failing message comes back at once; without a pause a broken handler would take a processor.
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
 
 
 class HandlerFailure(Exception):  # noqa: N818
@@ -24,22 +24,6 @@ class HandlerFailure(Exception):  # noqa: N818
         self.handle = handle
         # Of more than one nobody knows which failed; they are received one by one then.
         self.is_alone = is_alone
-
-
-class Pauses:
-    """How long to wait after failures in a row."""
-
-    def __init__(self) -> None:
-        self._next = _FIRST_PAUSE
-
-    def failed(self) -> float:
-        """Return the seconds to wait now; after the next failure they are more."""
-        pause, self._next = self._next, min(self._next * 2, _LONGEST_PAUSE)
-        return pause
-
-    def reset(self) -> None:
-        """Begin with the shortest again."""
-        self._next = _FIRST_PAUSE
 
 
 def raise_as_failure(handle: UUID, received: Sequence[ReceivedMessage], error: Exception) -> None:

@@ -17,12 +17,19 @@ from tenacity import Retrying, retry_if_exception_type
 from tenacity.wait import wait_exponential_jitter
 
 from pybroker import tracing
+from pybroker.backoff import Backoff
 from pybroker.client.broker import Broker
 from pybroker.client.concurrency import wait
 from pybroker.client.session import opened
 from pybroker.errors import ConversationNotFound, QueueDisabledError
 from pybroker.programs.conversation import ProgramConversation
-from pybroker.programs.failures import HandlerFailure, Pauses, in_one_line, raise_as_failure
+from pybroker.programs.failures import (
+    FIRST_PAUSE,
+    LONGEST_PAUSE,
+    HandlerFailure,
+    in_one_line,
+    raise_as_failure,
+)
 from pybroker.programs.group_state import GroupState, statements_for
 from pybroker.programs.round import Round
 
@@ -49,7 +56,7 @@ class Reader:
         self._url = url
         self._stop = stop
         self._state = statements_for(program.state_table) if program.state_table else None
-        self._pauses = Pauses()
+        self._backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         self._log = _logger.getChild(program.queue)
 
     def run(self) -> None:
@@ -94,9 +101,9 @@ class Reader:
                     if connection.closed:
                         raise psycopg.OperationalError(in_one_line(failure.__cause__)) from failure
                     self._note(broker, failure)
-                    self._pause(self._pauses.failed())
+                    self._pause(self._backoff.failed())
                 else:
-                    self._pauses.reset()
+                    self._backoff.reset()
 
     def _round(self, broker: Broker) -> None:
         program = self._program

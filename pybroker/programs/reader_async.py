@@ -16,12 +16,19 @@ from tenacity import AsyncRetrying, retry_if_exception_type
 from tenacity.wait import wait_exponential_jitter
 
 from pybroker import tracing
+from pybroker.backoff import Backoff
 from pybroker.client.broker_async import AsyncBroker
 from pybroker.client.concurrency import wait_async
 from pybroker.client.session_async import opened_async
 from pybroker.errors import ConversationNotFound, QueueDisabledError
 from pybroker.programs.conversation_async import AsyncProgramConversation
-from pybroker.programs.failures import HandlerFailure, Pauses, in_one_line, raise_as_failure
+from pybroker.programs.failures import (
+    FIRST_PAUSE,
+    LONGEST_PAUSE,
+    HandlerFailure,
+    in_one_line,
+    raise_as_failure,
+)
 from pybroker.programs.group_state import GroupState, statements_for
 from pybroker.programs.round import Round
 
@@ -48,7 +55,7 @@ class AsyncReader:
         self._url = url
         self._stop = stop
         self._state = statements_for(program.state_table) if program.state_table else None
-        self._pauses = Pauses()
+        self._backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         self._log = _logger.getChild(program.queue)
 
     async def run(self) -> None:
@@ -93,9 +100,9 @@ class AsyncReader:
                     if connection.closed:
                         raise psycopg.OperationalError(in_one_line(failure.__cause__)) from failure
                     await self._note(broker, failure)
-                    await self._pause(self._pauses.failed())
+                    await self._pause(self._backoff.failed())
                 else:
-                    self._pauses.reset()
+                    self._backoff.reset()
 
     async def _round(self, broker: AsyncBroker) -> None:
         program = self._program

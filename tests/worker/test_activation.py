@@ -11,7 +11,7 @@ import pytest
 import structlog
 
 from pybroker import logs, migrations
-from pybroker.workers.clock import Backoff
+from pybroker.backoff import Backoff
 from pybroker.workers.database import WORKER_NAME, Database, shown
 from tests.activated import (
     GATED,

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from pybroker.workers.clock import Backoff, Clock
+from pybroker.backoff import Backoff
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
 
     from structlog.typing import FilteringBoundLogger
 
+    from pybroker.workers.clock import Clock
     from pybroker.workers.external_activation.configuration import ApplicationConfiguration
     from pybroker.workers.external_activation.watcher import Notification
 

@@ -8,9 +8,9 @@ import psycopg
 import structlog
 from lxml import etree
 
+from pybroker.backoff import Backoff
 from pybroker.client.broker_async import AsyncBroker, connect_async
 from pybroker.errors import BrokerError
-from pybroker.workers.clock import Backoff, Clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
     from pybroker.client.conversation_async import AsyncMessage
+    from pybroker.workers.clock import Clock
 
 EVENT_NOTIFICATION = "http://schemas.microsoft.com/SQL/Notifications/EventNotification"
 # A wait ends now and then, so that a connection that was cut without a word is noticed.

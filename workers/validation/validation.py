@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import structlog
 from psycopg.rows import args_row
 
+from pybroker.backoff import Backoff
 from pybroker.workers.arrivals import Arrivals
-from pybroker.workers.clock import Backoff
 from pybroker.workers.validation.examination import Examination, ExaminerLostError, Limits
 from pybroker.xml import NOT_WELL_FORMED, Fault
 

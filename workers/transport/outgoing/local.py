@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import structlog
 
-from pybroker.workers.clock import Backoff
+from pybroker.backoff import Backoff
 from pybroker.workers.transport import statements
 from pybroker.workers.transport.protocol.faults import line_of
 

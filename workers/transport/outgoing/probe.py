@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import structlog
 
-from pybroker.workers.clock import Backoff
+from pybroker.backoff import Backoff
 from pybroker.workers.transport import statements
 from pybroker.workers.transport.outgoing import batches
 from pybroker.workers.transport.protocol import arrays

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import psycopg
 import structlog
 
+from pybroker.backoff import Backoff
 from pybroker.workers.arrivals import Arrivals
-from pybroker.workers.clock import Backoff
 from pybroker.workers.transport import statements
 from pybroker.workers.transport.outgoing.local import LocalDelivery
 from pybroker.workers.transport.outgoing.peer import FIRST_PAUSE, LONGEST_PAUSE

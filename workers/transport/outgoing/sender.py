@@ -17,7 +17,7 @@ import msgspec
 import psycopg
 import structlog
 
-from pybroker.workers.clock import Backoff
+from pybroker.backoff import Backoff
 from pybroker.workers.transport import statements, traces
 from pybroker.workers.transport.dialog_security.held_dialogs import HeldDialogs
 from pybroker.workers.transport.outgoing import batches
