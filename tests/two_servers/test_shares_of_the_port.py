@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pybroker.workers.transport.connection.certificate_check import Credentials
 
 ENOUGH_SECONDS = 120.0
+_HANDSHAKES = 10
 GREEDY, MODEST = uuid.UUID(int=7), uuid.UUID(int=8)
 BLOCKED = (
     "select count(*) from pg_stat_activity"
@@ -144,10 +145,11 @@ def peers(
 async def connected(warehouse: Site, credentials: Credentials) -> link.Link:
     # An older worker, which announces no limit of dialogs.
     hello = wire.Hello(1, 1, [bytes(16)], "SUPPORTED", WINDOW, wire.MAXIMUM_FRAME_BYTES)
-    while True:
+    for _ in range(_HANDSHAKES):
         # On a busy machine a handshake may take longer than it is given.
         with contextlib.suppress(TimeoutError):
             return await link.connect(f"tcp://127.0.0.1:{warehouse.port}", credentials, hello)
+    raise AssertionError(f"port {warehouse.port} has ended none of {_HANDSHAKES} handshakes in time")
 
 
 def batch(number: int, broker: uuid.UUID, dialogs: int = 1) -> wire.Batch:
