@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from pybroker.workers.transport.protocol import faults
+from pybroker.workers.transport.protocol import envelope, faults
 from pybroker.workers.transport.protocol.faults import TransportError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# In the clear; anonymous: the target is identified; full: both are.
 Kind = Literal["N", "A", "F"]
 
 
@@ -19,7 +18,7 @@ class UnboundError(TransportError):
     """The far service has no remote service binding, and the dialog may not go without."""
 
 
-_NAMES = {"N": "no", "A": "anonymous", "F": "full"}
+_NAMES = {envelope.CLEAR: "no", envelope.ANONYMOUS: "anonymous", envelope.FULL: "full"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +53,9 @@ def decide(dialog: Dialog, certificate_fault: Callable[[], TransportError | None
     """
     if not dialog.is_initiator:
         return _established(dialog)
-    if dialog.established == "N":
+    if dialog.established == envelope.CLEAR:
         # The target holds it to that as well.
-        return "N"
+        return envelope.CLEAR
     wanted = _wanted(dialog)
     if dialog.established is not None and dialog.established != wanted:
         raise TransportError(
@@ -64,17 +63,17 @@ def decide(dialog: Dialog, certificate_fault: Callable[[], TransportError | None
             f"The dialog began with {_NAMES.get(dialog.established, 'other')} security, and by the remote"
             f" service bindings of today it would have {_NAMES[wanted]}. It is never changed.",
         )
-    if wanted == "F" and (fault := certificate_fault()) is not None:
+    if wanted == envelope.FULL and (fault := certificate_fault()) is not None:
         raise fault
     return wanted
 
 
 def _wanted(dialog: Dialog) -> Kind:
     match dialog.binding:
-        case "F":
-            return "F"
-        case "A":
-            return "A"
+        case envelope.FULL:
+            return envelope.FULL
+        case envelope.ANONYMOUS:
+            return envelope.ANONYMOUS
         case _ if dialog.is_encrypted:
             raise UnboundError(
                 faults.NO_BINDING,
@@ -82,18 +81,18 @@ def _wanted(dialog: Dialog) -> Kind:
                 " service. Create one, or begin the dialog with ENCRYPTION = OFF.",
             )
         case _:
-            return "N"
+            return envelope.CLEAR
 
 
 def _established(dialog: Dialog) -> Kind:
     """Return what a target answers with: what the initiator began with."""
     match dialog.established:
-        case "F":
-            return "F"
-        case "A":
-            return "A"
-        case "N":
-            return "N"
+        case envelope.FULL:
+            return envelope.FULL
+        case envelope.ANONYMOUS:
+            return envelope.ANONYMOUS
+        case envelope.CLEAR:
+            return envelope.CLEAR
         case _ if dialog.is_encrypted:
             raise TransportError(
                 faults.NO_BINDING,
@@ -101,4 +100,4 @@ def _established(dialog: Dialog) -> Kind:
                 " one worker then.",
             )
         case _:
-            return "N"
+            return envelope.CLEAR

@@ -206,7 +206,7 @@ class Opener:
             session_key = envelope.unwrap(
                 block.cipher, read.session_key, read.mode, conversation_id, from_initiator=from_initiator
             )
-        elif read.mode == "A" and not from_initiator and read.master_key is not None:
+        elif read.mode == envelope.ANONYMOUS and not from_initiator and read.master_key is not None:
             master = self._master_key(read.master_key)
             session_key = envelope.session_key_of(master.key, conversation_id, from_initiator=True)
         else:
@@ -217,7 +217,7 @@ class Opener:
         # After the seal was found whole: only then it says when it was made.
         self._refuse_stale(read)
         kept = None
-        if read.mode == "A" and from_initiator:
+        if read.mode == envelope.ANONYMOUS and from_initiator:
             if read.master_key is None:
                 raise SealError("an envelope without the id of its master key")
             master = self._master_key()
@@ -240,7 +240,7 @@ class Opener:
             raise SealError("a key exchange is of another kind than the envelope that names it")
         now = self._clock.now()
         user_name = None
-        if exchange.mode == "F":
+        if exchange.mode == envelope.FULL:
             sender = certificates.with_digest(exchange.sender or b"")
             if sender is None:
                 raise TransportError(
@@ -341,7 +341,7 @@ class _Opening:
         """Return the batch without the dialogs that are not left."""
         return Opened(
             self._reduced(),
-            [self.kinds.get(place, "N") for place in self.left],
+            [self.kinds.get(place, envelope.CLEAR) for place in self.left],
             [self.users[place][0] for place in self.left],
             [self.users[place][1] for place in self.left],
             self.faults,

@@ -210,23 +210,23 @@ class Sealer:
             Dialog(dialog.is_initiator, dialog.is_encrypted, dialog.binding, dialog.established),
             certificate_fault,
         )
-        if kind == "N":
-            return _Plan("N")
-        if kind == "A" and not dialog.is_initiator:
+        if kind == envelope.CLEAR:
+            return _Plan(envelope.CLEAR)
+        if kind == envelope.ANONYMOUS and not dialog.is_initiator:
             return self._plan_answer(dialog)
-        master = self._key_store.master_key(dialog.kept_key if kind == "A" else None)
+        master = self._key_store.master_key(dialog.kept_key if kind == envelope.ANONYMOUS else None)
         # It goes along with each batch, so only an anonymous initiator must find it again, for the answers.
         session_key = envelope.session_key_of(
             master.key,
             dialog.conversation_id,
             from_initiator=dialog.is_initiator,
-            salt=secrets.token_bytes(envelope.KEY_BYTES) if kind == "F" else None,
+            salt=secrets.token_bytes(envelope.KEY_BYTES) if kind == envelope.FULL else None,
         )
-        if kind == "F" and own is None and (fault := certificate_fault()) is not None:
+        if kind == envelope.FULL and own is None and (fault := certificate_fault()) is not None:
             raise fault
         far = self._certificates.far(dialog.far_user, is_new=is_new)
         exchanged = self._exchanges.key_for(far, own)
-        return _Plan(kind, session_key, master.id if kind == "A" else None, exchanged)
+        return _Plan(kind, session_key, master.id if kind == envelope.ANONYMOUS else None, exchanged)
 
     def _plan_answer(self, dialog: _TakenDialog) -> _Plan:
         """An anonymous initiator has no certificate: what it sent its key with opens what comes back."""
@@ -238,7 +238,7 @@ class Sealer:
             raise TransportError(
                 faults.NO_MASTER_KEY, f"The session key of this conversation can't be used: {error}."
             ) from None
-        return _Plan("A", key, initiators)
+        return _Plan(envelope.ANONYMOUS, key, initiators)
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,7 +340,7 @@ class _Sealing:
         """Make the envelope of the next dialog."""
         columns = self._columns[len(self._keys)]
         conversation_id, from_initiator = columns[0] or b"", columns[1] == b"\1"
-        if plan.session_key is None or plan.kind == "N":
+        if plan.session_key is None or plan.kind == envelope.CLEAR:
             self._envelopes.append(None)
             self._keys.append(None)
             self._headers.append(b"")
@@ -401,7 +401,7 @@ def _plain(count: int) -> bytes:
     if count not in _PLAIN:
         if len(_PLAIN) >= _MOST_EXCHANGED:
             _PLAIN.clear()
-        _PLAIN[count] = arrays.from_texts(["N"] * count)
+        _PLAIN[count] = arrays.from_texts([envelope.CLEAR] * count)
     return _PLAIN[count]
 
 

@@ -13,7 +13,7 @@ import structlog
 from pybroker.workers.transport import statements, traces
 from pybroker.workers.transport.connection.refusals import Refusals
 from pybroker.workers.transport.incoming.dispatcher import Dispatcher
-from pybroker.workers.transport.protocol import arrays, faults, slices, wire
+from pybroker.workers.transport.protocol import arrays, envelope, faults, slices, wire
 from pybroker.workers.transport.protocol.faults import TransportError, line_of, number_of, trace_of
 from pybroker.workers.transport.protocol.rows import Securities
 
@@ -38,11 +38,10 @@ _MOST_REMEMBERED = 10_000
 _LOCAL = ("LOCAL",)
 # The classes of SQLSTATE that say of a server that it is not there.
 _AWAY = ("08", "57")
-# The security of a dialog that comes from a database of the same worker, and of one that comes clear.
+# The security of a dialog that comes from a database of the same worker.
 _SIBLING = "L"
 # What no user is called: with the broker's number, a database of the same worker as a peer.
 _SIBLING_PEER = b"\0"
-_CLEAR = "N"
 
 logger: FilteringBoundLogger = structlog.get_logger()
 
@@ -250,7 +249,7 @@ def _parts(
 ) -> Iterator[tuple[wire.Batch, Securities]]:
     """Return what is to be stored of a batch, in parts of as many dialogs as one may have."""
     if opened is None:
-        kind = _SIBLING if is_sibling else _CLEAR
+        kind = _SIBLING if is_sibling else envelope.CLEAR
         count = arrays.element_count(batch.conversation_ids, arrays.UUID)
         return slices.cut(batch, Securities.of_all(kind, count), wire.MAXIMUM_DIALOGS)
     if opened.batch is None:

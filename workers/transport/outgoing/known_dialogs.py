@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pybroker.workers.transport import statements
-from pybroker.workers.transport.protocol import arrays
+from pybroker.workers.transport.protocol import arrays, envelope
 from pybroker.workers.transport.protocol.rows import Taken
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ _CHANGING: Final = {
 _COLUMNS: Final = _LASTING | _CHANGING
 _TO_BROKER: Final = tuple(_LASTING).index("to_brokers")
 _ESTABLISHED: Final = tuple(_LASTING).index("established")
-_IN_THE_CLEAR: Final = b"N"
+_IN_THE_CLEAR: Final = envelope.CLEAR.encode()
 _NOT_ASKED_FOR: Final = (None,) * len(_CHANGING)
 # The second one sees what the first one has held, as nothing of it had gone before.
 _LOOKS: Final = 2

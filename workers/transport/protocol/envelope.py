@@ -30,6 +30,11 @@ SALT_BYTES: Final = 16
 # What sealing adds to a body: a letter that tells no body from an empty one, and the tag.
 SEAL_BYTES: Final = 17
 
+# How a dialog is secured, as batches and the database say it. In the clear; anonymous: the target is
+# identified; full: both are.
+CLEAR: Final = "N"
+ANONYMOUS: Final = "A"
+FULL: Final = "F"
 Mode = Literal["A", "F"]
 
 _NONCE_BYTES: Final = 12
@@ -202,7 +207,7 @@ def make_key_exchange(
         sender: the SHA-256 of the sender's certificate, and its private key.
     """
     encrypted = recipient[1].encrypt(key, _OAEP)
-    mode: Mode = "A" if sender is None else "F"
+    mode: Mode = ANONYMOUS if sender is None else FULL
     digest, signature = None, None
     if sender is not None:
         digest = sender[0]
