@@ -111,7 +111,7 @@ class Body:
         if self._first and self.ends_transactions:
             self._first.append("  -- So that ROLLBACK leaves the tables.")
             self._first.append("  commit;")
-        self.lines = self._first + self.lines
+        self.lines = self._owned() + self._first + self.lines
 
     def _open_at_end(self, position: Position) -> None:
         self.note(
@@ -176,6 +176,31 @@ class Body:
             "    );",
             "  end if;",
             f"  truncate pg_temp.{own} restart identity;",
+        ]
+
+    def _owned(self) -> list[str]:
+        """Lines that refuse another role's temporary tables, before a TRY could catch it.
+
+        All roles of a session share its temporary schema: a trigger or view of the caller would act with the
+        rights of a module that has EXECUTE AS, or that such a module calls.
+        """
+        text = "\n".join([*self._first, *self.lines])
+        used = {one.sql for one in self.scope.table_variables.values() if one.sql in text}
+        return [
+            line
+            for sql in sorted(used)
+            if sql.startswith("pg_temp.")
+            for line in (
+                "  if exists (",
+                "    select from pg_catalog.pg_class c",
+                f"    where c.oid = to_regclass({literal(sql)})",
+                "      and pg_get_userbyid(c.relowner) <> current_user",
+                "  ) then",
+                "    raise exception using errcode = 'insufficient_privilege', message =",
+                f"      {literal(f'The temporary table {sql} is owned by another role.')},",
+                "      hint = 'Drop it in this session, or open another session.';",
+                "  end if;",
+            )
         ]
 
     # Lines.

@@ -75,6 +75,8 @@ def function(one: tree.CreateFunction, known: Known) -> Translation:
         ScriptError: for what has no faithful form, with what to write instead.
     """
     name, body = _begun(one, known)
+    # SQL Server's functions reach no temporary table of their caller.
+    body.scope.table_variables = {}
     verb = "create" if one.verb == "CREATE" else "create or replace"
     key = f"{one.name.schema or DEFAULT_SCHEMA}.{one.name.name}".casefold()
     try:
