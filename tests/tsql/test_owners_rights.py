@@ -8,6 +8,7 @@ import psycopg
 import pytest
 
 from pybroker.tsql import modules
+from pybroker.tsql.expressions.types import INTEGER
 from pybroker.tsql.known import Known
 from pybroker.tsql.language import read
 from pybroker.tsql.source import batches
@@ -92,3 +93,50 @@ def test_a_callers_temporary_table_never_acts_with_the_owners_rights(
     with pytest.raises(psycopg.errors.InsufficientPrivilege, match="owned by another role"):
         made.caller.execute(b"call dbo.totals(0)")
     assert not made.is_superuser()
+
+
+CALLS = {
+    "procedure": (
+        "PROCEDURE dbo.work @a int, @b nvarchar(10) OUTPUT, @c decimal(9, 2) = 1 WITH EXECUTE AS OWNER"
+        " AS SET @b = N'done'",
+        b"call dbo.work(1, 'x')",
+    ),
+    "function": (
+        "FUNCTION dbo.work (@a int, @b nvarchar(10)) RETURNS nvarchar(10) WITH EXECUTE AS OWNER"
+        " AS BEGIN RETURN N'done' END",
+        b"select dbo.work(1, 'x')",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", CALLS)
+def test_nobody_calls_a_module_with_its_owners_rights_before_it_is_granted(made: Modules, kind: str) -> None:
+    text, call = CALLS[kind]
+    made.create(f"CREATE {text}")
+    with pytest.raises(psycopg.errors.InsufficientPrivilege, match="permission denied"):
+        made.caller.execute(call)
+    assert made.owner.execute(call).fetchone() == ("done",)
+    made.grant("dbo.work")
+    assert made.caller.execute(call).fetchone() == ("done",)
+    made.create(f"ALTER {text}")
+    assert made.caller.execute(call).fetchone() == ("done",)
+
+
+def test_a_trigger_acts_with_its_owners_rights_on_its_own_table_alone(made: Modules) -> None:
+    made.owner.execute(
+        b"create schema dbo; create table dbo.orders (n integer); create table dbo.log (n integer)"
+    )
+    made.known.tables.update({("dbo", "orders"): {"n": INTEGER}, ("dbo", "log"): {"n": INTEGER}})
+    made.create(
+        "CREATE TRIGGER logged ON dbo.orders WITH EXECUTE AS OWNER AFTER INSERT"
+        " AS INSERT INTO dbo.log (n) SELECT n FROM inserted"
+    )
+    made.owner.execute(f"grant insert on dbo.orders to {made.login}".encode())
+    made.caller.execute(b"insert into dbo.orders values (1)")
+    made.caller.execute(b"create temporary table mine (n integer)")
+    with pytest.raises(psycopg.errors.InsufficientPrivilege, match="permission denied"):
+        made.caller.execute(
+            b"create trigger forged after insert on mine referencing new table as inserted"
+            b" for each statement execute function dbo.logged()"
+        )
+    assert made.owner.execute(b"select n from dbo.log").fetchall() == [(1,)]
