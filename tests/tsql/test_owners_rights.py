@@ -11,6 +11,7 @@ from pybroker.tsql import modules
 from pybroker.tsql.expressions.types import INTEGER
 from pybroker.tsql.known import Known
 from pybroker.tsql.language import read
+from pybroker.tsql.preparing import prepare
 from pybroker.tsql.source import batches
 
 if TYPE_CHECKING:
@@ -46,7 +47,10 @@ class Modules:
         self.owner.execute(f"grant usage on schema dbo to {self.login}".encode())
 
     def grant(self, routine: str) -> None:
-        self.owner.execute(f"grant execute on routine {routine} to {self.login}".encode())
+        (batch,) = batches(f"GRANT EXECUTE ON {routine} TO {self.login}")
+        for step in prepare(read(batch), batch, self.known):
+            assert step.sql is not None
+            self.owner.execute(step.sql.encode())
 
     def is_superuser(self) -> bool:
         query = f"select rolsuper from pg_roles where rolname = '{self.login}'"
@@ -116,7 +120,7 @@ def test_nobody_calls_a_module_with_its_owners_rights_before_it_is_granted(made:
     with pytest.raises(psycopg.errors.InsufficientPrivilege, match="permission denied"):
         made.caller.execute(call)
     assert made.owner.execute(call).fetchone() == ("done",)
-    made.grant("dbo.work")
+    made.grant("Work")
     assert made.caller.execute(call).fetchone() == ("done",)
     made.create(f"ALTER {text}")
     assert made.caller.execute(call).fetchone() == ("done",)

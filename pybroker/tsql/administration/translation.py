@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from pybroker.tsql.administration import tree
 from pybroker.tsql.administration.printing import without_passwords
 from pybroker.tsql.source import ScriptError
-from pybroker.tsql.translation import call, identifier, literal
+from pybroker.tsql.translation import DEFAULT_SCHEMA, call, identifier, literal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -326,7 +326,8 @@ def _one_permission(one: tree.Permission, permission: str, name: str) -> tuple[s
     if kind in (None, "OBJECT") and permission in _TABLE_PERMISSIONS:
         return f"{verb} {permission.lower()} on {_relation(securable)} {word} {role(name)};", False
     if kind in (None, "OBJECT") and permission in ("EXECUTE", "EXEC"):
-        return f"{verb} execute on routine {_relation(securable)} {word} {role(name)};", False
+        routine = f"{identifier(securable.schema or DEFAULT_SCHEMA)}.{identifier(securable.name)}"
+        return f"{verb} execute on routine {routine} {word} {role(name)};", False
     if permission == "CONNECT" and kind == "DATABASE":
         return None, False
     _refuse(
