@@ -12,7 +12,7 @@ from pybroker.tsql.expressions import types
 from pybroker.tsql.expressions.names import relation
 from pybroker.tsql.expressions.printer import VALUES, Printer, Value, unified
 from pybroker.tsql.expressions.types import MOMENTS, Family, Unfaithful, cast, convert, without_literal
-from pybroker.tsql.translation import literal
+from pybroker.tsql.translation import identifier, literal
 
 Way = Callable[[Printer, Any], Value]
 
@@ -438,7 +438,7 @@ def _object_id(printer: Printer, node: Any) -> Value:
     kind = node.expression.name.strip().upper() if node.expression is not None else ""
     if words[0].lower() == "tempdb" or words[-1].startswith("#"):
         temporary = printer.scope.table_variables.get(words[-1].casefold())
-        sql = temporary.sql if temporary is not None else f"pg_temp.{words[-1].lstrip('#').lower()}"
+        sql = temporary.sql if temporary is not None else f"pg_temp.{identifier(words[-1].lstrip('#'))}"
         return Value(f"cast(to_regclass({literal(sql)}) as oid)", types.BIGINT)
     if len(words) > 2:  # noqa: PLR2004 - a schema and a name
         raise Unfaithful("an object of another database is not known here")

@@ -19,7 +19,7 @@ from pybroker.tsql.language import tree
 from pybroker.tsql.procedures import flow
 from pybroker.tsql.procedures.errors import NUMBER, caught_values, raised
 from pybroker.tsql.source import Position, ScriptError
-from pybroker.tsql.translation import literal
+from pybroker.tsql.translation import identifier, literal
 from pybroker.tsql.tree import Statement
 
 if TYPE_CHECKING:
@@ -923,7 +923,8 @@ class Body:
                 value = types.cast(value, target)
         if argument.name is None:
             return value
-        return f'"{parameter.name if parameter else argument.name}" => {value}'
+        name = parameter.name if parameter else argument.name
+        return '"' + name.replace('"', '""') + f'" => {value}'
 
     # Cursors.
 
@@ -933,8 +934,10 @@ class Body:
         if others or one.query is None:
             said = ", ".join(sorted(others)) or "a variable"
             raise Unfaithful(f"a cursor with {said} has no form here: leave it out")
+        if one.name.startswith("@"):
+            raise Unfaithful(f"the cursor {one.name} has a variable's name: write it without the @")
         self._cursors[one.name.casefold()] = one
-        self.declarations[f'"{one.name.lower()}"'] = "refcursor"
+        self.declarations[identifier(one.name)] = "refcursor"
 
     def _cursor(self, name: str) -> tree.DeclareCursor:
         found = self._cursors.get(name.casefold())
@@ -945,7 +948,7 @@ class Body:
     def cursor(self, one: tree.Cursor) -> None:
         """Print OPEN, CLOSE and DEALLOCATE."""
         declared = self._cursor(one.name)
-        name = f'"{declared.name.lower()}"'
+        name = identifier(declared.name)
         if one.verb == "OPEN" and declared.query is not None:
             found = translating.query(declared.query, self.scope)
             self._note_all(one.position, found.notes)
@@ -973,7 +976,7 @@ class Body:
                 f"FETCH names {len(one.variables)} variables, and the cursor has {len(columns)} columns"
             )
         self.declarations.setdefault('"@@row"', "record")
-        self.line(f'fetch "{declared.name.lower()}" into "@@row";')
+        self.line(f'fetch {identifier(declared.name)} into "@@row";')
         if "@@fetch_status" in self.scope.variables:
             self.line('"@@fetch_status" := case when found then 0 else -1 end;')
         self.line("if found then")
