@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pybroker.tsql.tree import Statement
 
 
-_VARIABLE = re.compile(r"%\(([^)]+)\)s(?:::\w+(?: precision)?(?:\([\d,]+\))?(?: with time zone)?)?")
+_VARIABLE = re.compile(r"%%|%\(([^)]+)\)s(?:::\w+(?: precision)?(?:\([\d,]+\))?(?: with time zone)?)?")
 
 
 def refusals(scripts: Sequence[ReadScript], foresight: Foresight) -> Iterator[Finding]:
@@ -122,7 +122,7 @@ def failure(one: Finding, error: StatementError) -> str:
 
 def displayed(sql: str) -> str:
     """Return SQL with the names of its variables."""
-    return _VARIABLE.sub(r"\1", sql).replace("%%", "%")
+    return _VARIABLE.sub(lambda found: found[1] or "%", sql)
 
 
 class Writer:
