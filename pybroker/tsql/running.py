@@ -164,7 +164,7 @@ class Writer:
         if not step.inner and not step.otherwise:
             yield self.write(batch.finding(step))
             return
-        asked = None if step.question is None else " ".join(step.question.sql.split())
+        asked = None if step.question is None else step.question.sql
         if asked is not None:
             yield self._place(batch.finding(step))
             yield f"select ({asked}) as answer{depth} \\gset\n\\if :answer{depth}"

@@ -86,8 +86,17 @@ def _relation(name: Name) -> str:
     return ".".join(identifier(one) for one in (name.schema, name.name) if one is not None)
 
 
-def _use(_: tree.Use) -> Administered:
+def _use(one: tree.Use) -> Administered:
+    _check_database(one)
     return _client()
+
+
+def _check_database(one: tree.Use | tree.AlterDatabase) -> None:
+    # What psql's \connect and libpq take for more than a name leads to another server.
+    if "=" in one.database or "://" in one.database:
+        _refuse(
+            one, f'"{one.database}" would be read as a connection: a database\'s name has no = and no ://'
+        )
 
 
 def _create_database(one: tree.CreateDatabase) -> Administered:
@@ -95,6 +104,7 @@ def _create_database(one: tree.CreateDatabase) -> Administered:
 
 
 def _alter_database(one: tree.AlterDatabase) -> Administered:
+    _check_database(one)
     notes = [f"SET {clause} has no meaning here" for clause in one.clauses]
     if one.termination and one.action not in ("NEW_BROKER", "ERROR_BROKER_CONVERSATIONS"):
         notes.append(f"WITH {one.termination} has no meaning here: nobody is in the way")
