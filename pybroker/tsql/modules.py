@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pybroker.tsql.expressions.types import Unfaithful
 from pybroker.tsql.language import tree
 from pybroker.tsql.procedures import creating
 from pybroker.tsql.source import ScriptError
@@ -20,6 +21,13 @@ def translate(statement: Statement, known: Known) -> Translation:
     Raises:
         ScriptError: for what has no faithful form, with what to write instead.
     """
+    try:
+        return _translated(statement, known)
+    except Unfaithful as reason:
+        raise ScriptError(statement.position, str(reason)) from None
+
+
+def _translated(statement: Statement, known: Known) -> Translation:
     match statement:
         case tree.CreateProcedure():
             return creating.procedure(statement, known)

@@ -94,7 +94,10 @@ class Preparer:
             self.in_msdb = statement.database.lower() == "msdb"
         method = TABLE.get(type(statement))
         if method is not None:
-            return method(self, statement)
+            try:
+                return method(self, statement)
+            except Unfaithful as reason:
+                raise ScriptError(statement.position, str(reason)) from None
         if type(statement) in translation.TABLE:
             done = translation.translate(statement, in_msdb=self.in_msdb)
             source = printing.print_statement(statement)

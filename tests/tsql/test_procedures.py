@@ -448,6 +448,40 @@ def test_a_cursor_has_any_name_and_no_name_is_code(programs: Programs) -> None:
     assert programs.call("dbo.p()") == ["7", " "]
 
 
+LONG = "n" * 62
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (("dbo.p", f"@{LONG}a"), ("dbo.p", f"@{LONG}b")),
+        (("dbo.p", "#t"), ("sales.p", "#t")),
+        (("dbo.p", "[#x.#t]"), ("dbo.[p.#x]", "#t")),
+        (('dbo.[p"q]', "@t"), ("dbo.pq", "@t")),
+        (("dbo.[sales.p]", "@t"), ("sales.p", "@t")),
+    ],
+)
+def test_each_table_of_each_module_is_one_of_its_own(
+    programs: Programs, first: tuple[str, str], second: tuple[str, str]
+) -> None:
+    def define(table: str) -> str:
+        written = f"DECLARE {table} TABLE" if table.startswith("@") else f"CREATE TABLE {table}"
+        return f"{written} (n int); INSERT INTO {table} (n) VALUES (1);"
+
+    def count(table: str) -> str:
+        return f"PRINT (SELECT COUNT(*) FROM {table});"
+
+    (module, table), (other, other_table) = first, second
+    if module == other:
+        text = f"CREATE PROCEDURE {module} AS {define(table)} {define(other_table)} {count(table)}"
+    else:
+        inner = f"CREATE PROCEDURE {other} AS {define(other_table)} DELETE FROM {other_table}\nGO\n"
+        text = f"{inner}CREATE PROCEDURE {module} AS {define(table)} EXEC {other} {count(table)}"
+    programs.create(text)
+    programs.create("CREATE PROCEDURE dbo.called AS EXEC " + module)
+    assert programs.call("dbo.called()") == ["1"]
+
+
 def test_a_result_set_is_a_notice(programs: Programs) -> None:
     programs.create("""
         CREATE PROCEDURE dbo.p AS
@@ -554,6 +588,10 @@ REFUSED = {
         4,
         1,
     ),
+    f"CREATE PROCEDURE {'n' * 64} AS RETURN": ("more than 63 bytes: write a shorter one", 1, 1),
+    f"CREATE PROCEDURE p AS\nDELETE FROM dbo.{'é' * 32}": ("more than 63 bytes", 2, 13),
+    f"CREATE PROCEDURE p AS\nCREATE TABLE dbo.t ({'n' * 64} int)": ("more than 63 bytes", 2, 1),
+    f"CREATE VIEW v AS SELECT 1 AS {'n' * 64}": ("more than 63 bytes", 1, 25),
     "CREATE PROCEDURE p AS\nDECLARE [@c] CURSOR FOR SELECT 1 AS a": ("without the @", 2, 1),
     "CREATE PROCEDURE p AS\nDECLARE @r int\nEXEC @r = q": ("OUTPUT parameter", 3, 1),
     "CREATE PROCEDURE p AS\nWAITFOR TIME '10:00'": ("DELAY", 2, 1),

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 
+from pybroker.tsql.expressions.types import Unfaithful
+
+MOST_BYTES = 63
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*\Z")
 # What PostgreSQL reserves, and what PL/pgSQL reads as its own or reads otherwise in a list of columns.
 _RESERVED = frozenset(
@@ -27,15 +30,26 @@ _RESERVED = frozenset(
 
 def folded(name: str) -> str:
     """Write the name of a table or column, which match in any case."""
-    lower = name.lower()
+    lower = fitting(name.lower())
     return lower if _PLAIN.match(lower) and lower not in _RESERVED else _quoted(lower)
 
 
 def exact(name: str) -> str:
     """Write a name as it is, such as the heading of a column."""
-    if _PLAIN.match(name) and name not in _RESERVED:
+    if _PLAIN.match(fitting(name)) and name not in _RESERVED:
         return name
     return _quoted(name)
+
+
+def fitting(name: str) -> str:
+    """Return a name that PostgreSQL keeps whole; it would cut a longer one, and take two for one.
+
+    Raises:
+        Unfaithful: the name is longer.
+    """
+    if len(name.encode()) > MOST_BYTES:
+        raise Unfaithful(f"the name {name} has more than {MOST_BYTES} bytes: write a shorter one")
+    return name
 
 
 def _quoted(name: str) -> str:

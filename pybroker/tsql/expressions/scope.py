@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from pybroker.tsql.expressions.names import fitting
 from pybroker.tsql.expressions.types import Type, Unfaithful, read_type
 from pybroker.tsql.translation import identifier, literal
 
@@ -69,7 +70,7 @@ class Scope:
         """Add a table variable or a temporary table."""
         if sql is None and "%" in name:
             raise Unfaithful(f"a percent sign in the name {name}: name the temporary table without it")
-        one = TableVariable(sql or f"pg_temp.{identifier(name.lstrip('@#'))}", columns)
+        one = TableVariable(sql or f"pg_temp.{identifier(fitting(name.lstrip('@#')))}", columns)
         self.table_variables[name.casefold()] = one
         return one
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from contextlib import contextmanager
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from pybroker.tsql.administration import tree as administration
 from pybroker.tsql.expressions import tables, translating, types
-from pybroker.tsql.expressions.names import relation
+from pybroker.tsql.expressions.names import MOST_BYTES, relation
 from pybroker.tsql.expressions.queue import MESSAGE
 from pybroker.tsql.expressions.types import Family, Type, Unfaithful
 from pybroker.tsql.language import tree
@@ -165,7 +166,7 @@ class Body:
     def _make_table(self, name: str, definition: tree.Code, lines: list[str]) -> None:
         notes: list[str] = []
         made = tables.definition(definition, self.scope, notes)
-        own = f'"{self.name.replace(chr(34), "")}.{name.lower()}"'
+        own = self._own_name(name)
         self.scope.declare_table(name, made.columns, f"pg_temp.{own}")
         self._note_all(definition.position, notes)
         columns = made.sql.replace("\n", "\n    ")
@@ -177,6 +178,15 @@ class Body:
             "  end if;",
             f"  truncate pg_temp.{own} restart identity;",
         ]
+
+    def _own_name(self, name: str) -> str:
+        """Name the temporary table of a table variable; no two have one."""
+        whole = f"{self.name}.{name.lower()}"
+        if '"' in whole or whole.count(".") > 1 or len(whole.encode()) > MOST_BYTES:
+            digest = sha256(whole.encode()).hexdigest()[:16]
+            cut = whole.replace('"', "").encode()[: MOST_BYTES - len(digest) - 1]
+            whole = f"{cut.decode(errors='ignore')}.{digest}"
+        return f'"{whole}"'
 
     def _owned(self) -> list[str]:
         """Lines that refuse another role's temporary tables, before a TRY could catch it.

@@ -64,6 +64,8 @@ def block(statements: tuple[Statement, ...], known: Known) -> Translation:
         ScriptError: for what only a client can do.
     """
     _, body = _begun(tree.CreateProcedure(verb="CREATE", name=Name("batch"), body=statements), known)
+    # No module has this name, as PostgreSQL would write it in quotes.
+    body.name = "a batch"
     body.print(statements)
     return Translation(f"do {_quoted(body_text(body))};", _notes(body))
 
@@ -189,7 +191,8 @@ def _begun(one: Any, known: Known) -> tuple[str, Body]:
     scope = known.scope()
     scope.variables = {}
     scope.table_variables = dict(scope.table_variables)
-    return relation(one.name.schema, one.name.name), Body(one.name.name.lower(), scope, known.procedures)
+    name = relation(one.name.schema, one.name.name)
+    return name, Body(name.removeprefix("dbo."), scope, known.procedures)
 
 
 def _schema(one: Any) -> str:
