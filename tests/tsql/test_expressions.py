@@ -67,6 +67,7 @@ VALUES: dict[str, Any] = {
     "CAST('abcdef' AS char(3))": "abc",
     "CAST(@short AS nchar(5)) + '|'": "abc  |",
     "CAST('abcdefghij' AS varchar(4))": "abcd",
+    "CAST(-12 AS nvarchar(3)) + CONVERT(varchar(4), 1.25) + CAST(@on AS char(2)) + '!'": "-121.251 !",
     "CAST(5 AS bit)": 1,
     "CAST('true' AS bit)": 1,
     "CAST(@when AS varchar(30))": "Mar  5 2026  9:07AM",
@@ -189,6 +190,20 @@ def value_of(request: pytest.FixtureRequest) -> Iterator[Callable[[str], Any]]:
             return row[0]
 
         yield value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CONVERT(varchar(3), 12345)",
+        "CAST(123456 AS nvarchar(2))",
+        "CAST(@n + 1000 AS char(3))",
+        "CAST(-1.25 AS varchar(4))",
+    ],
+)
+def test_a_number_never_loses_digits_in_a_text(value_of: Callable[[str], Any], text: str) -> None:
+    with pytest.raises(psycopg.errors.StringDataRightTruncation):
+        value_of(text)
 
 
 @pytest.mark.parametrize("text", VALUES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from enum import Enum
+from math import inf
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
@@ -250,8 +251,28 @@ def _money_to_text(value: str, source: Type, target: Type) -> str:
     return _number_to_text(value, source, target)
 
 
-def _number_to_text(value: str, _source: Type, _target: Type) -> str:
-    return cast(value, "text")
+_WIDTHS = {"smallint": 6, "integer": 11, "bigint": 20}
+_PRECISION = re.compile(r"numeric\((\d+)")
+
+
+def _width(source: Type) -> float:
+    """Return how many characters a number has at most."""
+    if source.family is Family.BIT:
+        return 1
+    precision = _PRECISION.match(source.sql)
+    # With a sign, a point, and a zero before it.
+    return int(precision[1]) + 3 if precision else _WIDTHS.get(source.sql, inf)
+
+
+def _number_to_text(value: str, source: Type, target: Type) -> str:
+    length = target.length
+    if length is None:
+        return cast(value, "text")
+    text = cast(value, "text")
+    if length < _width(source):
+        # The function of an assignment: it fails at a text that is too long, and CAST would cut digits off.
+        text = f'pg_catalog."varchar"({cast(value, "varchar")}, {length + 4}, false)'
+    return f"rpad({text}, {length})" if target.padded else text
 
 
 def _float_to_text(value: str, _source: Type, _target: Type) -> str:
