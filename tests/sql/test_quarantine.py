@@ -486,7 +486,54 @@ def test_a_conversation_that_waits_for_its_retry_can_be_ended_moved_redriven_and
     assert quarantined(psql) == []
 
 
-@pytest.mark.parametrize("pauses", [["-1 s"], [None], ["2 years"], ["1 s"] * 101])
+def test_a_failure_that_another_snapshot_notes_loses_nothing_of_what_waits(shop: Shop) -> None:
+    """A session in REPEATABLE READ does not see that the conversation is set aside already."""
+    bad = orders(shop, b"1")
+    (old,) = shop.sessions(1)
+    old.rows("set transaction isolation level repeatable read")
+    old.rows("select 1 from warehouse")
+    assert failed(shop.psql, bad, "0 s")
+    assert not old.value("select broker.note_failure(%s, 'broken')", bad)
+    old.connection.commit()
+    assert shop.psql.value("select broker.redrive_due('warehouse')") == 1
+    assert quarantined(shop.psql) == []
+    assert shop.psql.bodies() == [b"1"]
+
+
+def test_who_holds_many_conversations_stops_no_retry_of_others(shop: Shop) -> None:
+    held = [orders(shop, b"held") for _ in range(101)]
+    other = orders(shop, b"free")
+    (holder,) = shop.sessions(1)
+    for handle in [*held, other]:
+        assert failed(shop.psql, handle, "0 s")
+    for handle in held:
+        assert failed(holder, handle)
+    shop.psql.rows("select broker_private.settle_poison()")
+    assert shop.psql.bodies() == [b"free"]
+
+
+def test_who_may_not_receive_waits_for_no_lock_to_be_told_so(shop: Shop) -> None:
+    bad = orders(shop, b"1")
+    (holder,) = shop.sessions(1)
+    assert holder.bodies() == [b"1"]
+    with shop.database.connect(user=shop.database.role()) as stranger:
+        stranger.execute("set lock_timeout = '10 s'")
+        assert Session(stranger).refused("select broker.note_failure(%s, 'broken')", bad) == "S0229"
+
+
+@pytest.mark.parametrize(
+    "pauses",
+    [
+        ["-1 s"],
+        [None],
+        ["2 years"],
+        ["1 s"] * 101,
+        # Months of 30 days, of which a year has more than twelve.
+        ["200000 years -72000000 days"],
+        ["-4000 years 1440000 days"],
+        ["5000000 years -1800000000 days"],
+    ],
+)
 def test_pauses_that_are_none_are_refused_and_nothing_is_set_aside(
     shop: Shop, pauses: list[str | None]
 ) -> None:
@@ -494,6 +541,12 @@ def test_pauses_that_are_none_are_refused_and_nothing_is_set_aside(
     statement = "select broker.note_failure(%s, 'broken', %s::interval[])"
     assert shop.psql.refused(statement, bad, pauses) == "S0153"
     assert quarantined(shop.psql) == []
+
+
+def test_a_list_of_pauses_that_begins_elsewhere_is_refused(shop: Shop) -> None:
+    bad = orders(shop, b"1")
+    list_of_one = "'[5:5]={1 s}'::interval[]"
+    assert shop.psql.refused(f"select broker.note_failure(%s, 'broken', {list_of_one})", bad) == "S0153"
 
 
 def test_only_who_may_receive_redrives_what_is_due_or_announces_a_program(shop: Shop) -> None:
