@@ -48,7 +48,8 @@ def call(at: Preparer, one: tree.Execute) -> Step:
         if argument.is_output:
             at.variable(argument.value.text, argument.value.position)
             outputs.append((label, argument.value.text.casefold()))
-        prefix = "" if argument.name is None else f'"{argument.name}" => '
+        quoted = (argument.name or "").replace('"', '""')
+        prefix = "" if argument.name is None else f'"{quoted}" => '
         given.append(f"{prefix}{_value(at, argument.value).sql}")
     if one.result is not None:
         raise ScriptError(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pybroker.tsql.tree import Statement
 
 
-_VARIABLE = re.compile(r"%\(([^)]+)\)s(?:::\w+(?: precision)?(?:\([\d,]+\))?(?: with time zone)?)?")
+_VARIABLE = re.compile(r"%%|%\(([^)]+)\)s(?:::\w+(?: precision)?(?:\([\d,]+\))?(?: with time zone)?)?")
 
 
 def refusals(scripts: Sequence[ReadScript], foresight: Foresight) -> Iterator[Finding]:
@@ -122,7 +122,7 @@ def failure(one: Finding, error: StatementError) -> str:
 
 def displayed(sql: str) -> str:
     """Return SQL with the names of its variables."""
-    return _VARIABLE.sub(r"\1", sql).replace("%%", "%")
+    return _VARIABLE.sub(lambda found: found[1] or "%", sql)
 
 
 class Writer:
@@ -164,7 +164,7 @@ class Writer:
         if not step.inner and not step.otherwise:
             yield self.write(batch.finding(step))
             return
-        asked = None if step.question is None else " ".join(step.question.sql.split())
+        asked = None if step.question is None else step.question.sql
         if asked is not None:
             yield self._place(batch.finding(step))
             yield f"select ({asked}) as answer{depth} \\gset\n\\if :answer{depth}"

@@ -346,3 +346,42 @@ def test_a_single_transaction_holds_the_scripts_own(run: Run, database: Database
     assert run(script.partition("\nGO")[0], "--single-transaction").exit_code == 0
     with database.connect() as session:
         assert session.execute("select a from dbo.t").fetchall() == [(1,)]
+
+
+def test_a_percent_sign_in_a_name_or_text_is_itself(shown: Shown) -> None:
+    lines = shown(
+        r"""
+        CREATE TABLE t1 (id int, [a%b] nvarchar(9), [a%%b] nvarchar(9), [x%(@n)s] int, [\%"] nvarchar(20) DEFAULT '5%')
+        GO
+        DECLARE @n int = 6
+        INSERT INTO t1 (id, [a%%b]) VALUES (1, N'double')
+        UPDATE t1 SET [a%b] = N'one' OUTPUT inserted.[a%b] AS o, deleted.id AS d WHERE id = 1
+        UPDATE t1 SET [x%(@n)s] = @n + 7 % 4 WHERE [\%"] LIKE '5%' AND [a%%b] = 'double'
+        SELECT id, [a%b], [a%%b], [x%(@n)s], [\%"] AS [%(@n)s%] FROM dbo.t1 AS [t%(@n)s] WHERE [t%(@n)s].id < @n
+        CREATE TABLE [%(@n)s%%] (n int)
+        SELECT COUNT(*) AS c FROM sys.schemas AS s WHERE s.name = 'dbo' AND @n = 6
+        SELECT CASE WHEN OBJECT_ID('%(@n)s%%') IS NULL THEN 'no' ELSE 'yes' END AS found
+        IF OBJECT_ID('%(@n)s%') IS NULL PRINT '%(@n)s'
+        """
+    )
+    assert lines == [
+        "(1 rows affected)",
+        "o   d",
+        "--- -",
+        "one 1",
+        "(1 rows affected)",
+        "(1 rows affected)",
+        "id a%b a%%b   x%(@n)s %(@n)s%",
+        "-- --- ------ ------- -------",
+        " 1 one double       9 5%",
+        "(1 rows affected)",
+        "c",
+        "-",
+        "1",
+        "(1 rows affected)",
+        "found",
+        "-----",
+        "yes",
+        "(1 rows affected)",
+        "%(@n)s",
+    ]

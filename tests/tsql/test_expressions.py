@@ -227,6 +227,12 @@ def test_a_percent_sign_is_doubled_beside_placeholders() -> None:
     known.placeholders = True
     assert translating.expression(code("@n % 2"), known).sql.endswith(" %% 2")
     assert translating.condition(code("@short LIKE 'a%'"), known).sql.endswith("like 'a%%'")
+    known.declare("@x", "xml", "%(@x)s")
+    path = """@x.value('(/a[@b="%(@n)s"])[1]', 'int')"""
+    found = translating.expression(code(path), known).sql % {"@x": "x"}
+    known.placeholders = False
+    known.declare("@x", "xml", "x")
+    assert found == translating.expression(code(path), known).sql
 
 
 TABLES = """

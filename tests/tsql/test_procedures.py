@@ -433,6 +433,21 @@ def test_a_cursor_is_read_to_its_end(programs: Programs) -> None:
     assert programs.call("dbo.p()") == ["acc"]
 
 
+def test_a_cursor_has_any_name_and_no_name_is_code(programs: Programs) -> None:
+    name = '[C" refcursor; "@n" text := pg_terminate_backend(1); "]'
+    programs.create(f"""
+        CREATE PROCEDURE dbo.p AS
+        DECLARE @n int
+        DECLARE {name} CURSOR FOR SELECT 7 AS a
+        OPEN {name}
+        FETCH NEXT FROM {name} INTO @n
+        CLOSE {name}
+        PRINT @n
+        PRINT OBJECT_ID('tempdb..#q"z')
+    """)
+    assert programs.call("dbo.p()") == ["7", " "]
+
+
 def test_a_result_set_is_a_notice(programs: Programs) -> None:
     programs.create("""
         CREATE PROCEDURE dbo.p AS
@@ -539,6 +554,7 @@ REFUSED = {
         4,
         1,
     ),
+    "CREATE PROCEDURE p AS\nDECLARE [@c] CURSOR FOR SELECT 1 AS a": ("without the @", 2, 1),
     "CREATE PROCEDURE p AS\nDECLARE @r int\nEXEC @r = q": ("OUTPUT parameter", 3, 1),
     "CREATE PROCEDURE p AS\nWAITFOR TIME '10:00'": ("DELAY", 2, 1),
     "CREATE PROCEDURE p AS\nCREATE QUEUE x": ("run it before", 2, 1),

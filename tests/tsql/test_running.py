@@ -8,6 +8,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 from typer.testing import CliRunner
 
 from pybroker.commands import application
@@ -15,7 +16,6 @@ from pybroker.commands import application
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import pytest
     from click.testing import Result
 
     from tests.conftest import Database
@@ -124,6 +124,30 @@ def test_translate_prints_the_form_below_the_place(tmp_path: Path) -> None:
     script.write_text("\n drop queue Q")
     done = tsql("translate", str(script))
     assert done.output == f"-- {script}:2:2\nselect broker.drop_queue('q');\n"
+
+
+def test_translate_keeps_the_texts_of_a_condition(tmp_path: Path) -> None:
+    script = tmp_path / "a.sql"
+    script.write_text("IF 'a  b\n c' = 'a b c' DROP QUEUE q")
+    done = tsql("translate", str(script))
+    assert "'a  b\n c' = 'a b c'" in done.output
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "USE [host=evil dbname=x]",
+        "USE [postgresql://evil/x]",
+        "ALTER DATABASE [host=evil] SET ENABLE_BROKER",
+    ],
+)
+def test_a_databases_name_is_no_connection_to_another_server(tmp_path: Path, text: str) -> None:
+    script = tmp_path / "a.sql"
+    script.write_text(f"DROP QUEUE q\nGO\nUSE Shop\n{text}")
+    done = tsql("translate", str(script))
+    assert done.exit_code == 1
+    assert f"{script}:4:1: " in done.output
+    assert "would be read as a connection" in done.output
 
 
 def test_the_page_shows_what_translate_prints_and_its_scripts_run(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from pybroker.tsql.administration import tree
 from pybroker.tsql.administration.printing import without_passwords
 from pybroker.tsql.source import ScriptError
-from pybroker.tsql.translation import call, identifier, literal
+from pybroker.tsql.translation import DEFAULT_SCHEMA, call, identifier, literal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,8 +86,17 @@ def _relation(name: Name) -> str:
     return ".".join(identifier(one) for one in (name.schema, name.name) if one is not None)
 
 
-def _use(_: tree.Use) -> Administered:
+def _use(one: tree.Use) -> Administered:
+    _check_database(one)
     return _client()
+
+
+def _check_database(one: tree.Use | tree.AlterDatabase) -> None:
+    # What psql's \connect and libpq take for more than a name leads to another server.
+    if "=" in one.database or "://" in one.database:
+        _refuse(
+            one, f'"{one.database}" would be read as a connection: a database\'s name has no = and no ://'
+        )
 
 
 def _create_database(one: tree.CreateDatabase) -> Administered:
@@ -95,6 +104,7 @@ def _create_database(one: tree.CreateDatabase) -> Administered:
 
 
 def _alter_database(one: tree.AlterDatabase) -> Administered:
+    _check_database(one)
     notes = [f"SET {clause} has no meaning here" for clause in one.clauses]
     if one.termination and one.action not in ("NEW_BROKER", "ERROR_BROKER_CONVERSATIONS"):
         notes.append(f"WITH {one.termination} has no meaning here: nobody is in the way")
@@ -326,7 +336,8 @@ def _one_permission(one: tree.Permission, permission: str, name: str) -> tuple[s
     if kind in (None, "OBJECT") and permission in _TABLE_PERMISSIONS:
         return f"{verb} {permission.lower()} on {_relation(securable)} {word} {role(name)};", False
     if kind in (None, "OBJECT") and permission in ("EXECUTE", "EXEC"):
-        return f"{verb} execute on routine {_relation(securable)} {word} {role(name)};", False
+        routine = f"{identifier(securable.schema or DEFAULT_SCHEMA)}.{identifier(securable.name)}"
+        return f"{verb} execute on routine {routine} {word} {role(name)};", False
     if permission == "CONNECT" and kind == "DATABASE":
         return None, False
     _refuse(

@@ -279,7 +279,7 @@ def _update(printer: Printer, node: Any, clauses: _Clauses) -> Change:
     known = sources[name.casefold()].columns
     others, conditions = _others(printer, node, from_, target, sources)
     printer.sources.append(sources)
-    sets, assigned = [], []
+    sets, assigned, set_names = [], [], set()
     for one in node.expressions:
         left, right = one.this, one.expression
         if isinstance(left, exp.Parameter):
@@ -300,6 +300,7 @@ def _update(printer: Printer, node: Any, clauses: _Clauses) -> Change:
         type_ = (known or {}).get(left.name.casefold(), types.UNKNOWN)
         value = "default" if isinstance(right, exp.Var) else printer.converted(right, type_)
         sets.append(f"{folded(left.name)} = {value}")
+        set_names.add(left.name.casefold())
     if not sets:
         raise Unfaithful("UPDATE that changes no column: write SELECT")
     conditions += [printer.condition(node.args["where"].this)] if node.args.get("where") is not None else []
@@ -314,8 +315,7 @@ def _update(printer: Printer, node: Any, clauses: _Clauses) -> Change:
         return Change(
             f"{sql} returning {returned}", [], [(variable.sql, variable.type) for variable, _ in assigned]
         )
-    changed = {one.partition(" = ")[0].strip('"').casefold() for one in sets}
-    return _with_output(printer, sql, clauses, known, "updated", changed=changed)
+    return _with_output(printer, sql, clauses, known, "updated", changed=set_names)
 
 
 def _others(

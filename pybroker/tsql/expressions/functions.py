@@ -12,7 +12,7 @@ from pybroker.tsql.expressions import types
 from pybroker.tsql.expressions.names import relation
 from pybroker.tsql.expressions.printer import VALUES, Printer, Value, unified
 from pybroker.tsql.expressions.types import MOMENTS, Family, Unfaithful, cast, convert, without_literal
-from pybroker.tsql.translation import literal
+from pybroker.tsql.translation import DEFAULT_SCHEMA, identifier
 
 Way = Callable[[Printer, Any], Value]
 
@@ -438,11 +438,12 @@ def _object_id(printer: Printer, node: Any) -> Value:
     kind = node.expression.name.strip().upper() if node.expression is not None else ""
     if words[0].lower() == "tempdb" or words[-1].startswith("#"):
         temporary = printer.scope.table_variables.get(words[-1].casefold())
-        sql = temporary.sql if temporary is not None else f"pg_temp.{words[-1].lstrip('#').lower()}"
-        return Value(f"cast(to_regclass({literal(sql)}) as oid)", types.BIGINT)
+        sql = temporary.sql if temporary is not None else f"pg_temp.{identifier(words[-1].lstrip('#'))}"
+        return Value(f"cast(to_regclass({printer.scope.literal(sql)}) as oid)", types.BIGINT)
     if len(words) > 2:  # noqa: PLR2004 - a schema and a name
         raise Unfaithful("an object of another database is not known here")
-    path = literal(relation(words[0] if len(words) > 1 else None, words[-1]))
+    schema = words[0] if len(words) > 1 else DEFAULT_SCHEMA
+    path = printer.scope.literal(f"{identifier(schema)}.{identifier(words[-1])}")
     table, routine = f"cast(to_regclass({path}) as oid)", f"cast(to_regproc({path}) as oid)"
     if kind in ("P", "FN", "TF", "IF"):
         return Value(routine, types.BIGINT)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-from pybroker.tsql.translation import identifier
-
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*\Z")
 # What PostgreSQL reserves, and what PL/pgSQL reads as its own or reads otherwise in a list of columns.
 _RESERVED = frozenset(
@@ -30,14 +28,20 @@ _RESERVED = frozenset(
 def folded(name: str) -> str:
     """Write the name of a table or column, which match in any case."""
     lower = name.lower()
-    return lower if _PLAIN.match(lower) and lower not in _RESERVED else identifier(name)
+    return lower if _PLAIN.match(lower) and lower not in _RESERVED else _quoted(lower)
 
 
 def exact(name: str) -> str:
     """Write a name as it is, such as the heading of a column."""
     if _PLAIN.match(name) and name not in _RESERVED:
         return name
-    return '"' + name.replace('"', '""') + '"'
+    return _quoted(name)
+
+
+def _quoted(name: str) -> str:
+    quoted = '"' + name.replace('"', '""') + '"'
+    # A percent sign would begin one of psycopg's placeholders; so it is never written.
+    return "U&" + quoted.replace("\\", "\\\\").replace("%", "\\0025") if "%" in name else quoted
 
 
 def relation(schema: str | None, name: str) -> str:

@@ -13,7 +13,6 @@ from pybroker.tsql.expressions.reading import place_of
 from pybroker.tsql.expressions.system import BOOLEAN, SYSTEM
 from pybroker.tsql.expressions.types import MOMENTS, NUMBERS, Family, Type, Unfaithful, cast, convert
 from pybroker.tsql.source import ScriptError
-from pybroker.tsql.translation import literal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -139,7 +138,7 @@ def _no_condition(_printer: Printer, _node: exp.Expr) -> str:
 def _literal(printer: Printer, node: Any) -> Value:
     if node.is_string:
         return Value(
-            _quoted(printer, node.this), Type("text", Family.TEXT, len(node.this), literal=node.this)
+            printer.scope.literal(node.this), Type("text", Family.TEXT, len(node.this), literal=node.this)
         )
     text = node.this
     if "e" in text.lower():
@@ -149,13 +148,10 @@ def _literal(printer: Printer, node: Any) -> Value:
     return Value(text, types.INTEGER if int(text) < 2**31 else types.DECIMAL)
 
 
-def _quoted(printer: Printer, text: str) -> str:
-    written = literal(text)
-    return written.replace("%", "%%") if printer.scope.placeholders else written
-
-
 def _national(printer: Printer, node: Any) -> Value:
-    return Value(_quoted(printer, node.this), Type("text", Family.TEXT, len(node.this), literal=node.this))
+    return Value(
+        printer.scope.literal(node.this), Type("text", Family.TEXT, len(node.this), literal=node.this)
+    )
 
 
 def _hex(_printer: Printer, node: Any) -> Value:
@@ -269,7 +265,7 @@ def _may_be_number(text: str) -> bool:
 
 def _binary(sign: str) -> Callable[[Printer, Any], Value]:
     def way(printer: Printer, node: Any) -> Value:
-        written = "%%" if sign == "%" and printer.scope.placeholders else sign
+        written = printer.scope.beside_placeholders(sign)
         return _arithmetic(printer.value(node.this), printer.value(node.expression), written)
 
     return way

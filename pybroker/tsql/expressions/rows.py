@@ -418,7 +418,7 @@ def relation_of(printer: Printer, node: Any) -> tuple[str, Any]:
         view = catalog.relation(name)
         if view is None:
             raise Unfaithful(f"sys.{name} is not known here: see the list in docs/tsql.md")
-        return view, scope.tables("sys", name)
+        return scope.beside_placeholders(view), scope.tables("sys", name)
     if schema is not None and schema.lower() == "information_schema":
         return f"information_schema.{folded(name)}", None
     return relation(schema, name), scope.tables(schema, name)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from pybroker.tsql.expressions.types import Type, Unfaithful, read_type
-from pybroker.tsql.translation import identifier
+from pybroker.tsql.translation import identifier, literal
 
 Columns = Mapping[str, Type]
 
@@ -50,6 +50,14 @@ class Scope:
     functions: dict[str, Type] = field(default_factory=dict)
     placeholders: bool = False
 
+    def literal(self, text: str) -> str:
+        """Write a text."""
+        return self.beside_placeholders(literal(text))
+
+    def beside_placeholders(self, sql: str) -> str:
+        """Write SQL without placeholders so that it may stand beside them."""
+        return sql.replace("%", "%%") if self.placeholders else sql
+
     def declare(self, name: str, written: str | Type, sql: str | None = None) -> Variable:
         """Add a variable; its own name, quoted, is its name in PL/pgSQL."""
         type_ = self.type(written) if isinstance(written, str) else written
@@ -59,6 +67,8 @@ class Scope:
 
     def declare_table(self, name: str, columns: Columns, sql: str | None = None) -> TableVariable:
         """Add a table variable or a temporary table."""
+        if sql is None and "%" in name:
+            raise Unfaithful(f"a percent sign in the name {name}: name the temporary table without it")
         one = TableVariable(sql or f"pg_temp.{identifier(name.lstrip('@#'))}", columns)
         self.table_variables[name.casefold()] = one
         return one

@@ -11,7 +11,6 @@ from pybroker.tsql.expressions import types
 from pybroker.tsql.expressions.names import exact
 from pybroker.tsql.expressions.printer import Printer, Value
 from pybroker.tsql.expressions.types import Family, Type, Unfaithful, cast, convert
-from pybroker.tsql.translation import literal
 
 _PROLOG = re.compile(
     r'\s*declare\s+namespace\s+(?P<prefix>[\w.-]+)\s*=\s*(?P<quote>["\'])(?P<uri>[^"\']*)(?P=quote)\s*;'
@@ -46,9 +45,10 @@ def method(printer: Printer, target: exp.Expr, node: Any) -> Value:
     if len(node.expressions) != (2 if name == "value" else 1):
         raise Unfaithful(f".{name} has other arguments")
     path, spaces = _path(printer, node.expressions[0])
+    literal = printer.scope.literal
     if name == "value":
         return _value(printer, value.sql, path, spaces, node.expressions[1])
-    arguments = f"{literal(path)}, {value.sql}{_namespace_array(spaces)}"
+    arguments = f"{literal(path)}, {value.sql}{_namespace_array(printer, spaces)}"
     if name == "exist":
         return Value(cast(f"xpath_exists({arguments})", "integer"), types.BIT)
     return Value(cast(f"array_to_string(xpath({arguments}), '')", "xml"), types.XML)
@@ -58,6 +58,7 @@ def _value(printer: Printer, value: str, path: str, spaces: dict[str, str], writ
     target = printer.scope.type(str(written.this), cast=True)
     # A path that is relative is of a node, whose row is the element itself.
     row = "/" if path.startswith(("/", "(/")) else "/*"
+    literal = printer.scope.literal
     names = ", ".join(f"{literal(uri)} as {exact(prefix)}" for prefix, uri in spaces.items())
     declared = f"xmlnamespaces({names}), " if names else ""
     read = (
@@ -78,12 +79,13 @@ def nodes(printer: Printer, value: Value, node: Any) -> str:
     if value.type.family is not Family.XML:
         raise Unfaithful("nodes is a method of XML: CAST it")
     path, spaces = _path(printer, node.expressions[0])
-    return f"unnest(xpath({literal(path)}, {value.sql}{_namespace_array(spaces)}))"
+    return f"unnest(xpath({printer.scope.literal(path)}, {value.sql}{_namespace_array(printer, spaces)}))"
 
 
-def _namespace_array(spaces: dict[str, str]) -> str:
+def _namespace_array(printer: Printer, spaces: dict[str, str]) -> str:
     if not spaces:
         return ""
+    literal = printer.scope.literal
     pairs = ", ".join(f"[{literal(prefix)}, {literal(uri)}]" for prefix, uri in spaces.items())
     return f", array[{pairs}]"
 

@@ -19,7 +19,7 @@ from pybroker.tsql.language import tree
 from pybroker.tsql.procedures import flow
 from pybroker.tsql.procedures.errors import NUMBER, caught_values, raised
 from pybroker.tsql.source import Position, ScriptError
-from pybroker.tsql.translation import literal
+from pybroker.tsql.translation import identifier, literal
 from pybroker.tsql.tree import Statement
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class Body:
         if self._first and self.ends_transactions:
             self._first.append("  -- So that ROLLBACK leaves the tables.")
             self._first.append("  commit;")
-        self.lines = self._first + self.lines
+        self.lines = self._owned() + self._first + self.lines
 
     def _open_at_end(self, position: Position) -> None:
         self.note(
@@ -176,6 +176,31 @@ class Body:
             "    );",
             "  end if;",
             f"  truncate pg_temp.{own} restart identity;",
+        ]
+
+    def _owned(self) -> list[str]:
+        """Lines that refuse another role's temporary tables, before a TRY could catch it.
+
+        All roles of a session share its temporary schema: a trigger or view of the caller would act with the
+        rights of a module that has EXECUTE AS, or that such a module calls.
+        """
+        text = "\n".join([*self._first, *self.lines])
+        used = {one.sql for one in self.scope.table_variables.values() if one.sql in text}
+        return [
+            line
+            for sql in sorted(used)
+            if sql.startswith("pg_temp.")
+            for line in (
+                "  if exists (",
+                "    select from pg_catalog.pg_class c",
+                f"    where c.oid = to_regclass({literal(sql)})",
+                "      and pg_get_userbyid(c.relowner) <> current_user",
+                "  ) then",
+                "    raise exception using errcode = 'insufficient_privilege', message =",
+                f"      {literal(f'The temporary table {sql} is owned by another role.')},",
+                "      hint = 'Drop it in this session, or open another session.';",
+                "  end if;",
+            )
         ]
 
     # Lines.
@@ -898,7 +923,8 @@ class Body:
                 value = types.cast(value, target)
         if argument.name is None:
             return value
-        return f'"{parameter.name if parameter else argument.name}" => {value}'
+        name = parameter.name if parameter else argument.name
+        return '"' + name.replace('"', '""') + f'" => {value}'
 
     # Cursors.
 
@@ -908,8 +934,10 @@ class Body:
         if others or one.query is None:
             said = ", ".join(sorted(others)) or "a variable"
             raise Unfaithful(f"a cursor with {said} has no form here: leave it out")
+        if one.name.startswith("@"):
+            raise Unfaithful(f"the cursor {one.name} has a variable's name: write it without the @")
         self._cursors[one.name.casefold()] = one
-        self.declarations[f'"{one.name.lower()}"'] = "refcursor"
+        self.declarations[identifier(one.name)] = "refcursor"
 
     def _cursor(self, name: str) -> tree.DeclareCursor:
         found = self._cursors.get(name.casefold())
@@ -920,7 +948,7 @@ class Body:
     def cursor(self, one: tree.Cursor) -> None:
         """Print OPEN, CLOSE and DEALLOCATE."""
         declared = self._cursor(one.name)
-        name = f'"{declared.name.lower()}"'
+        name = identifier(declared.name)
         if one.verb == "OPEN" and declared.query is not None:
             found = translating.query(declared.query, self.scope)
             self._note_all(one.position, found.notes)
@@ -948,7 +976,7 @@ class Body:
                 f"FETCH names {len(one.variables)} variables, and the cursor has {len(columns)} columns"
             )
         self.declarations.setdefault('"@@row"', "record")
-        self.line(f'fetch "{declared.name.lower()}" into "@@row";')
+        self.line(f'fetch {identifier(declared.name)} into "@@row";')
         if "@@fetch_status" in self.scope.variables:
             self.line('"@@fetch_status" := case when found then 0 else -1 end;')
         self.line("if found then")

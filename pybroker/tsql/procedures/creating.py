@@ -54,7 +54,7 @@ def procedure(one: tree.CreateProcedure, known: Known) -> Translation:
         f"{_schema(one)}{verb} procedure {name}({', '.join(parameters)})\n"
         f"language plpgsql{security} as {_quoted(text)};"
     )
-    return Translation(sql, _notes(body))
+    return Translation(_granted_to_nobody(sql, security, name, body, one.parameters), _notes(body))
 
 
 def block(statements: tuple[Statement, ...], known: Known) -> Translation:
@@ -75,6 +75,8 @@ def function(one: tree.CreateFunction, known: Known) -> Translation:
         ScriptError: for what has no faithful form, with what to write instead.
     """
     name, body = _begun(one, known)
+    # SQL Server's functions reach no temporary table of their caller.
+    body.scope.table_variables = {}
     verb = "create" if one.verb == "CREATE" else "create or replace"
     key = f"{one.name.schema or DEFAULT_SCHEMA}.{one.name.name}".casefold()
     try:
@@ -87,11 +89,12 @@ def function(one: tree.CreateFunction, known: Known) -> Translation:
     body.print(one.body, value=type_)
     if body.ends_transactions:
         raise ScriptError(one.position, "a function can't end transactions")
+    security = _security(one, ends_transactions=False)
     sql = (
         f"{_schema(one)}{verb} function {name}({parameters}) returns {type_.sql}\n"
-        f"language plpgsql{_security(one, ends_transactions=False)} as {_quoted(body_text(body))};"
+        f"language plpgsql{security} as {_quoted(body_text(body))};"
     )
-    return Translation(sql, _notes(body))
+    return Translation(_granted_to_nobody(sql, security, name, body, one.parameters), _notes(body))
 
 
 def _returned(one: tree.CreateFunction) -> str:
@@ -149,11 +152,12 @@ def trigger(one: tree.CreateTrigger, known: Known) -> Translation:
     events = [event.lower() for event in one.events]
     text = "\n".join(code.text.lower() for statement in one.body for code in all_code(statement))
     used = [rows for rows in ("inserted", "deleted") if re.search(rf"\b{rows}\b", text)]
-    lines = [
-        f"{_schema(one)}{'create' if one.verb == 'CREATE' else 'create or replace'} function {name}()",
-        f"returns trigger language plpgsql{_security(one, ends_transactions=False)} as",
-        f"{_quoted(body_text(body, 'return null;'))};",
-    ]
+    security = _security(one, ends_transactions=False)
+    sql = (
+        f"{_schema(one)}{'create' if one.verb == 'CREATE' else 'create or replace'} function {name}()\n"
+        f"returns trigger language plpgsql{security} as\n{_quoted(body_text(body, 'return null;'))};"
+    )
+    lines = [_granted_to_nobody(sql, security, name, body, ())]
     for event in events:
         seen = {"insert": ["inserted"], "delete": ["deleted"], "update": ["inserted", "deleted"]}[event]
         if set(used) - set(seen):
@@ -190,6 +194,18 @@ def _begun(one: Any, known: Known) -> tuple[str, Body]:
 
 def _schema(one: Any) -> str:
     return f"create schema if not exists {folded(one.name.schema or DEFAULT_SCHEMA)};\n"
+
+
+def _granted_to_nobody(
+    sql: str, security: str, name: str, body: Body, parameters: tuple[tree.Parameter, ...]
+) -> str:
+    """Take from PUBLIC what PostgreSQL grants it; in one statement, so that nobody calls it in between."""
+    if not security:
+        return sql
+    types = ", ".join(body.scope.variable(one.name).type.sql for one in parameters)
+    revoked = f"revoke execute on routine {name}({types}) from public;"
+    made = "\n".join(("begin", sql, revoked, "end"))
+    return f"do {_quoted(made)};"
 
 
 def _quoted(text: str) -> str:
