@@ -75,11 +75,11 @@ def _execute_sql(at: Preparer, one: tree.Execute) -> Step:
     if not one.arguments or one.arguments[0].value is None:
         raise ScriptError(one.position, "sp_executesql has a text")
     text = at.value(one.arguments[0].value, types.TEXT)
-    parameters = _parameters(one)
+    parameters = declared(one)
     given: list[tuple[tree.Parameter, Any, str | None]] = []
     inner = Preparer(at.batch, at.known, in_msdb=at.in_msdb)
     for number, argument in enumerate(one.arguments[2:]):
-        parameter = _parameter(parameters, number, argument, one)
+        parameter = parameter_of(parameters, number, argument, one)
         kind = inner.declare(tree.Variable(name=parameter.name, type=parameter.type), one.position)
         if argument.value is None:
             raise ScriptError(one.position, "DEFAULT has no meaning for sp_executesql: leave it out")
@@ -102,7 +102,12 @@ def _execute_sql(at: Preparer, one: tree.Execute) -> Step:
     return at.step(one, f"select {text.sql}", act, text.notes)
 
 
-def _parameters(one: tree.Execute) -> Sequence[tree.Parameter]:
+def declared(one: tree.Execute) -> Sequence[tree.Parameter]:
+    """Return the parameters that sp_executesql declares in its second text.
+
+    Raises:
+        ScriptError: they stand in no text, or are not understood.
+    """
     if len(one.arguments) == 1:
         return ()
     code = one.arguments[1].value
@@ -115,9 +120,14 @@ def _parameters(one: tree.Execute) -> Sequence[tree.Parameter]:
         raise ScriptError(code.position, f"in the parameters: {error}") from None
 
 
-def _parameter(
+def parameter_of(
     parameters: Sequence[tree.Parameter], number: int, argument: tree.Argument, one: tree.Execute
 ) -> tree.Parameter:
+    """Return the parameter that an argument is for, by its name or its place.
+
+    Raises:
+        ScriptError: there is none.
+    """
     for at, parameter in enumerate(parameters):
         if argument.name is None and at == number:
             return parameter
