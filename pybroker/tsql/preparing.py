@@ -14,6 +14,7 @@ from pybroker.tsql.administration.translation import translate as translate_admi
 from pybroker.tsql.calls import call
 from pybroker.tsql.execution import BreakLoop, ContinueLoop, OpenCursor, ReturnFromBatch
 from pybroker.tsql.expressions import types
+from pybroker.tsql.expressions.alterations import alteration
 from pybroker.tsql.expressions.names import folded, relation
 from pybroker.tsql.expressions.queue import MESSAGE
 from pybroker.tsql.expressions.tables import definition
@@ -886,8 +887,17 @@ def _user_type(at: Preparer, one: tree.CreateType) -> Step:
     return Step(one.position, print_statement(one), None, (note,))
 
 
-def _definition(_: Preparer, one: tree.Definition) -> Step:
-    raise ScriptError(one.position, f"{one.kind} is not translated: write it in PostgreSQL's SQL")
+def _definition(at: Preparer, one: tree.Definition) -> Step:
+    notes: list[str] = []
+    scope = at.known.scope()
+    done = alteration(one.code, scope, notes)
+    if done.table is not None and done.columns is not None:
+        schema, name = done.table
+        if name.startswith("#"):
+            at.scope.declare_table(name, done.columns)
+        else:
+            at.known.tables[(schema or "dbo").casefold(), name.casefold()] = done.columns
+    return Step(one.position, print_statement(one), done.sql or None, tuple(notes))
 
 
 def _drop(at: Preparer, one: tree.DropThings) -> Step:
