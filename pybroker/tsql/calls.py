@@ -33,8 +33,9 @@ def call(at: Preparer, one: tree.Execute) -> Step:
             one.position, f"a procedure of another database: write USE [{name.database}] before"
         )
     written = relation(name.schema, name.name)
-    parameters = at.known.procedures.get(written)
-    if parameters is None and name.name.lower().startswith(_OWN):
+    signature = at.known.procedures.get(written)
+    parameters = list(signature or ())
+    if signature is None and name.name.lower().startswith(_OWN):
         raise ScriptError(one.position, f"{name.name} is of SQL Server's own: it has no form here")
     given, outputs = [], []
     for number, argument in enumerate(one.arguments):
@@ -42,9 +43,7 @@ def call(at: Preparer, one: tree.Execute) -> Step:
             if argument.name is None and number + 1 < len(one.arguments):
                 raise ScriptError(one.position, "DEFAULT before other arguments: name those behind it")
             continue
-        label = argument.name or (
-            parameters[number].name if parameters and number < len(parameters) else None
-        )
+        label = argument.name or (parameters[number].name if number < len(parameters) else None)
         if argument.is_output:
             at.variable(argument.value.text, argument.value.position)
             outputs.append((label, argument.value.text.casefold()))

@@ -351,6 +351,51 @@ def test_a_change_of_a_table_without_a_form_is_refused(run: Run, script: str, wh
     assert why in done.output
 
 
+def test_what_a_procedure_or_a_text_selects_is_inserted(run: Run, shown: Shown) -> None:
+    made = """
+        CREATE TABLE Things (id int, name nvarchar(9), bin varbinary(9), made datetime)
+        CREATE TABLE Names (name nvarchar(9) NOT NULL CHECK (name <> 'bad'))
+        INSERT INTO Things VALUES (1, N'it''s', 0x0AFF, '2020-01-02T03:04:05.006'), (2, NULL, NULL, NULL)
+        GO
+        CREATE PROCEDURE Copied @least int AS
+        INSERT INTO Names VALUES ('called')
+        SELECT id + 10 AS id, name, bin, made FROM Things WHERE id >= @least
+        """
+    assert "(2 rows affected)" in shown(
+        made
+        + """
+        GO
+        INSERT INTO dbo.Things EXEC Copied 1
+        DECLARE @t TABLE (id int, bin varbinary(9))
+        INSERT @t (bin, id) EXEC ('SELECT bin, id FROM Things WHERE id > 10')
+        IF @@ROWCOUNT = 2 PRINT 'two'
+        BEGIN TRAN
+        BEGIN TRY
+          INSERT INTO Names (name) EXEC (N'INSERT INTO Names VALUES (''text'') SELECT ''bad'' AS b')
+        END TRY
+        BEGIN CATCH
+          PRINT ERROR_NUMBER()
+        END CATCH
+        COMMIT
+        """
+    )
+    # A statement that fails leaves nothing, in a transaction or outside of one.
+    failed = run("GO\nINSERT INTO Names (name) EXEC Copied 1")
+    assert failed.exit_code == 1
+    assert "Msg 213" in failed.output
+    assert shown("SELECT name FROM Names SELECT id, bin FROM Things WHERE made IS NOT NULL ORDER BY id") == [
+        "name",
+        "------",
+        "called",
+        "(1 rows affected)",
+        "id bin",
+        "-- ------",
+        " 1 0x0AFF",
+        "11 0x0AFF",
+        "(2 rows affected)",
+    ]
+
+
 def test_a_cursor_goes_over_its_rows(shown: Shown) -> None:
     assert shown(
         """

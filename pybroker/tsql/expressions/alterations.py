@@ -1,4 +1,4 @@
-"""ALTER TABLE, CREATE INDEX and DROP INDEX."""
+"""ALTER TABLE, CREATE INDEX and DROP INDEX; the target of INSERT … EXEC."""
 
 from __future__ import annotations
 
@@ -50,6 +50,16 @@ def alteration(code: Code, scope: Scope, notes: list[str]) -> Altered:
     if reader.skip("DROP", "INDEX"):
         return reader.drop_index()
     return reader.create_index()
+
+
+@careful
+def insert_target(code: Code, scope: Scope) -> tuple[str, list[str]]:
+    """Print the table and the columns of INSERT … EXEC.
+
+    Raises:
+        ScriptError: its columns are not known.
+    """
+    return _Reader(code, scope, [], tokens_of(code)).insert_target()
 
 
 class _Reader:
@@ -117,6 +127,28 @@ class _Reader:
     def _ended(self) -> None:
         if self._at < len(self._tokens):
             raise self._refusal(f"{self._tokens[self._at].text} has no form here: leave it out")
+
+    def insert_target(self) -> tuple[str, list[str]]:
+        """Read what stands between INSERT and EXEC."""
+        self.skip("INTO")
+        if self._peek() == "@":
+            self._at += 1
+            name = f"@{self._name()}"
+            try:
+                known = self._scope.table_variable(name)
+            except Unfaithful as reason:
+                raise self._refusal(str(reason)) from None
+            table, columns = known.sql, known.columns
+        else:
+            table, _, columns = self._table()
+        if self._peek() == "(":
+            names = [folded(one.text) for item in between_commas(self._inside()) for one in item]
+        elif columns is None:
+            raise self._refusal("the columns of the table are not known: list them")
+        else:
+            names = [folded(name) for name in columns]
+        self._ended()
+        return table, names
 
     # ALTER TABLE.
 
