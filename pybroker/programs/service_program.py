@@ -31,6 +31,8 @@ if typing.TYPE_CHECKING:
 
 Handler = Callable[..., Any]
 
+# As broker.announce_program has it.
+_MOST_READERS = 32_767
 # As broker.note_failure has them.
 _MOST_RETRIES = 100
 _LONGEST_PAUSE = 365 * 86_400
@@ -101,8 +103,10 @@ class ServiceProgram:
         state_table: str | None = None,
         retry: Sequence[Duration] = (),
     ) -> None:
-        if max_queue_readers < 1:
-            raise ValueError(f"max_queue_readers is {max_queue_readers}: a program has at least one reader.")
+        if not 1 <= max_queue_readers <= _MOST_READERS:
+            raise ValueError(
+                f"max_queue_readers is {max_queue_readers}: a program has 1 to {_MOST_READERS:,} readers."
+            )
         if top is not None and top < 1:
             raise ValueError(f"top is {top}: give 1 or more, or None for all of a group.")
         if (state is None) is not (state_table is None):

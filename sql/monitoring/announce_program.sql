@@ -4,6 +4,7 @@
 -- until another program reads the queue, so that diagnose can tell of it.
 -- Ours: SQL Server knows only of readers that it started.
 -- Locks: the program's own row.
+-- A role has 1,000 programs of a queue at most, so that none uses up the others' places.
 -- Errors: 208 queue, 229 no RECEIVE on it, 153 arguments, 1,000 programs already.
 create or replace function broker.announce_program(
   program_id uuid, queue text, max_queue_readers integer, host text, process_id integer
@@ -64,13 +65,13 @@ begin
     where x.queue_id = queue and x.last_seen <= right_now - interval '15 s'
     for update skip locked
   ));
-  if (select count(*) >= 1000 from broker_private.service_programs p where p.queue_id = queue) then
+  if (select count(*) >= 1000 from broker_private.service_programs p where p.queue_id = queue and p.role_name = caller) then
     found := broker_private.refuse(
-      153, format('The queue "%s" has 1000 programs already.', queue_name), 'Give one of them more readers.'
+      153, format('The role "%s" has 1000 programs of the queue "%s" already.', caller, queue_name), 'Give one of them more readers.'
     );
   end if;
-  insert into broker_private.service_programs (program_id, queue_id, max_queue_readers, host, process_id, started_at, last_seen)
-  values (program, queue, readers, host_name, process, right_now, right_now)
+  insert into broker_private.service_programs (program_id, queue_id, max_queue_readers, host, process_id, started_at, last_seen, role_name)
+  values (program, queue, readers, host_name, process, right_now, right_now, caller)
   on conflict do nothing;
   return true;
 end

@@ -509,11 +509,17 @@ def test_only_who_may_receive_redrives_what_is_due_or_announces_a_program(shop: 
     assert shop.psql.rows("select from broker.service_programs") == []
 
 
-def test_a_queue_has_a_thousand_programs_at_most_and_dropping_it_forgets_them(shop: Shop) -> None:
+def test_a_role_has_a_thousand_programs_of_a_queue_and_uses_up_none_of_the_others_places(shop: Shop) -> None:
     psql = shop.psql
     psql.rows("select broker.create_queue('popular')")
     announce = "select broker.announce_program(gen_random_uuid(), 'popular', 1, 'here', 1)"
-    psql.rows(f"{announce} from generate_series(1, 1000)")
-    assert psql.refused(announce) == "S0153"
+    alice = shop.database.role()
+    psql.rows("select broker.grant('RECEIVE', 'QUEUE', 'popular', %s)", alice)
+    with shop.database.connect(user=alice) as connection:
+        session = Session(connection)
+        session.rows(f"{announce} from generate_series(1, 1000)")
+        assert session.refused(announce) == "S0153"
+    psql.rows(announce)
+    assert psql.value("select count(*) from broker.service_programs") == 1001
     psql.rows("select broker.drop_queue('popular')")
     assert psql.rows("select from broker.service_programs") == []
