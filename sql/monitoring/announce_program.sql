@@ -49,6 +49,10 @@ begin
       153, 'A program''s announcement is incomplete.',
       'Give a program_id, max_queue_readers from 0 to 32,767, a host of 1 to 255 characters, and a process_id.'
     );
+  elsif host_name ~ '[\x01-\x1f\x7f-\x9f]' then
+    found := broker_private.refuse(
+      153, 'The host of a program has control characters.', 'Give a name that a terminal can show, as of a host in DNS.'
+    );
   elsif readers = 0 then
     delete from broker_private.service_programs p where p.program_id = program and p.queue_id = queue;
     return true;
@@ -84,7 +88,7 @@ seconds. Who says nothing for 15 seconds is taken for dead.
 program_id: a random number of its own, which nobody else learns.
 queue: that it reads.
 max_queue_readers: how many readers it has; 0 at its end.
-host: where it runs.
+host: where it runs, without control characters.
 process_id: of the process there.
 
 Rights: RECEIVE on the queue.

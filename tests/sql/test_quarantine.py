@@ -506,6 +506,9 @@ def test_only_who_may_receive_redrives_what_is_due_or_announces_a_program(shop: 
     assert shop.psql.refused("select broker.redrive_due('nowhere')") == "S0208"
     for readers, host, process in ((-1, "h", 1), (1, "", 1), (1, "h" * 256, 1), (1, None, 1), (1, "h", None)):
         assert shop.psql.refused(announce, "warehouse", readers, host, process) == "S0153"
+    # What an administrator's terminal would obey.
+    for host in ("\x1b]0;pwned\x07", "a\nb", "a\x7f", "a\x9b2J"):
+        assert shop.psql.refused(announce, "warehouse", 1, host, 1) == "S0153"
     assert shop.psql.rows("select from broker.service_programs") == []
 
 

@@ -297,3 +297,14 @@ def test_a_number_of_readers_that_could_not_be_announced_is_refused_where_the_pr
 ) -> None:
     with pytest.raises(ValueError, match="1 to 32,767 readers"):
         App(shop.database.url).service_program("warehouse", max_queue_readers=readers)
+
+
+def test_status_shows_what_others_name_and_lets_the_terminal_obey_none_of_it(shop: Shop) -> None:
+    psql = shop.psql
+    psql.rows("select broker.create_queue(E'[red]\\x1b[2J', poison_action => 'QUARANTINE')")
+    psql.rows("select broker.announce_program(gen_random_uuid(), E'[red]\\x1b[2J', 1, E'\\u202ehost', 1)")
+    _, text = status(shop)
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    assert text.count(r"[red]\x1b[2J") == 2
+    assert r"on \u202ehost" in text
