@@ -40,6 +40,8 @@ _R = TypeVar("_R")
 _R_co = TypeVar("_R_co", covariant=True)
 _Result_co = TypeVar("_Result_co", covariant=True)
 
+# As broker.announce_program has it.
+_MOST_READERS = 32_767
 # As broker.note_failure has them.
 _MOST_RETRIES = 100
 _LONGEST_PAUSE = 365 * 86_400
@@ -145,8 +147,10 @@ class ServiceProgram(Generic[State_co]):
         state_table: str | None = None,
         retry: Sequence[Duration] = (),
     ) -> None:
-        if max_queue_readers < 1:
-            raise ValueError(f"max_queue_readers is {max_queue_readers}: a program has at least one reader.")
+        if not 1 <= max_queue_readers <= _MOST_READERS:
+            raise ValueError(
+                f"max_queue_readers is {max_queue_readers}: a program has 1 to {_MOST_READERS:,} readers."
+            )
         if top is not None and top < 1:
             raise ValueError(f"top is {top}: give 1 or more, or None for all of a group.")
         if (state is None) is not (state_table is None):
