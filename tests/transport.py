@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pybroker.workers.clock import Clock
     from pybroker.workers.transport.connection.link import Link
-    from pybroker.workers.transport.pace import Pace
+    from pybroker.workers.transport.retry_schedule import Pace
 
 
 def NO_DIALOGS(number: int) -> wire.Batch:  # noqa: N802

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from structlog.typing import FilteringBoundLogger
 
-    from pybroker.workers.transport.pace import Pace
+    from pybroker.workers.transport.retry_schedule import Pace
 
 GRACE = 30.0
 

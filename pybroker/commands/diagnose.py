@@ -10,6 +10,7 @@ from uuid import UUID
 import typer
 
 from pybroker.commands.options import DatabaseUrl, Json, connection_string
+from pybroker.printable import printable
 
 if TYPE_CHECKING:
     import psycopg
@@ -207,9 +208,9 @@ def _tell_journey(
         for step in told.steps:
             side = "initiator" if step.is_initiator else "target"
             line = f"{step.time:%Y-%m-%d %H:%M:%S.%f%z}  {step.database}  {side} {step.service_name}"
-            typer.echo(plain(f"{line}: {step.event} ({step.detail})"))
+            typer.echo(printable(f"{line}: {step.event} ({step.detail})"))
         for line in told.gone:
-            typer.echo(plain(line))
+            typer.echo(printable(line))
     raise typer.Exit(0 if told.conversation_id is not None else 1)
 
 
@@ -229,7 +230,7 @@ def _watch(
             for one in found:
                 if one.problem not in told:
                     told.add(one.problem)
-                    typer.echo(plain(f"{one.level}: {one.problem}"), err=True)
+                    typer.echo(printable(f"{one.level}: {one.problem}"), err=True)
         is_known = any(one.level == "error" or one.number in _ENDS_WATCH for one in found)
         if is_known or time.monotonic() >= end:
             return found
@@ -247,21 +248,16 @@ def _print(
         typer.echo("Nothing is wrong.")
     for one in findings:
         since = "" if one.since is None else f" (since {one.since:%Y-%m-%d %H:%M:%S%z})"
-        typer.echo(plain(f"{one.level} {one.number}: {one.object}: {one.problem}{since}"))
-        typer.echo(plain(f"  {one.why}"))
+        typer.echo(printable(f"{one.level} {one.number}: {one.object}: {one.problem}{since}"))
+        typer.echo(printable(f"  {one.why}"))
         for mend in one.mend:
             role = "" if mend.role is None else f', as "{mend.role}"'
             loses = "; it loses messages or ends conversations" if mend.is_destructive else ""
             far = "far " if mend.is_far else ""
-            typer.echo(plain(f'  In the {far}database "{mend.database}"{role}{loses}:'))
-            typer.echo(plain(f"    {mend.statement}"))
+            typer.echo(printable(f'  In the {far}database "{mend.database}"{role}{loses}:'))
+            typer.echo(printable(f"    {mend.statement}"))
             if fix and (destructive or not mend.is_destructive):
                 _offer(mend, sides[mend.is_far])
-
-
-def plain(text: str) -> str:
-    """Show what no terminal may obey: names of services come from strangers too."""
-    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
 
 def _offer(mend: Mend, connection: psycopg.Connection[Any] | None) -> None:

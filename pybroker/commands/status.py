@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pybroker.commands.options import DatabaseUrl, Json
+from pybroker.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,7 +92,7 @@ def _table(shown: Status) -> RenderableType:
     from rich.text import Text
 
     head = Text.assemble(
-        (shown.database, "bold"),
+        (printable(shown.database), "bold"),
         f"  {shown.read_at:%H:%M:%S}  ",
         "" if shown.is_broker_enabled else ("broker disabled  ", "red"),
         f"in {shown.enqueued_per_second:,.0f}/s  out {shown.dequeued_per_second:,.0f}/s  ",
@@ -104,7 +105,7 @@ def _table(shown: Status) -> RenderableType:
         table.add_column(name, justify="right")
     for queue in shown.queues:
         table.add_row(
-            queue.queue,
+            Text(printable(queue.queue)),
             (queue.monitor or "-") if queue.is_enabled else Text("off", style="red"),
             "-" if queue.max_readers is None else f"{queue.tasks_running}/{queue.max_readers}",
             _count(queue.ready, queue.is_estimate),
@@ -119,37 +120,41 @@ def _table(shown: Status) -> RenderableType:
 
 def _remarks(shown: Status) -> Iterator[RenderableType]:
     """Say what keeps messages, and what is not shown."""
-    from rich.text import Text
-
     for waiting in shown.waiting:
         reason = waiting.status or "on their way"
         age = _age(waiting.oldest_age_seconds)
-        yield Text(
+        yield _line(
             f"{_count(waiting.messages, waiting.messages > _COUNTED)} for {waiting.service}, {age}: {reason}"
         )
     if shown.quarantined:
-        yield Text(f"{shown.quarantined:,} quarantined: broker.quarantine lists them", style="red")
+        yield _line(f"{shown.quarantined:,} quarantined: broker.quarantine lists them", style="red")
     if shown.retried:
-        yield Text(f"{shown.retried:,} to be tried again: broker.quarantine says when")
+        yield _line(f"{shown.retried:,} to be tried again: broker.quarantine says when")
     for program in shown.programs:
         what = f"{program.queue}: {program.readers} readers in process {program.process_id} on {program.host}"
         if program.is_alive:
-            yield Text(what)
+            yield _line(what)
         else:
-            yield Text(f"{what}, silent for {_age(program.seen_seconds_ago)}", style="red")
+            yield _line(f"{what}, silent for {_age(program.seen_seconds_ago)}", style="red")
     served = "a worker serves it" if shown.has_worker else "no worker serves it"
-    yield Text(
+    yield _line(
         served if shown.is_limited else f"{served}, {shown.connections:,} connections to other brokers"
     )
     for certificate in shown.certificates:
         is_urgent = certificate.days_left < _URGENT_DAYS
         what = "is over" if certificate.days_left < 0 else f"{certificate.days_left:,.0f} days left"
-        yield Text(f"certificate {certificate.name}: {what}", style="red" if is_urgent else "")
+        yield _line(f"certificate {certificate.name}: {what}", style="red" if is_urgent else "")
     if shown.is_limited:
-        yield Text(
+        yield _line(
             f'The role "{shown.role}" sees the queues that it may receive from, {len(shown.queues)} here;'
             " the owner of the database sees all."
         )
+
+
+def _line(text: str, style: str = "") -> RenderableType:
+    from rich.text import Text
+
+    return Text(printable(text), style=style)
 
 
 # Columns of what no terminal shows.

@@ -168,7 +168,7 @@ def worker(
 
     from pybroker.workers import log_setup, supervisor
     from pybroker.workers.database import ServingError
-    from pybroker.workers.transport.pace import Pace
+    from pybroker.workers.transport.retry_schedule import Pace
 
     log_setup.set_up(log_format.value, log_level.value)
 

@@ -8,7 +8,7 @@ import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from pybroker.client.session import opened
 from pybroker.connection_string import checked
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     import psycopg
 
     from pybroker.client.statements import Duration
+
+_State = TypeVar("_State")
 
 _logger = logging.getLogger("pybroker.app")
 
@@ -76,10 +78,32 @@ class App:
             psycopg.ProgrammingError: it is none.
         """
         self._url = checked(database_url)
-        self._programs: dict[str, ServiceProgram] = {}
+        self._programs: dict[str, ServiceProgram[Any]] = {}
         self._stop = threading.Event()
         self._woken: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
 
+    @overload
+    def service_program(
+        self,
+        queue: str,
+        *,
+        max_queue_readers: int = 1,
+        top: int | None = 100,
+        state: None = None,
+        state_table: None = None,
+        retry: Sequence[Duration] = (),
+    ) -> ServiceProgram[None]: ...
+    @overload
+    def service_program(
+        self,
+        queue: str,
+        *,
+        max_queue_readers: int = 1,
+        top: int | None = 100,
+        state: type[_State],
+        state_table: str,
+        retry: Sequence[Duration] = (),
+    ) -> ServiceProgram[_State]: ...
     def service_program(
         self,
         queue: str,
@@ -89,7 +113,7 @@ class App:
         state: type[Any] | None = None,
         state_table: str | None = None,
         retry: Sequence[Duration] = (),
-    ) -> ServiceProgram:
+    ) -> ServiceProgram[Any]:
         """Return the program of a queue: a decorator for its function, and with ``on`` for its handlers.
 
         EndDialog and Error are answered by ending the conversation, and a DialogTimer by nothing, unless the

@@ -18,6 +18,7 @@ import psycopg
 
 from pybroker.client.session import opened
 from pybroker.errors import BrokerError, broker_errors
+from pybroker.printable import printable
 from pybroker.programs.failures import in_one_line
 
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ _RETRY_SECONDS = 1.0
 _RECONNECT_SECONDS = 2.0
 _ANNOUNCE = "select broker.announce_program(%s::uuid, %s::text, %s::integer, %s::text, %s::integer)"
 _REDRIVE_DUE = "select broker.redrive_due(%s::text)"
+_FAILED = {_ANNOUNCE: "A program is not announced", _REDRIVE_DUE: "Retries wait"}
+# As broker.announce_program has it.
+_LONGEST_HOST = 255
 
 _logger = logging.getLogger("pybroker.app")
 
@@ -54,12 +58,13 @@ class _Attendant:
         self._programs = programs
         self._url = url
         self._program_id = uuid4()
+        self._refusals: dict[tuple[str, str], str] = {}
         self._retrying = [program for program in programs if program.retry]
 
     def run(self) -> None:
         while not self.is_over.is_set():
             try:
-                with opened(self._url) as connection, broker_errors():
+                with opened(self._url) as connection:
                     self._attend(connection)
             except (psycopg.Error, BrokerError) as error:
                 # The readers say so if they can't go on either.
@@ -69,12 +74,12 @@ class _Attendant:
     def _attend(self, connection: psycopg.Connection[Any]) -> None:
         next_beat = 0.0
         while not self.is_over.is_set():
+            for program in self._retrying:
+                self._ask(connection, _REDRIVE_DUE, (program.queue,), program.queue)
             if time.monotonic() >= next_beat:
                 next_beat = time.monotonic() + _BEAT_SECONDS
                 for program in self._programs:
                     self._announce(connection, program, program.max_queue_readers)
-            for program in self._retrying:
-                connection.execute(_REDRIVE_DUE, (program.queue,))
             self.is_over.wait(_RETRY_SECONDS if self._retrying else _BEAT_SECONDS)
         for program in self._programs:
             self._announce(connection, program, 0)
@@ -82,5 +87,24 @@ class _Attendant:
     def _announce(
         self, connection: psycopg.Connection[Any], program: ServiceProgram, max_queue_readers: int
     ) -> None:
-        place = (socket.gethostname(), os.getpid())
-        connection.execute(_ANNOUNCE, (self._program_id, program.queue, max_queue_readers, *place))
+        # A machine may have any name, or none.
+        host = printable(socket.gethostname())[:_LONGEST_HOST] or "unnamed"
+        place = (max_queue_readers, host, os.getpid())
+        self._ask(connection, _ANNOUNCE, (self._program_id, program.queue, *place), program.queue)
+
+    def _ask(
+        self, connection: psycopg.Connection[Any], call: str, arguments: tuple[object, ...], queue: str
+    ) -> None:
+        """Make a call for one queue. What comes of it, told once, is no matter of the others."""
+        try:
+            with broker_errors():
+                connection.execute(call.encode(), arguments)
+        except (psycopg.Error, BrokerError) as error:
+            if connection.closed:
+                raise
+            refusal = in_one_line(error)
+            if self._refusals.get((queue, call)) != refusal:
+                _logger.warning("%s, queue %s: %s", _FAILED[call], queue, refusal)
+            self._refusals[queue, call] = refusal
+        else:
+            self._refusals.pop((queue, call), None)

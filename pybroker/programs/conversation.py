@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pybroker.client.conversation import Conversation
-from pybroker.programs.round import InRound
+from pybroker.programs.round import InRound, State_co
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,11 +22,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ProgramConversation(InRound, Conversation):
+class ProgramConversation(InRound[State_co], Conversation):
     """A conversation, in a handler of a service program.
 
     Everything that a handler does on it, on its broker and on its connection is one transaction with what was
     received: it commits after the last handler, and is rolled back if one raises.
+
+    ``ProgramConversation[OrderState]`` is one whose group's state is an OrderState.
 
     Attributes:
         handle: the conversation handle.

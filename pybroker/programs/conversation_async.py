@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pybroker.client.conversation_async import AsyncConversation
-from pybroker.programs.round import InRound
+from pybroker.programs.round import InRound, State_co
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class AsyncProgramConversation(InRound, AsyncConversation):
+class AsyncProgramConversation(InRound[State_co], AsyncConversation):
     """A conversation, in a handler of a service program.
 
     Everything that a handler does on it, on its broker and on its connection is one transaction with what was
     received: it commits after the last handler, and is rolled back if one raises.
+
+    ``AsyncProgramConversation[OrderState]`` is one whose group's state is an OrderState.
 
     Attributes:
         handle: the conversation handle.

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from typing_extensions import TypeVar
+
     from pybroker.programs.group_state import GroupState
+
+    # The default, so that an annotation may leave the type of the state out.
+    State_co = TypeVar("State_co", covariant=True, default=Any)
+else:
+    from typing import TypeVar
+
+    State_co = TypeVar("State_co", covariant=True)
 
 
 @dataclass
@@ -24,19 +33,20 @@ class Round:
     ended: set[UUID] = field(default_factory=set)
 
 
-class InRound:
+class InRound(Generic[State_co]):
     """What a conversation has of its round: the group's state."""
 
     _round: Round
 
     @property
-    def state(self) -> Any:
+    def state(self) -> State_co:
         """The state of the conversation group, to be changed in place; it is stored when the reader commits.
 
         Raises:
             LookupError: the program was made without ``state``.
         """
-        return self._known_state().value
+        state: State_co = self._known_state().value
+        return state
 
     def forget_state(self) -> None:
         """Remove the group's state when the reader commits.

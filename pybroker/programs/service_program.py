@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from itertools import groupby
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, ParamSpec, Protocol, TypeVar, overload
 
 from lxml import etree
 
@@ -23,14 +23,25 @@ from pybroker.message import (
     ERROR_MESSAGE_TYPE,
     ReceivedMessage,
 )
+from pybroker.programs.round import State_co
 
 if typing.TYPE_CHECKING:
     from pybroker.client.conversation import Conversation, Message
     from pybroker.client.conversation_async import AsyncConversation, AsyncMessage
     from pybroker.client.statements import Duration
+    from pybroker.programs.conversation import ProgramConversation
+    from pybroker.programs.conversation_async import AsyncProgramConversation
 
 Handler = Callable[..., Any]
 
+_P = ParamSpec("_P")
+_Shape = ParamSpec("_Shape")
+_R = TypeVar("_R")
+_R_co = TypeVar("_R_co", covariant=True)
+_Result_co = TypeVar("_Result_co", covariant=True)
+
+# As broker.announce_program has it.
+_MOST_READERS = 32_767
 # As broker.note_failure has them.
 _MOST_RETRIES = 100
 _LONGEST_PAUSE = 365 * 86_400
@@ -56,6 +67,41 @@ class Call(NamedTuple):
     arguments: Callable[[], tuple[Any, ...]]
 
 
+class Shaped(Protocol[_P, _R_co, _Shape, _Result_co]):
+    """A function of any signature, which is kept, that can also be called as its last two parameters say.
+
+    A type variable's bound would keep the signature, too, but can't name the program's type of state.
+    """
+
+    @overload
+    def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R_co: ...
+    @overload
+    def __call__(self, *args: _Shape.args, **kwargs: _Shape.kwargs) -> _Result_co: ...
+
+
+class HandlerDecorator(Protocol[State_co]):
+    """What :meth:`ServiceProgram.on` returns: it takes a handler, and returns it as it is."""
+
+    @overload
+    def __call__(
+        self, function: Shaped[_P, _R, [ProgramConversation[State_co]], None]
+    ) -> Callable[_P, _R]: ...
+    @overload
+    def __call__(
+        self, function: Shaped[_P, _R, [ProgramConversation[State_co], Any], None]
+    ) -> Callable[_P, _R]: ...
+    @overload
+    def __call__(
+        self,
+        function: Shaped[_P, _R, [AsyncProgramConversation[State_co]], Coroutine[Any, Any, None]],
+    ) -> Callable[_P, _R]: ...
+    @overload
+    def __call__(
+        self,
+        function: Shaped[_P, _R, [AsyncProgramConversation[State_co], Any], Coroutine[Any, Any, None]],
+    ) -> Callable[_P, _R]: ...
+
+
 @dataclass(frozen=True)
 class _TypeHandler:
     function: Handler
@@ -76,7 +122,7 @@ class _TypeHandler:
         return (message.json(self.body_type),)
 
 
-class ServiceProgram:
+class ServiceProgram(Generic[State_co]):
     """What is done with the messages of one queue. Made by :meth:`pybroker.App.service_program`.
 
     As a decorator it takes the function for whatever has no handler of its own; :meth:`on` takes a handler
@@ -97,12 +143,14 @@ class ServiceProgram:
         *,
         max_queue_readers: int = 1,
         top: int | None = 100,
-        state: type[Any] | None = None,
+        state: type[State_co] | None = None,
         state_table: str | None = None,
         retry: Sequence[Duration] = (),
     ) -> None:
-        if max_queue_readers < 1:
-            raise ValueError(f"max_queue_readers is {max_queue_readers}: a program has at least one reader.")
+        if not 1 <= max_queue_readers <= _MOST_READERS:
+            raise ValueError(
+                f"max_queue_readers is {max_queue_readers}: a program has 1 to {_MOST_READERS:,} readers."
+            )
         if top is not None and top < 1:
             raise ValueError(f"top is {top}: give 1 or more, or None for all of a group.")
         if (state is None) is not (state_table is None):
@@ -121,7 +169,11 @@ class ServiceProgram:
         self._handlers: dict[str, _TypeHandler] = {}
         self._is_async: bool | None = None
 
-    def __call__(self, function: Handler) -> ServiceProgram:
+    def __call__(
+        self,
+        function: Callable[[ProgramConversation[State_co]], None]
+        | Callable[[AsyncProgramConversation[State_co]], Coroutine[Any, Any, None]],
+    ) -> ServiceProgram[State_co]:
         """Take the function that is called with each conversation and its ``messages``."""
         if self._function is not None:
             raise TypeError(
@@ -131,7 +183,7 @@ class ServiceProgram:
         self._function = function
         return self
 
-    def on(self, message_type: str) -> Callable[[Handler], Handler]:
+    def on(self, message_type: str) -> HandlerDecorator[State_co]:
         """Return a decorator for the handler of one message type.
 
         The handler gets the conversation, and the body as its second parameter's annotation says: ``Message``

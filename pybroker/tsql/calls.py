@@ -33,8 +33,9 @@ def call(at: Preparer, one: tree.Execute) -> Step:
             one.position, f"a procedure of another database: write USE [{name.database}] before"
         )
     written = relation(name.schema, name.name)
-    parameters = at.known.procedures.get(written)
-    if parameters is None and name.name.lower().startswith(_OWN):
+    signature = at.known.procedures.get(written)
+    parameters = list(signature or ())
+    if signature is None and name.name.lower().startswith(_OWN):
         raise ScriptError(one.position, f"{name.name} is of SQL Server's own: it has no form here")
     given, outputs = [], []
     for number, argument in enumerate(one.arguments):
@@ -42,9 +43,7 @@ def call(at: Preparer, one: tree.Execute) -> Step:
             if argument.name is None and number + 1 < len(one.arguments):
                 raise ScriptError(one.position, "DEFAULT before other arguments: name those behind it")
             continue
-        label = argument.name or (
-            parameters[number].name if parameters and number < len(parameters) else None
-        )
+        label = argument.name or (parameters[number].name if number < len(parameters) else None)
         if argument.is_output:
             at.variable(argument.value.text, argument.value.position)
             outputs.append((label, argument.value.text.casefold()))
@@ -76,11 +75,11 @@ def _execute_sql(at: Preparer, one: tree.Execute) -> Step:
     if not one.arguments or one.arguments[0].value is None:
         raise ScriptError(one.position, "sp_executesql has a text")
     text = at.value(one.arguments[0].value, types.TEXT)
-    parameters = _parameters(one)
+    parameters = declared(one)
     given: list[tuple[tree.Parameter, Any, str | None]] = []
     inner = Preparer(at.batch, at.known, in_msdb=at.in_msdb)
     for number, argument in enumerate(one.arguments[2:]):
-        parameter = _parameter(parameters, number, argument, one)
+        parameter = parameter_of(parameters, number, argument, one)
         kind = inner.declare(tree.Variable(name=parameter.name, type=parameter.type), one.position)
         if argument.value is None:
             raise ScriptError(one.position, "DEFAULT has no meaning for sp_executesql: leave it out")
@@ -103,7 +102,12 @@ def _execute_sql(at: Preparer, one: tree.Execute) -> Step:
     return at.step(one, f"select {text.sql}", act, text.notes)
 
 
-def _parameters(one: tree.Execute) -> Sequence[tree.Parameter]:
+def declared(one: tree.Execute) -> Sequence[tree.Parameter]:
+    """Return the parameters that sp_executesql declares in its second text.
+
+    Raises:
+        ScriptError: they stand in no text, or are not understood.
+    """
     if len(one.arguments) == 1:
         return ()
     code = one.arguments[1].value
@@ -116,9 +120,14 @@ def _parameters(one: tree.Execute) -> Sequence[tree.Parameter]:
         raise ScriptError(code.position, f"in the parameters: {error}") from None
 
 
-def _parameter(
+def parameter_of(
     parameters: Sequence[tree.Parameter], number: int, argument: tree.Argument, one: tree.Execute
 ) -> tree.Parameter:
+    """Return the parameter that an argument is for, by its name or its place.
+
+    Raises:
+        ScriptError: there is none.
+    """
     for at, parameter in enumerate(parameters):
         if argument.name is None and at == number:
             return parameter

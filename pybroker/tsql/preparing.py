@@ -14,6 +14,7 @@ from pybroker.tsql.administration.translation import translate as translate_admi
 from pybroker.tsql.calls import call
 from pybroker.tsql.execution import BreakLoop, ContinueLoop, OpenCursor, ReturnFromBatch
 from pybroker.tsql.expressions import types
+from pybroker.tsql.expressions.alterations import alteration, insert_target
 from pybroker.tsql.expressions.names import folded, relation
 from pybroker.tsql.expressions.queue import MESSAGE
 from pybroker.tsql.expressions.tables import definition
@@ -774,10 +775,26 @@ def _look(at: Preparer, one: tree.Query) -> Step | None:
     return Step(one.position, one.code.text, sql, notes, Shown.ROWS, at_home=at_home)
 
 
-def _insert_execute(_: Preparer, one: tree.InsertExecute) -> Step:
-    raise ScriptError(
-        one.execute.position,
-        "INSERT … EXEC is not translated: let the procedure insert, or make it a function",
+def _insert_execute(at: Preparer, one: tree.InsertExecute) -> Step:
+    table, columns = insert_target(one.target, at.scope)
+    inner = at.one(one.execute)
+    values = ", ".join(f"%(c{number})s" for number in range(len(columns)))
+    sql = f"insert into {table} ({_percent(', '.join(columns))}) values ({values})"
+
+    def act(execution: Execution) -> None:
+        session = execution.session
+        rows = session.rows_of(lambda: execution.run((inner,)))
+        for row in rows:
+            if len(row) != len(columns):
+                raise StatementError(
+                    "Column name or number of supplied values does not match table definition.", 213
+                )
+            session.query(sql, {f"c{number}": value for number, value in enumerate(row)})
+        execution.rowcount = len(rows)
+        session.show_count(execution.rowcount)
+
+    return at.step(
+        one, sql, lambda execution: execution.session.all_or_nothing(lambda: act(execution)), inner.notes
     )
 
 
@@ -889,8 +906,17 @@ def _user_type(at: Preparer, one: tree.CreateType) -> Step:
     return Step(one.position, print_statement(one), None, (note,))
 
 
-def _definition(_: Preparer, one: tree.Definition) -> Step:
-    raise ScriptError(one.position, f"{one.kind} is not translated: write it in PostgreSQL's SQL")
+def _definition(at: Preparer, one: tree.Definition) -> Step:
+    notes: list[str] = []
+    scope = at.known.scope()
+    done = alteration(one.code, scope, notes)
+    if done.table is not None and done.columns is not None:
+        schema, name = done.table
+        if name.startswith("#"):
+            at.scope.declare_table(name, done.columns)
+        else:
+            at.known.tables[(schema or "dbo").casefold(), name.casefold()] = done.columns
+    return Step(one.position, print_statement(one), done.sql or None, tuple(notes))
 
 
 def _drop(at: Preparer, one: tree.DropThings) -> Step:

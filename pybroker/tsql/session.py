@@ -21,7 +21,7 @@ from pybroker.tsql.steps import Shown
 from pybroker.tsql.translation import identifier
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from psycopg.errors import Diagnostic
@@ -123,6 +123,8 @@ class Session:
         self.is_doomed = False
         self._savepoints: list[str] = []
         self.cursors: dict[str, OpenCursor] = {}
+        # The rows that INSERT … EXEC takes, while it runs.
+        self._taken: list[Sequence[Any]] | None = None
 
     def run(self, step: Step) -> int:
         """Take one step; return how many rows it had to do with.
@@ -380,8 +382,43 @@ class Session:
         return count
 
     def show_rows(self, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """Show a result set."""
+        """Show a result set, or keep it for INSERT … EXEC."""
+        if self._taken is not None:
+            self._taken += rows
+            return
         self._lines(showing.table(names, rows))
+
+    def all_or_nothing(self, act: Callable[[], None]) -> None:
+        """Do something in a transaction; where it fails, undo it alone."""
+        name = "insert_execute"
+        is_open = bool(self.transactions)
+        if is_open:
+            self.save(name)
+        else:
+            self.begin()
+        try:
+            act()
+        except StatementError:
+            if self.transactions:
+                self.rollback(name if is_open else None)
+            raise
+        if not is_open:
+            self.commit_one()
+
+    def rows_of(self, act: Callable[[], None]) -> list[Sequence[Any]]:
+        """Do something; return the rows that it would show.
+
+        Raises:
+            StatementError: another INSERT … EXEC is under way.
+        """
+        if self._taken is not None:
+            raise StatementError("An INSERT EXEC statement cannot be nested.", 8164)
+        self._taken = []
+        try:
+            act()
+            return self._taken
+        finally:
+            self._taken = None
 
     def show_text(self, text: str) -> None:
         """Show what PRINT says."""
@@ -400,7 +437,7 @@ class Session:
             return
         if shown is Shown.ROWS:
             names = [column.name for column in cursor.description]
-            self._lines(showing.table(names, cursor.fetchall()))
+            self.show_rows(names, cursor.fetchall())
 
     def _lines(self, lines: Any) -> None:
         for line in lines:
@@ -408,7 +445,7 @@ class Session:
 
     def _notice(self, notice: Diagnostic) -> None:
         if notice.sqlstate == _RESULT_SET:
-            self._lines(_result_set(notice.message_primary or ""))
+            self.show_rows(*_result_set(notice.message_primary or ""))
         elif notice.sqlstate == _RAISED:
             self.console.show(showing.text(notice.message_primary or ""))
         elif notice.severity_nonlocalized == "WARNING":
@@ -444,15 +481,15 @@ def _same(url: str) -> str:
     return json.dumps(conninfo_to_dict(url), sort_keys=True)
 
 
-def _result_set(written: str) -> Iterator[str]:
-    """Return the lines of a result set that a procedure has told of."""
+def _result_set(written: str) -> tuple[Sequence[str], list[Sequence[Any]]]:
+    """Return the names and the rows of a result set that a procedure has told of."""
     found = json.loads(written, parse_float=Decimal)
     rows = found["rows"]
     names = found["names"]
     if names is None:
         names = list(rows[0]) if rows else []
         rows = [list(row.values()) for row in rows]
-    return showing.table(names, [[_readable(value) for value in row] for row in rows])
+    return names, [[_readable(value) for value in row] for row in rows]
 
 
 def _readable(value: Any) -> Any:

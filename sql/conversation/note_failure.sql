@@ -52,12 +52,23 @@ begin
   end if;
   if error_text is null then
     found := broker_private.refuse(153, format('The error of the conversation "%s" is NULL.', handle), 'Say what failed: its text is shown in broker.quarantine.');
-  elsif cardinality(retry_after) > 100 or array_ndims(retry_after) > 1 or exists (
-    select from unnest(retry_after) p (pause) where (p.pause between interval '0' and interval '1 year') is not true
+  elsif cardinality(retry_after) > 100 or array_ndims(retry_after) > 1 or array_lower(retry_after, 1) <> 1 or exists (
+    select from unnest(retry_after) p (pause)
+    -- A month is 30 days in one comparison, 30.4 in the other, and what it is only from now on.
+    where case
+      when p.pause between interval '0' and interval '1 year' and extract(epoch from p.pause) between 0 and 31557600
+      then broker_private.clock() + p.pause not between broker_private.clock() - interval '1 s' and broker_private.clock() + interval '366 days'
+      else true
+    end
   ) then
     found := broker_private.refuse(
       153, 'retry_after is no list of pauses.', 'Give at most 100 intervals, each from 0 to 1 year; none for no retry.'
     );
+  end if;
+  -- Before the lock, for which somebody without the right must not wait; and behind it, as the queue may have changed.
+  select x.* into e from broker_private.endpoints x where x.conversation_handle = handle;
+  if found then
+    perform broker_private.require_receive(caller, e.queue_id);
   end if;
   conversation_group := broker_private.lock_group_of(handle);
   select x.* into e from broker_private.endpoints x where x.conversation_handle = handle;
@@ -76,7 +87,7 @@ begin
   returning n.failures, n.retries into failed, retried;
   if retry_after is not null then
     return broker_private.quarantine_conversation(
-      e.endpoint_no, failed, left(error_text, 3000), null, (retry_after)[array_lower(retry_after, 1) + retried]
+      e.endpoint_no, failed, left(error_text, 3000), null, retry_after[1 + retried]
     );
   end if;
   failed := greatest(

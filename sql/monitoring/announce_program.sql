@@ -4,6 +4,7 @@
 -- until another program reads the queue, so that diagnose can tell of it.
 -- Ours: SQL Server knows only of readers that it started.
 -- Locks: the program's own row.
+-- A role has 1,000 programs of a queue at most, so that none uses up the others' places.
 -- Errors: 208 queue, 229 no RECEIVE on it, 153 arguments, 1,000 programs already.
 create or replace function broker.announce_program(
   program_id uuid, queue text, max_queue_readers integer, host text, process_id integer
@@ -48,6 +49,10 @@ begin
       153, 'A program''s announcement is incomplete.',
       'Give a program_id, max_queue_readers from 0 to 32,767, a host of 1 to 255 characters, and a process_id.'
     );
+  elsif host_name ~ '[\x01-\x1f\x7f-\x9f]' then
+    found := broker_private.refuse(
+      153, 'The host of a program has control characters.', 'Give a name that a terminal can show, as of a host in DNS.'
+    );
   elsif readers = 0 then
     delete from broker_private.service_programs p where p.program_id = program and p.queue_id = queue;
     return true;
@@ -64,13 +69,13 @@ begin
     where x.queue_id = queue and x.last_seen <= right_now - interval '15 s'
     for update skip locked
   ));
-  if (select count(*) >= 1000 from broker_private.service_programs p where p.queue_id = queue) then
+  if (select count(*) >= 1000 from broker_private.service_programs p where p.queue_id = queue and p.role_name = caller) then
     found := broker_private.refuse(
-      153, format('The queue "%s" has 1000 programs already.', queue_name), 'Give one of them more readers.'
+      153, format('The role "%s" has 1000 programs of the queue "%s" already.', caller, queue_name), 'Give one of them more readers.'
     );
   end if;
-  insert into broker_private.service_programs (program_id, queue_id, max_queue_readers, host, process_id, started_at, last_seen)
-  values (program, queue, readers, host_name, process, right_now, right_now)
+  insert into broker_private.service_programs (program_id, queue_id, max_queue_readers, host, process_id, started_at, last_seen, role_name)
+  values (program, queue, readers, host_name, process, right_now, right_now, caller)
   on conflict do nothing;
   return true;
 end
@@ -83,7 +88,7 @@ seconds. Who says nothing for 15 seconds is taken for dead.
 program_id: a random number of its own, which nobody else learns.
 queue: that it reads.
 max_queue_readers: how many readers it has; 0 at its end.
-host: where it runs.
+host: where it runs, without control characters.
 process_id: of the process there.
 
 Rights: RECEIVE on the queue.

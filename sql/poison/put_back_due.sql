@@ -3,7 +3,7 @@
 -- Returns how many. What has failed so far goes along, so that a conversation is tried as often as
 -- its program said.
 -- Locks: the group's row of each; one that somebody else holds is left for the next time. At most
--- 100 at once.
+-- 100 at once, of those that nobody holds: who holds many stops no others.
 -- Plan: quarantine_retry_at.
 create or replace function broker_private.put_back_due(queue integer)
 returns integer
@@ -14,6 +14,7 @@ set jit = off
 as $$
 declare
   due bigint;
+  failing broker_private.quarantine%rowtype;
   done integer := 0;
   right_now constant timestamp with time zone := broker_private.clock();
 begin
@@ -21,23 +22,28 @@ begin
     select z.endpoint_no
     from broker_private.quarantine z
     join broker_private.endpoints e on e.endpoint_no = z.endpoint_no
+    join broker_private.groups g on g.group_no = e.group_no
     where z.retry_at <= right_now and (queue is null or e.queue_id = queue)
     order by z.retry_at
     limit 100
+    for update of g skip locked
   loop
+    -- It may have moved to another group meanwhile.
     continue when not broker_private.try_group_of(due);
-    with left_quarantine as (
-      delete from broker_private.quarantine z
-      where z.endpoint_no = due and z.retry_at <= right_now
-      returning z.endpoint_no, z.failures, z.last_error, z.retries
-    )
-    insert into broker_private.noted_failures (endpoint_no, failures, last_error, retries)
-    select l.endpoint_no, l.failures, coalesce(l.last_error, ''), l.retries from left_quarantine l
-    on conflict do nothing;
-    if found then
-      perform broker_private.put_back(due);
-      done := done + 1;
-    end if;
+    delete from broker_private.quarantine z
+    where z.endpoint_no = due and z.retry_at <= right_now
+    returning z.* into failing;
+    continue when not found;
+    -- One may be noted already, by a session whose snapshot is from before the quarantine.
+    insert into broker_private.noted_failures as n (endpoint_no, failures, last_error, retries)
+    values (due, failing.failures, coalesce(failing.last_error, ''), failing.retries)
+    on conflict (endpoint_no) do update
+    set
+      failures = greatest(n.failures, excluded.failures),
+      last_error = excluded.last_error,
+      retries = greatest(n.retries, excluded.retries);
+    perform broker_private.put_back(due);
+    done := done + 1;
   end loop;
   return done;
 end

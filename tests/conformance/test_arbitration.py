@@ -13,9 +13,9 @@ import pytest
 from pybroker.workers.transport.connection.session import far_worker
 from pybroker.workers.transport.connection.sessions import AlreadyConnectedError, Sessions
 from pybroker.workers.transport.outgoing.peer import Peer
-from pybroker.workers.transport.pace import Pace
 from pybroker.workers.transport.protocol import faults, wire
 from pybroker.workers.transport.protocol.faults import TransportError
+from pybroker.workers.transport.retry_schedule import Pace
 from tests.conformance.test_i_connections import TestClock
 from tests.transport import NO_DIALOGS, FarLink, settled
 

@@ -18,9 +18,9 @@ from pybroker.workers.transport.connection.session import Posted
 from pybroker.workers.transport.dialog_security.secure_dialogs import SecureDialogs
 from pybroker.workers.transport.incoming.receiver import Receiver
 from pybroker.workers.transport.outgoing import sender
-from pybroker.workers.transport.pace import Pace
 from pybroker.workers.transport.protocol import arrays, faults
 from pybroker.workers.transport.protocol.faults import TransportError
+from pybroker.workers.transport.retry_schedule import Pace
 from tests.brokers import INITIATOR_DEFINITIONS, TARGET_DEFINITIONS
 from tests.shop import ERROR
 

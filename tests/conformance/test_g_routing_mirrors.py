@@ -13,9 +13,9 @@ import pytest
 from pybroker.embedded import EmbeddedServer
 from pybroker.workers.clock import Clock
 from pybroker.workers.transport.outgoing.peer import Peer
-from pybroker.workers.transport.pace import Pace
 from pybroker.workers.transport.protocol import faults, wire
 from pybroker.workers.transport.protocol.faults import TransportError
+from pybroker.workers.transport.retry_schedule import Pace
 from tests.brokers import INITIATOR_DEFINITIONS, TARGET_DEFINITIONS, Site, introduce
 from tests.conftest import SETTINGS
 from tests.proxy import Proxy, proxy_to

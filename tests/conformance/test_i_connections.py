@@ -12,9 +12,9 @@ from pybroker.workers.clock import Clock
 from pybroker.workers.database import Database
 from pybroker.workers.transport.incoming.dispatcher import DELIVERIES, Dispatcher
 from pybroker.workers.transport.outgoing.peer import Peer
-from pybroker.workers.transport.pace import Pace
 from pybroker.workers.transport.protocol import faults, wire
 from pybroker.workers.transport.protocol.faults import OwnSideError, TransportError
+from pybroker.workers.transport.retry_schedule import Pace
 from tests.transport import NO_DIALOGS, FarLink, settled
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from pybroker.workers.clock import Clock
 from pybroker.workers.transport.dialog_security.key_files import master_key_path
 from pybroker.workers.transport.incoming.forwarder import Forwarder
 from pybroker.workers.transport.outgoing.peer import Peer
-from pybroker.workers.transport.pace import Pace
 from pybroker.workers.transport.protocol import wire
 from pybroker.workers.transport.protocol.faults import TransportError
+from pybroker.workers.transport.retry_schedule import Pace
 from tests.brokers import INITIATOR_DEFINITIONS, TARGET_DEFINITIONS, Site
 from tests.shop import END_DIALOG, until
 from tests.transport import NO_DIALOGS, FarLink, settled

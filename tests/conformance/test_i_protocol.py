@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pybroker.workers.clock import Clock
-from pybroker.workers.transport.pace import Pace
-from pybroker.workers.transport.retry_schedule import Resends
+from pybroker.workers.transport.resends import Resends
+from pybroker.workers.transport.retry_schedule import Pace
 from tests.brokers import Site, two_sites
 from tests.proxy import Proxy, proxy_to
 from tests.shop import END_DIALOG, ERROR, until

@@ -14,9 +14,9 @@ from pybroker.workers.transport.connection.send_slots import SendSlot, SendSlots
 from pybroker.workers.transport.dialog_security.secure_dialogs import SecureDialogs
 from pybroker.workers.transport.outgoing import sender
 from pybroker.workers.transport.outgoing.peer import Peer
-from pybroker.workers.transport.pace import Pace
 from pybroker.workers.transport.protocol import arrays, faults, wire
 from pybroker.workers.transport.protocol.faults import TransportError
+from pybroker.workers.transport.retry_schedule import Pace
 from tests.brokers import INITIATOR_DEFINITIONS
 from tests.transport import FarLink, settled
 

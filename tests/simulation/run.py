@@ -22,7 +22,7 @@ from pybroker.workers import supervisor
 from pybroker.workers.clock import Clock
 from pybroker.workers.database import ServingError
 from pybroker.workers.transport.outgoing import sender
-from pybroker.workers.transport.pace import Pace
+from pybroker.workers.transport.retry_schedule import Pace
 from tests.simulation.applications import Dialog, Initiator, Target
 from tests.simulation.faults import Fault, faults_of
 from tests.simulation.gate import Gate, Statement

@@ -388,6 +388,47 @@ def test_a_call_on_queues_that_retain_touches_as_few_pages_when_much_is_kept_as_
     assert psql.value("select sum(retained) from broker.queue_depths") > 4 * 2 * DIALOGS * BATCH
 
 
+@pytest.mark.parametrize("queue", ["noisy", "warehouse"])
+def test_a_call_touches_as_few_pages_when_programs_told_of_a_thousand_failures_as_of_one(
+    shop: Shop, queue: str
+) -> None:
+    psql = shop.psql
+    psql.rows("select broker.create_queue('noisy')")
+    psql.rows("select broker.create_service('//noisy', 'noisy', '{ordering}')")
+    psql.rows(
+        "select broker.alter_queue(name, poison_action => 'QUARANTINE') from unnest(array['noisy', 'warehouse']) name"
+    )
+
+    def fail(conversations: int) -> None:
+        psql.rows(
+            "select broker.send(broker.begin_dialog('//shop', '//' || %s, 'ordering', encryption => false), 'order', '\\x01'::bytea)"
+            " from generate_series(1, %s)",
+            queue,
+            conversations,
+        )
+        psql.rows(
+            "select broker.note_failure(conversation_handle, 'no') from broker.conversation_endpoints e"
+            " where not is_initiator and service_id = (select service_id from broker.services where name = '//' || %s)"
+            " and not exists (select from far_sides f where f.far = e.conversation_handle)",
+            queue,
+        )
+
+    open_dialogs(psql, "//warehouse")
+    fill(psql, 10 * BATCH // DIALOGS)
+    number_far_sides(psql)
+    # Each touches another group's messages, or another message of the same.
+    calls = {name: ONE_BY_ONE[name] for name in ("RECEIVE TOP (1)", "RECEIVE of a conversation")} | BATCHES
+
+    def touched() -> dict[str, float]:
+        return {name: pages(psql, map(call.format, count(1))) for name, call in calls.items()}
+
+    fail(1)
+    few = touched()
+    fail(PIECE)
+    many = touched()
+    assert {name: many[name] - few[name] < 50 for name in calls} == dict.fromkeys(calls, True), (few, many)
+
+
 def test_receive_of_ten_thousand_messages_touches_ten_times_the_pages_of_a_thousand(shop: Shop) -> None:
     psql = shop.psql
     dialog = psql.dialog()

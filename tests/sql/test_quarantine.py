@@ -280,6 +280,42 @@ def test_a_program_notes_its_failures_with_their_text(shop: Shop) -> None:
     assert psql.refused("select broker.redrive(%s)", bad) in {"S8426", "S8427"}
 
 
+def test_what_a_program_told_of_is_received_first_in_its_transaction_and_one_by_one(shop: Shop) -> None:
+    orders(shop, b"good")
+    bad = orders(shop, b"poison", b"behind")
+    assert shop.psql.value("select broker.note_failure(%s, 'no')", bad) is False
+    (reader,) = shop.sessions(1)
+    assert reader.bodies() == [b"good"]
+    # It would take the good one along.
+    assert reader.bodies() == []
+    reader.connection.commit()
+    assert reader.bodies() == [b"poison"]
+
+
+def test_more_conversations_fail_than_a_queue_has_marks_and_the_others_get_past_them(shop: Shop) -> None:
+    bad = set()
+    for number in range(6):
+        bad.add(orders(shop, b"poison"))
+        orders(shop, b"good %d" % number)
+    (reader,) = shop.sessions(1)
+    done: list[bytes] = []
+    for _ in range(60):
+        batch: list[tuple[UUID, bytes]] = []
+        while rows := reader.rows(
+            "select conversation_handle, message_body from broker.receive('warehouse')"
+        ):
+            batch += rows
+        culprit = next((handle for handle, body in batch if body == b"poison"), None)
+        if culprit is None:
+            reader.connection.commit()
+            done += [body for _, body in batch]
+        else:
+            reader.connection.rollback()
+            shop.psql.value("select broker.note_failure(%s, 'no')", culprit)
+    assert done == [b"good %d" % number for number in range(6)]
+    assert {row[0] for row in quarantined(shop.psql)} == bad
+
+
 def test_noted_failures_are_forgotten_by_a_commit_and_by_nothing_else(shop: Shop) -> None:
     psql = shop.psql
     handle = orders(shop, b"flaky", b"2", b"3")
@@ -486,7 +522,54 @@ def test_a_conversation_that_waits_for_its_retry_can_be_ended_moved_redriven_and
     assert quarantined(psql) == []
 
 
-@pytest.mark.parametrize("pauses", [["-1 s"], [None], ["2 years"], ["1 s"] * 101])
+def test_a_failure_that_another_snapshot_notes_loses_nothing_of_what_waits(shop: Shop) -> None:
+    """A session in REPEATABLE READ does not see that the conversation is set aside already."""
+    bad = orders(shop, b"1")
+    (old,) = shop.sessions(1)
+    old.rows("set transaction isolation level repeatable read")
+    old.rows("select 1 from warehouse")
+    assert failed(shop.psql, bad, "0 s")
+    assert not old.value("select broker.note_failure(%s, 'broken')", bad)
+    old.connection.commit()
+    assert shop.psql.value("select broker.redrive_due('warehouse')") == 1
+    assert quarantined(shop.psql) == []
+    assert shop.psql.bodies() == [b"1"]
+
+
+def test_who_holds_many_conversations_stops_no_retry_of_others(shop: Shop) -> None:
+    held = [orders(shop, b"held") for _ in range(101)]
+    other = orders(shop, b"free")
+    (holder,) = shop.sessions(1)
+    for handle in [*held, other]:
+        assert failed(shop.psql, handle, "0 s")
+    for handle in held:
+        assert failed(holder, handle)
+    shop.psql.rows("select broker_private.settle_poison()")
+    assert shop.psql.bodies() == [b"free"]
+
+
+def test_who_may_not_receive_waits_for_no_lock_to_be_told_so(shop: Shop) -> None:
+    bad = orders(shop, b"1")
+    (holder,) = shop.sessions(1)
+    assert holder.bodies() == [b"1"]
+    with shop.database.connect(user=shop.database.role()) as stranger:
+        stranger.execute("set lock_timeout = '10 s'")
+        assert Session(stranger).refused("select broker.note_failure(%s, 'broken')", bad) == "S0229"
+
+
+@pytest.mark.parametrize(
+    "pauses",
+    [
+        ["-1 s"],
+        [None],
+        ["2 years"],
+        ["1 s"] * 101,
+        # Months of 30 days, of which a year has more than twelve.
+        ["200000 years -72000000 days"],
+        ["-4000 years 1440000 days"],
+        ["5000000 years -1800000000 days"],
+    ],
+)
 def test_pauses_that_are_none_are_refused_and_nothing_is_set_aside(
     shop: Shop, pauses: list[str | None]
 ) -> None:
@@ -494,6 +577,12 @@ def test_pauses_that_are_none_are_refused_and_nothing_is_set_aside(
     statement = "select broker.note_failure(%s, 'broken', %s::interval[])"
     assert shop.psql.refused(statement, bad, pauses) == "S0153"
     assert quarantined(shop.psql) == []
+
+
+def test_a_list_of_pauses_that_begins_elsewhere_is_refused(shop: Shop) -> None:
+    bad = orders(shop, b"1")
+    list_of_one = "'[5:5]={1 s}'::interval[]"
+    assert shop.psql.refused(f"select broker.note_failure(%s, 'broken', {list_of_one})", bad) == "S0153"
 
 
 def test_only_who_may_receive_redrives_what_is_due_or_announces_a_program(shop: Shop) -> None:
@@ -506,14 +595,23 @@ def test_only_who_may_receive_redrives_what_is_due_or_announces_a_program(shop: 
     assert shop.psql.refused("select broker.redrive_due('nowhere')") == "S0208"
     for readers, host, process in ((-1, "h", 1), (1, "", 1), (1, "h" * 256, 1), (1, None, 1), (1, "h", None)):
         assert shop.psql.refused(announce, "warehouse", readers, host, process) == "S0153"
+    # What an administrator's terminal would obey.
+    for host in ("\x1b]0;pwned\x07", "a\nb", "a\x7f", "a\x9b2J"):
+        assert shop.psql.refused(announce, "warehouse", 1, host, 1) == "S0153"
     assert shop.psql.rows("select from broker.service_programs") == []
 
 
-def test_a_queue_has_a_thousand_programs_at_most_and_dropping_it_forgets_them(shop: Shop) -> None:
+def test_a_role_has_a_thousand_programs_of_a_queue_and_uses_up_none_of_the_others_places(shop: Shop) -> None:
     psql = shop.psql
     psql.rows("select broker.create_queue('popular')")
     announce = "select broker.announce_program(gen_random_uuid(), 'popular', 1, 'here', 1)"
-    psql.rows(f"{announce} from generate_series(1, 1000)")
-    assert psql.refused(announce) == "S0153"
+    alice = shop.database.role()
+    psql.rows("select broker.grant('RECEIVE', 'QUEUE', 'popular', %s)", alice)
+    with shop.database.connect(user=alice) as connection:
+        session = Session(connection)
+        session.rows(f"{announce} from generate_series(1, 1000)")
+        assert session.refused(announce) == "S0153"
+    psql.rows(announce)
+    assert psql.value("select count(*) from broker.service_programs") == 1001
     psql.rows("select broker.drop_queue('popular')")
     assert psql.rows("select from broker.service_programs") == []

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -142,6 +143,46 @@ def test_the_page_on_tests_runs_from_an_empty_directory(tmp_path: Path) -> None:
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout
     assert "3 passed" in ended.stdout
+
+
+# Django has no types of its own, so what its commands and models are is unknown to mypy.
+TYPED = {
+    "readme": ("README.md", ("python",)),
+    "services": ("docs/service-programs.md", ("program", "state")),
+    "definitions_of_shop": ("docs/definitions.md", ("definitions",)),
+    "definitions": ("docs/frameworks.md", ("definitions",)),
+    "of_sqlalchemy": ("docs/frameworks.md", ("sqlalchemy",)),
+    "of_sqlalchemy_async": ("docs/frameworks.md", ("sqlalchemy async",)),
+    "of_fastapi": ("docs/frameworks.md", ("fastapi",)),
+    "warehouse": ("docs/program-tests.md", ("program",)),
+    "test_warehouse": ("docs/program-tests.md", ("tests",)),
+}
+
+
+@pytest.mark.skipif(
+    find_spec("mypy") is None and not os.environ.get("CI"), reason="mypy comes with make lint"
+)
+def test_a_reader_s_type_checker_takes_the_programs_as_they_are_printed(tmp_path: Path) -> None:
+    programs = {}
+    for name, (page, marks) in TYPED.items():
+        texts = [blocks(page, mark) for mark in marks]
+        assert all(len(text) == 1 for text in texts), f"{page} has other blocks than {marks}"
+        programs[name] = "\n".join(text for (text,) in texts)
+    tutorial = (ROOT / "docs/python-client.md").read_text(encoding="utf-8")
+    programs["tutorial"] = "\n".join(re.findall(r"```python\n(.*?)```", tutorial, re.DOTALL))
+    assert "broker.receive(" in programs["tutorial"]
+    for name, text in programs.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    # In our directory, where `make lint` has left what mypy knows of the package.
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", *sorted(tmp_path.glob("*.py"))],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert f"{len(programs)} source files" in checked.stdout
 
 
 def test_the_statements_of_the_page_on_traces(database: Database) -> None:

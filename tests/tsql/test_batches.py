@@ -281,6 +281,121 @@ def test_texts_run_with_variables_of_their_own(shown: Shown) -> None:
     ) == ["(1 rows affected)", "1", "name   n", "------ -", "O'Neil 7", "(1 rows affected)", "1"]
 
 
+def test_tables_are_altered_and_have_indexes(run: Run, database: Database) -> None:
+    done = run(
+        """
+        CREATE TABLE Parents (id int PRIMARY KEY)
+        CREATE TABLE Things (id int NOT NULL, name nvarchar(5), parent int, gone int)
+        INSERT INTO Things VALUES (1, N'a', 7, 0), (2, N'b', NULL, 0)
+        GO
+        ALTER TABLE [dbo].[Things] ADD later int NULL CONSTRAINT DF_later DEFAULT (5), at_once int DEFAULT 6 WITH VALUES, [is on] bit NOT NULL DEFAULT 1
+        ALTER TABLE Things ADD CONSTRAINT PK_Things PRIMARY KEY CLUSTERED (id ASC) WITH (PAD_INDEX = OFF) ON [PRIMARY]
+        ALTER TABLE Things WITH NOCHECK ADD CONSTRAINT FK_Things FOREIGN KEY (parent) REFERENCES dbo.Parents (id) ON DELETE SET NULL
+        ALTER TABLE Things CHECK CONSTRAINT FK_Things
+        ALTER TABLE Things ADD CONSTRAINT DF_name DEFAULT N'none' FOR name, CHECK (LEN(name) > 0)
+        ALTER TABLE Things ALTER COLUMN name nvarchar(20) NOT NULL
+        ALTER TABLE Things DROP COLUMN gone
+        ALTER TABLE Things SET (LOCK_ESCALATION = AUTO)
+        CREATE UNIQUE NONCLUSTERED INDEX IX_parent ON dbo.Things (parent ASC, name DESC) INCLUDE (later) WHERE id > 1 WITH (FILLFACTOR = 80)
+        CREATE INDEX IX_name ON Things (name)
+        CREATE INDEX IX_other ON Things (name)
+        DROP INDEX IX_name ON Things
+        DROP INDEX IF EXISTS Things.IX_other
+        INSERT INTO Things (id) VALUES (3)
+        CREATE TABLE #t (a int)
+        CREATE INDEX IX_t ON #t (a)
+        ALTER TABLE #t ADD b int
+        INSERT INTO #t (b) SELECT at_once FROM Things
+        """
+    )
+    assert done.exit_code == 0, done.output
+    with database.connect() as session:
+        things = 'select id, name, parent, later, at_once, "is on" from dbo.things order by id'
+        # A default is for rows to come, unless WITH VALUES says otherwise.
+        assert session.execute(things.encode()).fetchall() == [
+            (1, "a", 7, None, 6, 1),
+            (2, "b", None, None, 6, 1),
+            (3, "none", None, 5, 6, 1),
+        ]
+        indexes = "select indexname from pg_indexes where tablename = 'things' order by 1"
+        assert session.execute(indexes.encode()).fetchall() == [("ix_parent",), ("pk_things",)]
+        refusals = {
+            "insert into dbo.things (id, parent) values (4, 8)": psycopg.errors.ForeignKeyViolation,
+            "insert into dbo.things (id, name) values (4, '')": psycopg.errors.CheckViolation,
+            # NULL is equal to NULL in an index.
+            "insert into dbo.things (id) values (4)": psycopg.errors.UniqueViolation,
+        }
+        for sql, error in refusals.items():
+            with pytest.raises(error):
+                session.execute(sql.encode())
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("ALTER TABLE t NOCHECK CONSTRAINT c", "NOCHECK has no form"),
+        ("ALTER TABLE t ALTER COLUMN a datetime", "change their kind"),
+        ("ALTER TABLE t ADD DEFAULT 1 FOR unknown", "the type of unknown is not known"),
+        ("ALTER TABLE t ADD a AS b + 1", "computed column"),
+        ("ALTER TABLE other.dbo.t ADD a int", "write USE before"),
+        ("ALTER TABLE t ADD", "a column is missing"),
+        ("CREATE INDEX i ON t (a + 1)", "an index has columns alone"),
+        ("CREATE INDEX i ON #t (a)", "#t is not declared"),
+        ("DROP INDEX i", "ON and a table"),
+    ],
+)
+def test_a_change_of_a_table_without_a_form_is_refused(run: Run, script: str, why: str) -> None:
+    done = run(f"CREATE TABLE t (a int)\nGO\n{script}")
+    assert done.exit_code == 1
+    assert "script.sql:3:" in done.output
+    assert why in done.output
+
+
+def test_what_a_procedure_or_a_text_selects_is_inserted(run: Run, shown: Shown) -> None:
+    made = """
+        CREATE TABLE Things (id int, name nvarchar(9), bin varbinary(9), made datetime)
+        CREATE TABLE Names (name nvarchar(9) NOT NULL CHECK (name <> 'bad'))
+        INSERT INTO Things VALUES (1, N'it''s', 0x0AFF, '2020-01-02T03:04:05.006'), (2, NULL, NULL, NULL)
+        GO
+        CREATE PROCEDURE Copied @least int AS
+        INSERT INTO Names VALUES ('called')
+        SELECT id + 10 AS id, name, bin, made FROM Things WHERE id >= @least
+        """
+    assert "(2 rows affected)" in shown(
+        made
+        + """
+        GO
+        INSERT INTO dbo.Things EXEC Copied 1
+        DECLARE @t TABLE (id int, bin varbinary(9))
+        INSERT @t (bin, id) EXEC ('SELECT bin, id FROM Things WHERE id > 10')
+        IF @@ROWCOUNT = 2 PRINT 'two'
+        BEGIN TRAN
+        BEGIN TRY
+          INSERT INTO Names (name) EXEC (N'INSERT INTO Names VALUES (''text'') SELECT ''bad'' AS b')
+        END TRY
+        BEGIN CATCH
+          PRINT ERROR_NUMBER()
+        END CATCH
+        COMMIT
+        """
+    )
+    # A statement that fails leaves nothing, in a transaction or outside of one.
+    failed = run("GO\nINSERT INTO Names (name) EXEC Copied 1")
+    assert failed.exit_code == 1
+    assert "Msg 213" in failed.output
+    assert shown("SELECT name FROM Names SELECT id, bin FROM Things WHERE made IS NOT NULL ORDER BY id") == [
+        "name",
+        "------",
+        "called",
+        "(1 rows affected)",
+        "id bin",
+        "-- ------",
+        " 1 0x0AFF",
+        "11 0x0AFF",
+        "(2 rows affected)",
+    ]
+
+
 def test_a_cursor_goes_over_its_rows(shown: Shown) -> None:
     assert shown(
         """

@@ -412,6 +412,73 @@ def test_parameters_go_in_and_out(programs: Programs) -> None:
     assert programs.call("dbo.outer_one()") == ["106", "6"]
 
 
+def test_a_text_runs_in_place_with_variables_of_its_own(programs: Programs) -> None:
+    programs.create("""
+        CREATE PROCEDURE dbo.p AS
+        DECLARE @n int = 1, @s nvarchar(200)
+        WHILE @n <= 2
+        BEGIN
+          EXEC (N'DECLARE @n int, @t TABLE (a int) SET @n = ISNULL(@n, 0) + 7 INSERT INTO @t VALUES (@n)
+                  INSERT INTO dbo.done (body) SELECT CONCAT(''it''''s '', COUNT(*), '' '', MAX(a)) FROM @t')
+          SET @n += 1
+        END
+        SET @s = N'SELECT @n = @n * 10'
+        SET @s += ', @text = @text + ''!'' '
+        DECLARE @text nvarchar(9) = 'x'
+        EXEC sp_executesql @s, N'@text nvarchar(9) OUTPUT, @n int OUTPUT', @n = @n OUTPUT, @text = 'given'
+        PRINT CONCAT(@n, @text)
+        EXEC sp_executesql N'DELETE FROM dbo.done WHERE body <> @body', N'@body varchar(9)', N'it''s 1 7'
+        PRINT @@ROWCOUNT
+    """)
+    # A text begins anew each time, and sees no variable of its procedure.
+    assert programs.call("dbo.p()") == ["30x", "0"]
+    assert programs.done() == ["it's 1 7", "it's 1 7"]
+
+
+def test_values_of_a_text_are_never_read_as_sql(programs: Programs) -> None:
+    programs.create("""
+        CREATE PROCEDURE dbo.p @name nvarchar(50), @n int AS
+        DECLARE @sql nvarchar(max)
+        SET @sql = N'INSERT INTO dbo.done (body) VALUES (''' + @name + N''')'
+        EXEC (@sql)
+        EXEC ('DELETE FROM dbo.done WHERE body LIKE ''%' + @name + '%'' AND n = ' + CAST(@n AS varchar(9)))
+    """)
+    hostile = "'); DELETE FROM dbo.done --"
+    for name, n in ((hostile, 0), ("gone", 2), (None, 3)):
+        programs.session.execute("call dbo.p(%s, %s)", (name, n))
+    assert programs.done() == [hostile]
+
+
+def test_an_error_in_a_text_is_caught_around_it(programs: Programs) -> None:
+    programs.create("""
+        CREATE PROCEDURE dbo.p AS
+        BEGIN TRY
+          INSERT INTO dbo.done (body) VALUES ('kept')
+          EXEC sp_executesql N'INSERT INTO dbo.done (body) VALUES (CAST(1 / @n AS varchar(9)))', N'@n int', 0
+          PRINT 'no error'
+        END TRY
+        BEGIN CATCH
+          PRINT ERROR_NUMBER()
+        END CATCH
+    """)
+    assert programs.call("dbo.p()") == ["8134"]
+    assert programs.done() == ["kept"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "DECLARE @s nvarchar(max) = 'PRINT 1 '" + " SET @s = @s + @s" * 60 + " EXEC (@s)",
+        "DECLARE @s nvarchar(max) = 'PRINT ''" + "x" * 10_000 + "''' " + "EXEC (@s) " * 100,
+    ],
+)
+def test_texts_that_grow_are_refused_and_not_read_for_ever(text: str) -> None:
+    (batch,) = batches(f"CREATE PROCEDURE p AS {text}")
+    (statement,) = read(batch)
+    with pytest.raises(ScriptError):
+        modules.translate(statement, Known())
+
+
 def test_a_cursor_is_read_to_its_end(programs: Programs) -> None:
     programs.create("""
         CREATE PROCEDURE dbo.p AS
@@ -576,7 +643,33 @@ REFUSED = {
         1,
     ),
     "CREATE PROCEDURE p AS SAVE TRAN a": ("SAVE TRANSACTION", 1, 23),
-    "CREATE PROCEDURE p AS\nDECLARE @s nvarchar(9)\nEXEC (@s)": ("", 3, 1),
+    "CREATE PROCEDURE p AS\nDECLARE @s nvarchar(9)\nEXEC (@s)": ("shape of the text", 3, 7),
+    "CREATE PROCEDURE p @t sysname AS\nEXEC (N'SELECT * FROM ' + @t)": ("shape of the text", 2, 27),
+    "CREATE PROCEDURE p @t sysname AS\nEXEC sp_executesql @t": ("shape of the text", 2, 20),
+    "CREATE PROCEDURE p AS\nDECLARE @s nvarchar(9) = 'PRINT ''much longer'''\nEXEC (@s)": (
+        "shape of the text",
+        3,
+        7,
+    ),
+    "CREATE PROCEDURE p @on bit AS\nDECLARE @s varchar(9)\nIF @on = 1 SET @s = 'PRINT 1'\nEXEC (@s)": (
+        "shape of the text",
+        4,
+        7,
+    ),
+    "CREATE PROCEDURE p AS\nDECLARE @n int\nEXEC ('PRINT ''it''''s''\nSET @n = 1')": (
+        "@n is not declared",
+        4,
+        1,
+    ),
+    "CREATE PROCEDURE p AS\nEXEC ('PRINT ''it''''s'' PRINT FOO(1)')": ("FOO", 2, 32),
+    "CREATE PROCEDURE p AS\nEXEC ('COMMIT')": ("a transaction in a text", 2, 8),
+    "CREATE PROCEDURE p AS\nEXEC ('PRINT 1 RETURN')": ("RETURN in a text", 2, 16),
+    "CREATE PROCEDURE p AS\nWHILE 1 = 1 EXEC ('BREAK')": ("BREAK or CONTINUE", 2, 20),
+    "CREATE PROCEDURE p @n sysname AS\nEXEC ('SELECT 1 AS a WHERE 1 = ' + CAST(@n AS varchar(9)))": (
+        "may be any SQL",
+        2,
+        1,
+    ),
     "CREATE PROCEDURE p AS\nEXEC sp_who": ("sp_who is not known", 2, 1),
     "CREATE PROCEDURE p AS\nPRINT ERROR_MESSAGE()": ("ERROR_MESSAGE() is known within CATCH", 2, 7),
     "CREATE PROCEDURE p AS\nTHROW": ("stands in CATCH", 2, 1),
@@ -635,6 +728,17 @@ def test_the_page_shows_what_its_procedure_becomes_and_it_runs(programs: Program
     programs.send("<trade/>")
     programs.call("dbo.booktrades()")
     assert programs.rows("select entry from dbo.trades") == [("<trade/>",)]
+
+
+def test_the_pages_texts_run_with_their_values(programs: Programs) -> None:
+    programs.session.execute("create table dbo.trades (n integer, entry text)")
+    programs.session.execute("insert into dbo.trades values (1, 'a'), (2, 'a')")
+    programs.known.tables["dbo", "trades"] = {"n": INTEGER, "entry": TEXT}
+    programs.create(
+        "CREATE PROCEDURE dbo.p @entry nvarchar(max), @n int AS DECLARE @sql nvarchar(max)\n" + shown("texts")
+    )
+    programs.call("dbo.p('a', 2)")
+    assert programs.rows("select n, entry from dbo.trades order by n") == [(1, "a"), (None, "a")]
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from pybroker.commands import application
+from pybroker.tsql.script import read
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -117,6 +120,39 @@ def test_check_reports_each_statement_and_goes_on_behind_a_refused_batch(tmp_pat
     assert found == [(1, 1, "refused"), (3, 1, "runs with a note"), (5, 1, "runs")]
     done = tsql("check", str(tmp_path))
     assert f"{tmp_path}/a.sql:5:1: runs: DROP QUEUE [q];" in done.output
+
+
+# All that the pages show, and what they refuse.
+PAGES = "\n".join(Path(page).read_text("utf-8") for page in ("docs/tsql.md", "docs/tsql-procedures.md"))
+SHOWN = "\nGO\n".join(
+    [*re.findall(r"```sql\n(.*?)```", PAGES, re.DOTALL), *re.findall(r"^\| `(.+?)` \|", PAGES, re.MULTILINE)]
+)
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> bytes:
+    """A script of some lines with random bytes in the place of others, cut off somewhere."""
+    content = SHOWN.encode(draw(st.sampled_from(["utf-8", "utf-8-sig", "utf-16"])))
+    begin = draw(st.integers(0, len(content)))
+    piece = content[begin : begin + draw(st.integers(0, 1000))]
+    at = draw(st.integers(0, len(piece)))
+    end = draw(st.integers(at, min(at + 20, len(piece))))
+    head = content[:3] if draw(st.booleans()) else b""
+    return head + piece[:at] + draw(st.binary(max_size=20)) + piece[end:]
+
+
+@given(content=st.binary(max_size=300) | damaged())
+@settings(max_examples=200, deadline=None)
+def test_check_of_random_bytes_says_a_place_for_what_it_refuses(
+    content: bytes, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "damaged.sql"
+    path.write_bytes(content)
+    lines = len(re.split(rb"\r\n?|\n|\r\0?\n?|\n\0", content))
+    for finding in read(path).findings:
+        assert (finding.step is None) == bool(finding.refusal)
+        assert 1 <= finding.position.line <= lines
+        assert finding.position.column >= 1
 
 
 def test_translate_prints_the_form_below_the_place(tmp_path: Path) -> None:

@@ -255,3 +255,56 @@ def test_a_program_says_what_it_reads_until_it_ends_and_one_that_dies_is_told_of
     with running(app):
         until(lambda: psql.rows("select process_id from broker.service_programs where is_alive"))
         assert len(psql.rows("select from broker.service_programs")) == 1
+
+
+def test_a_queue_that_refuses_a_program_stops_neither_retries_nor_announcements_of_other_queues(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    psql = shop.psql
+    # What a machine is called is no reason to refuse it, nor is it obeyed.
+    monkeypatch.setattr("socket.gethostname", lambda: "\x1b[2J" + "h" * 300)
+    psql.rows("select broker.create_queue('full', poison_action => 'QUARANTINE')")
+    announce = "select broker.announce_program(gen_random_uuid(), 'full', 1, 'here', 1)"
+    psql.rows(f"{announce} from generate_series(1, 1000)")
+    app = App(shop.database.url)
+    tried: list[bytes | None] = []
+
+    @app.service_program("full", retry=[HOUR])
+    def idle(conversation: ProgramConversation) -> None:
+        pass
+
+    @app.service_program("warehouse", retry=[0])
+    def fulfil(conversation: ProgramConversation) -> None:
+        tried.append(conversation.messages[0].body)
+        if len(tried) == 1:
+            raise RuntimeError("not yet")
+
+    orders(psql, b"order")
+    with running(app):
+        until(lambda: tried == [b"order", b"order"])
+        until(lambda: psql.rows("select from broker.service_programs where queue_name = 'warehouse'"))
+        assert (
+            psql.value("select host from broker.service_programs where queue_name = 'warehouse'")
+            == ("\\x1b[2J" + "h" * 300)[:255]
+        )
+    # It takes its own leave of each queue that took it.
+    assert psql.value("select count(*) from broker.service_programs") == 1000
+
+
+@pytest.mark.parametrize("readers", [0, 32_768])
+def test_a_number_of_readers_that_could_not_be_announced_is_refused_where_the_program_is_written(
+    shop: Shop, readers: int
+) -> None:
+    with pytest.raises(ValueError, match="1 to 32,767 readers"):
+        App(shop.database.url).service_program("warehouse", max_queue_readers=readers)
+
+
+def test_status_shows_what_others_name_and_lets_the_terminal_obey_none_of_it(shop: Shop) -> None:
+    psql = shop.psql
+    psql.rows("select broker.create_queue(E'[red]\\x1b[2J', poison_action => 'QUARANTINE')")
+    psql.rows("select broker.announce_program(gen_random_uuid(), E'[red]\\x1b[2J', 1, E'\\u202ehost', 1)")
+    _, text = status(shop)
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    assert text.count(r"[red]\x1b[2J") == 2
+    assert r"on \u202ehost" in text

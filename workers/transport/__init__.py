@@ -3,7 +3,7 @@
 Outgoing: router → sender → peer → session → link → wire. Incoming: link → session → receiver. Within
 the worker: router → sender → siblings → receiver. Passing through: receiver → forwarder → peer. Each
 module can be read alone; `statements` holds the SQL that they share. `connection.certificate_check` decides
-who may talk to whom, `retry_schedule` when what was not acknowledged is sent again.
+who may talk to whom, `retry_schedule` says how long each try waits, `resends` what is sent again when.
 
     protocol         what goes over the wire: frames, arrays, the handshake, sealed envelopes; no I/O
     connection       the endpoint, TLS, who may connect, sessions, whose batch is next
@@ -30,7 +30,7 @@ from pybroker.workers.transport.outgoing.peer import Peer
 from pybroker.workers.transport.outgoing.probe import Probe
 from pybroker.workers.transport.outgoing.router import Router
 from pybroker.workers.transport.outgoing.siblings import Siblings
-from pybroker.workers.transport.pace import Pace
+from pybroker.workers.transport.retry_schedule import Pace
 from pybroker.workers.transport.upkeep import Upkeep
 
 if TYPE_CHECKING:

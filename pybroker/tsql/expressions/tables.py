@@ -14,6 +14,8 @@ from pybroker.tsql.expressions.types import BIT, Type, Unfaithful, convert
 from pybroker.tsql.source import ScriptError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pybroker.tsql.expressions.scope import Scope
     from pybroker.tsql.language.tree import Code
 
@@ -46,32 +48,42 @@ def definition(code: Code, scope: Scope, notes: list[str]) -> Definition:
         raise ScriptError(code.position, "the parenthesis of a table's columns is not closed")
     if end < len(tokens) - 1:
         notes.append("what stands behind a table's columns has no meaning here")
-    items: list[list[Token]] = [[]]
-    inner = tokens[1:end]
-    tops = {index for index, one in at_top(inner) if one.token_type is TokenType.COMMA}
-    for index, one in enumerate(inner):
-        if index in tops:
-            items.append([])
-        else:
-            items[-1].append(one)
+    items = between_commas(tokens[1:end])
     printed: list[str] = []
     columns: dict[str, Type] = {}
     rest: list[list[Token]] = []
     for item in items:
         if not item:
             raise ScriptError(code.position, "a column is missing between two commas")
-        if item[0].token_type is not TokenType.IDENTIFIER and item[0].text.upper() in _CONSTRAINTS:
+        if is_constraint(item):
             rest.append(item)
             continue
-        printed.append(_Column(code, scope, notes, item, columns).printed())
+        printed.append(Item(code, scope, notes, item, columns).printed())
     for item in rest:
-        sql = _Column(code, scope, notes, item, columns).constraint()
+        sql = Item(code, scope, notes, item, columns).constraint()
         if sql:
             printed.append(sql)
     return Definition(",\n  ".join(printed), columns)
 
 
-class _Column:
+def between_commas(tokens: Sequence[Token]) -> list[list[Token]]:
+    """Divide tokens at the commas that stand in no parentheses."""
+    items: list[list[Token]] = [[]]
+    tops = {index for index, one in at_top(tokens) if one.token_type is TokenType.COMMA}
+    for index, one in enumerate(tokens):
+        if index in tops:
+            items.append([])
+        else:
+            items[-1].append(one)
+    return items
+
+
+def is_constraint(item: Sequence[Token]) -> bool:
+    """Whether a constraint stands between two commas, and no column."""
+    return item[0].token_type is not TokenType.IDENTIFIER and item[0].text.upper() in _CONSTRAINTS
+
+
+class Item:
     """Reads one item between commas, from left to right."""
 
     def __init__(
@@ -82,6 +94,11 @@ class _Column:
         self._columns = columns
 
     def printed(self) -> str:
+        """Return a column."""
+        return " ".join(self.parts())
+
+    def parts(self) -> list[str]:
+        """Return a column's name, its type, and each of its options."""
         name = self._next().text
         if self._is("AS"):
             raise self._refusal("a computed column has no form here: compute it in the query")
@@ -91,8 +108,7 @@ class _Column:
             parts[1] = f"char({type_.length})"
         if type_ is BIT:
             parts.append(f"check ({folded(name)} in (0, 1))")
-        parts += self._options(type_)
-        return " ".join(parts)
+        return parts + self._options(type_)
 
     def _options(self, type_: Type) -> list[str]:
         parts: list[str] = []
@@ -124,7 +140,20 @@ class _Column:
         return [one for one in parts if one]
 
     def constraint(self) -> str:
+        """Return a constraint; empty where it has no meaning here."""
         prefix = f"constraint {folded(self._next().text)} " if self._is("CONSTRAINT") else ""
+        if self._is("DEFAULT"):
+            begin = self._at
+            while self._at < len(self._tokens) and self._peek().upper() != "FOR":
+                self._at += 1
+            if not self._is("FOR"):
+                raise self._refusal("DEFAULT of a table needs FOR and a column")
+            name = self._next().text
+            type_ = self._columns.get(name.casefold())
+            if type_ is None:
+                raise self._refusal(f"the type of {name} is not known: CREATE TABLE in the same scripts")
+            self._at = begin
+            return f"alter column {folded(name)} set default {self._value(type_)}"
         if self._is("INDEX"):
             self._notes.append("an index within CREATE TABLE is not made here: write CREATE INDEX")
             return ""
@@ -134,7 +163,8 @@ class _Column:
         if self._is("PRIMARY", "KEY"):
             return "primary key" + self._key()
         if self._is("UNIQUE"):
-            return "unique" + self._key()
+            # NULL is a value like others to UNIQUE of SQL Server.
+            return "unique nulls not distinct" + self._key()
         if self._is("CHECK"):
             return f"check ({self._condition()})"
         if self._is("FOREIGN", "KEY"):

@@ -1282,6 +1282,7 @@ class _Reader:
         if kind is None:
             self._refuse(f"DROP {self._word()} is not translated")
         if kind == "INDEX":
+            self._skip("IF", "EXISTS")
             self._span()
             return tree.Definition(
                 position=position, kind="DROP INDEX", code=self._code_between(first, self._at)

@@ -7,7 +7,7 @@ variable named as T-SQL names it: "@@rowcount", "error_message()".
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +15,10 @@ from pybroker.tsql.administration import tree as administration
 from pybroker.tsql.expressions import tables, translating, types
 from pybroker.tsql.expressions.names import MOST_BYTES, relation
 from pybroker.tsql.expressions.queue import MESSAGE
+from pybroker.tsql.expressions.scope import Variable
 from pybroker.tsql.expressions.types import Family, Type, Unfaithful
 from pybroker.tsql.language import tree
-from pybroker.tsql.procedures import flow
+from pybroker.tsql.procedures import flow, texts
 from pybroker.tsql.procedures.errors import NUMBER, caught_values, raised
 from pybroker.tsql.source import Position, ScriptError
 from pybroker.tsql.translation import identifier, literal
@@ -42,6 +43,8 @@ _DELAY = re.compile(
 _CURSOR_OPTIONS = frozenset(
     {"FAST_FORWARD", "FORWARD_ONLY", "GLOBAL", "INSENSITIVE", "LOCAL", "READ_ONLY", "STATIC", "TYPE_WARNING"}
 )
+# A variable that DECLARE made; it is not known within a text of EXEC.
+_OWN = re.compile(r"@(?!@)")
 # More than one transaction is open.
 _INNER = 2
 _COUNT, _ERROR, _TRANCOUNT = '"@@rowcount"', '"@@error"', '"@@trancount"'
@@ -80,6 +83,10 @@ class Body:
         self._counts_transactions = False
         self.ends_transactions = False
         self._rolls_back = False
+        self._texts = 0
+        # What stands behind the names of variables in the text of EXEC that is printed now.
+        self._suffix = ""
+        self._tables: set[str] = set()
 
     def print(self, body: Sequence[Statement], returns: str = "return;", value: Type | None = None) -> None:
         """Print a module's body.
@@ -93,6 +100,7 @@ class Body:
             ScriptError: at a statement without a faithful form.
         """
         self._returns, self._value = returns, value
+        body = texts.expanded(body)
         everything = [each for one in body for each in flow.statements(one)]
         verbs = {one.verb for one in everything if isinstance(one, tree.Transaction)}
         self.ends_transactions, self._rolls_back = bool(verbs), "ROLLBACK" in verbs
@@ -104,7 +112,7 @@ class Body:
         counted = special & {"@@trancount", "xact_state()"}
         self._counts_transactions = bool(counted) or self._is_mixed(everything)
         self._declare_special(special)
-        self._declare_all(everything)
+        self._declare_all(body)
         for one in body:
             self.statement(one)
         if body and any(state.depth for state in self._ended):
@@ -144,8 +152,8 @@ class Body:
         self.declarations.setdefault(written, f"{type_}{rest}")
         return written
 
-    def _declare_all(self, everything: list[Any]) -> None:
-        for one in everything:
+    def _declare_all(self, body: Sequence[Statement]) -> None:
+        for one in _own_statements(body):
             if isinstance(one, tree.Declare):
                 for variable in one.variables:
                     with self._at(one.position):
@@ -153,20 +161,33 @@ class Body:
 
     def _declare(self, variable: tree.Variable | tree.TableVariable) -> None:
         if isinstance(variable, tree.TableVariable):
-            self._make_table(variable.name, variable.definition, self._first)
+            lines: list[str] = []
+            self._make_table(variable.name, variable.definition, lines)
+            if self._suffix:
+                # It is made anew by each run of its text.
+                for line in lines:
+                    self.line(line.removeprefix("  "))
+            else:
+                self._first += lines
             if self._rolls_back:
                 note = f"ROLLBACK empties the table variable {variable.name} here"
                 self.note(variable.definition.position, note)
             return
         if variable.name.casefold() in self.scope.variables:
             raise Unfaithful(f"{variable.name} is declared twice: leave one out")
-        one = self.scope.declare(variable.name, written(variable.type))
+        one = self.scope.declare(variable.name, written(variable.type), self._within_text(variable.name))
         self.declarations[one.sql] = one.type.sql
+        if self._suffix:
+            self.line(f"{one.sql} := null;")
+
+    def _within_text(self, name: str) -> str | None:
+        return f'"{name}{self._suffix}"' if self._suffix else None
 
     def _make_table(self, name: str, definition: tree.Code, lines: list[str]) -> None:
         notes: list[str] = []
         made = tables.definition(definition, self.scope, notes)
         own = self._own_name(name)
+        self._tables.add(f"pg_temp.{own}")
         self.scope.declare_table(name, made.columns, f"pg_temp.{own}")
         self._note_all(definition.position, notes)
         columns = made.sql.replace("\n", "\n    ")
@@ -181,7 +202,7 @@ class Body:
 
     def _own_name(self, name: str) -> str:
         """Name the temporary table of a table variable; no two have one."""
-        whole = f"{self.name}.{name.lower()}"
+        whole = f"{self.name}.{name.lower()}{self._suffix}"
         if '"' in whole or whole.count(".") > 1 or len(whole.encode()) > MOST_BYTES:
             digest = sha256(whole.encode()).hexdigest()[:16]
             cut = whole.replace('"', "").encode()[: MOST_BYTES - len(digest) - 1]
@@ -195,7 +216,7 @@ class Body:
         rights of a module that has EXECUTE AS, or that such a module calls.
         """
         text = "\n".join([*self._first, *self.lines])
-        used = {one.sql for one in self.scope.table_variables.values() if one.sql in text}
+        used = {one.sql for one in self.scope.table_variables.values() if one.sql in text} | self._tables
         return [
             line
             for sql in sorted(used)
@@ -918,6 +939,76 @@ class Body:
             arguments.append(self._argument(argument, parameter))
         self.line(f"call {name}({', '.join(arguments)});")
 
+    def text(self, one: texts.Text) -> None:
+        """Print the statements of a text that EXEC runs; it has variables of its own."""
+        self._texts += 1
+        suffix = f" {self._texts}"
+        self.line("-- The text of EXEC.")
+        inner = {name: known for name, known in self.scope.variables.items() if not _OWN.match(name)}
+        found = [(each, *self._given(each)) for each in one.given]
+        lines = []
+        for each, value, type_ in found:
+            known = Variable(f'"{each.name}{suffix}"', type_)
+            if each.name.casefold() in inner:
+                raise Unfaithful(f"{each.name} is given twice: leave one out")
+            inner[each.name.casefold()] = known
+            self.declarations[known.sql] = type_.sql
+            lines.append(f"{known.sql} := {value};")
+        self._computing(lines)
+        parts = [inner[each.name.casefold()].sql for each in one.given if each.is_part]
+        if parts:
+            self.line(f"if {' and '.join(f'{part} is not null' for part in parts)} then")
+        saved = self.scope.variables, self.scope.table_variables, self._suffix, self._aborts
+        self.scope.variables, self._suffix = inner, suffix
+        self.scope.table_variables = temporary = {
+            name: table for name, table in saved[1].items() if name.startswith("#")
+        }
+        before, notes = len(temporary), len(self.notes)
+        try:
+            with self.indented() if parts else nullcontext():
+                self._declare_all(one.statements)
+                self._each(one.statements)
+                if parts and not one.statements:
+                    self.line("null;")
+        except ScriptError as error:
+            raise ScriptError(one.place(error.position), f"in the text of EXEC: {error}") from None
+        self.notes[notes:] = [(one.place(position), note) for position, note in self.notes[notes:]]
+        self.scope.variables, self.scope.table_variables, self._suffix, self._aborts = saved
+        if len([name for name in temporary if name.startswith("#")]) > before:
+            raise Unfaithful("a temporary table of a text goes with it: use a table variable")
+        if parts:
+            self.line("end if;")
+        outputs = []
+        for each in one.given:
+            if each.output is not None:
+                outer, own = self.scope.variable(each.output), inner[each.name.casefold()]
+                outputs.append(f"{outer.sql} := {types.convert(own.sql, own.type, outer.type)};")
+        self._computing(outputs)
+
+    def _given(self, each: texts.Given) -> tuple[str, Type]:
+        """Return what a text gets, and the type that it has there."""
+        if each.type is not None:
+            type_ = self.scope.type(written(each.type))
+            return self.value(each.value, type_), type_
+        found = translating.expression(each.value, self.scope)
+        if each.is_number and found.type.family not in types.NUMBERS:
+            raise Unfaithful(f"{each.value.text} is no number, so it may be any SQL: write an IF for each")
+        if not each.is_number and found.type.family is not Family.TEXT:
+            raise Unfaithful(f"{each.value.text} is no text: CAST it to nvarchar")
+        return (found.sql, found.type) if each.is_number else (self.value(each.value, types.TEXT), types.TEXT)
+
+    def _computing(self, lines: Sequence[str]) -> None:
+        """Print lines that may fail; in a TRY that has no block around them they get one."""
+        if self._try is None or not lines:
+            for line in lines:
+                self.line(line)
+            return
+        self.line("begin")
+        with self.indented():
+            for line in lines:
+                self.line(line)
+        self._catch(self._try)
+
     def _argument(self, argument: tree.Argument, parameter: tree.Parameter | None) -> str:
         if argument.value is None:
             raise Unfaithful("DEFAULT as an argument has no form here: leave the argument out")
@@ -1069,6 +1160,15 @@ def _is_harmless(one: Any) -> bool:
             return False
 
 
+def _own_statements(body: Sequence[Statement]) -> Iterator[Statement]:
+    """Yield statements and those within them, without those of texts."""
+    for one in body:
+        if isinstance(one, texts.Text):
+            continue
+        yield one
+        yield from _own_statements([each for each in flow.parts(one) if isinstance(each, Statement)])
+
+
 def all_code(one: Any) -> Iterator[tree.Code]:
     """Yield all code of a statement, and of those within it."""
     for each in flow.statements(one):
@@ -1132,6 +1232,7 @@ TABLE: dict[type, Callable[[Body, Any], None]] = {
     tree.SelectVariables: Body.select_variables,
     tree.Send: Body.send,
     tree.SetOption: Body.set_option,
+    texts.Text: Body.text,
     tree.Throw: Body.throw,
     tree.Transaction: Body.transaction,
     tree.TryCatch: Body.try_catch,

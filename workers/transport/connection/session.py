@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pybroker.workers.clock import Clock
     from pybroker.workers.transport.connection.link import Link
     from pybroker.workers.transport.connection.send_slots import SendSlot
-    from pybroker.workers.transport.pace import Pace
+    from pybroker.workers.transport.retry_schedule import Pace
 
     # Handles a batch after the one before it, answers on the link, and says whether it was taken.
     Answer = Callable[[Link, wire.Batch, asyncio.Task[bool] | None], Coroutine[None, None, bool]]

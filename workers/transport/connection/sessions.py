@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from pybroker.workers.clock import Clock
     from pybroker.workers.transport.connection.link import Link
     from pybroker.workers.transport.connection.session import Answer
-    from pybroker.workers.transport.pace import Pace
     from pybroker.workers.transport.protocol import wire
+    from pybroker.workers.transport.retry_schedule import Pace
 
 # Longer than a handshake: what was opened at such a distance was not opened at the same time by both sides.
 _AT_ONCE_SECONDS = 30.0

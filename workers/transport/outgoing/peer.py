@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pybroker.workers.clock import Clock
     from pybroker.workers.transport.connection.send_slots import SendSlot
     from pybroker.workers.transport.connection.session import FarWorker, Posted, Session
-    from pybroker.workers.transport.pace import Pace
+    from pybroker.workers.transport.retry_schedule import Pace
 
 FIRST_PAUSE = 0.2
 LONGEST_PAUSE = 15.0

@@ -14,8 +14,8 @@ from pybroker.workers.transport import statements
 from pybroker.workers.transport.outgoing.local import LocalDelivery
 from pybroker.workers.transport.outgoing.peer import FIRST_PAUSE, LONGEST_PAUSE
 from pybroker.workers.transport.outgoing.sender import Sender
-from pybroker.workers.transport.pace import Pace
 from pybroker.workers.transport.protocol.faults import TransportError, line_of, trace_of
+from pybroker.workers.transport.retry_schedule import Pace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

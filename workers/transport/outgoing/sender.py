@@ -26,10 +26,10 @@ from pybroker.workers.transport.outgoing.lane import Lane
 from pybroker.workers.transport.outgoing.linger import Linger
 from pybroker.workers.transport.outgoing.peer import FIRST_PAUSE, LONGEST_PAUSE
 from pybroker.workers.transport.outgoing.transfers import Transfers
-from pybroker.workers.transport.pace import Pace
 from pybroker.workers.transport.protocol import arrays, wire
 from pybroker.workers.transport.protocol.faults import TransportError, line_of
-from pybroker.workers.transport.retry_schedule import Resends
+from pybroker.workers.transport.resends import Resends
+from pybroker.workers.transport.retry_schedule import Pace
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection

@@ -1,0 +1,366 @@
+"""Texts of EXEC and sp_executesql in a module: where the shape is known, the statements stand in place.
+
+A text is literals, variables that hold literals, and values between them. A value becomes a parameter, so
+no value of it is ever read as SQL.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pybroker.tsql.calls import declared, parameter_of
+from pybroker.tsql.language import read, tree
+from pybroker.tsql.language.words import words
+from pybroker.tsql.procedures import flow
+from pybroker.tsql.source import Batch, Position, ScriptError, batches, offset_of
+from pybroker.tsql.tree import Statement
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+_NUMBER_AS_TEXT = re.compile(
+    r"""CAST\s*\(\s*(?P<cast>@\w+)\s+AS\s+N?(?:VAR)?CHAR\s*(?:\(\s*\w+\s*\))?\s*\)
+      | CONVERT\s*\(\s*N?(?:VAR)?CHAR\s*(?:\(\s*\w+\s*\))?\s*,\s*(?P<convert>@\w+)\s*\)""",
+    re.IGNORECASE | re.VERBOSE,
+)
+# Where a quote in them would be taken for that of a text.
+_MISLEADING = re.compile(r"--|/\*|\[[^\]]*'|\"")
+_VARIABLE = re.compile(r"@\w+")
+_SHAPE = "the shape of the text is not known here: write the statement, or an IF for each"
+# A variable's text may be run again and again, and hold others.
+_MOST_CHARACTERS, _MOST_PARTS = 200_000, 100
+_LONGEST, _DIGITS = 2**30, 4
+_INSTEAD: dict[type, str] = {
+    tree.Cursor: "a cursor in a text has no form here: write it outside of the text",
+    tree.DeclareCursor: "a cursor in a text has no form here: write it outside of the text",
+    tree.Fetch: "a cursor in a text has no form here: write it outside of the text",
+    tree.Return: "RETURN in a text has no form here: write IF around what follows it",
+    tree.Transaction: "a transaction in a text has no form here: write it around EXEC",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """A value that a text gets: a parameter's, or a part of it.
+
+    Attributes:
+        name: of the variable in the text.
+        value: what it gets, in the scope around the text.
+        type: as it is declared; None for that of the value.
+        output: the variable around the text that gets its last value.
+        is_part: whether it is a part of the text, which is NULL where the part is.
+        is_number: whether the part must be a number, as it stands outside of quotes.
+    """
+
+    name: str
+    value: tree.Code
+    type: tree.Type | None = None
+    output: str | None = None
+    is_part: bool = False
+    is_number: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Text(tree.Block):
+    """The statements of a text, with a scope of their own.
+
+    Attributes:
+        given: its values.
+        place: tells where the script has what stands somewhere in the text.
+    """
+
+    given: tuple[Given, ...] = ()
+    place: Callable[[Position], Position] = field(default=lambda position: position, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A literal, or a value; a literal's `text` is what it says."""
+
+    code: tree.Code
+    text: str | None = None
+
+    def place(self, offset: int) -> Position:
+        """Return where a character of what a literal says stands."""
+        at = self.code.text.index("'") + 1
+        for _ in range(offset):
+            at += 2 if self.code.text[at] == "'" else 1
+        return self.code.place(at)
+
+
+_Known = dict[str, tuple[_Part, ...]]
+
+
+def expanded(body: Sequence[Statement]) -> tuple[Statement, ...]:
+    """Return a module's statements with those of its texts in place.
+
+    Raises:
+        ScriptError: at a text whose shape is not known, or that is not understood.
+    """
+    if not any(
+        isinstance(each, tree.Execute | tree.ExecuteText) for one in body for each in flow.statements(one)
+    ):
+        return tuple(body)
+    return _Expanding(body, [_MOST_CHARACTERS]).all(body, {})
+
+
+class _Expanding:
+    def __init__(self, body: Sequence[Statement], left: list[int]) -> None:
+        # How many characters of texts the module may still have.
+        self._left = left
+        self._lengths = {
+            each.name.casefold(): _length(each.type)
+            for one in body
+            for each in flow.statements(one)
+            if isinstance(each, tree.Variable)
+        }
+
+    def all(self, body: Sequence[Statement], known: _Known) -> tuple[Statement, ...]:
+        return tuple(self._one(one, known) for one in body)
+
+    def _one(self, one: Any, known: _Known) -> Statement:  # noqa: PLR0911 - a case for each class
+        """Return a statement; `known` is what variables hold before it, and then behind it."""
+        match one:
+            case tree.Block():
+                return replace(one, statements=self.all(one.statements, known))
+            case tree.If():
+                then = self._one(one.then, dict(known))
+                otherwise = None if one.otherwise is None else self._one(one.otherwise, dict(known))
+                _forget(known, _written(one))
+                return replace(one, then=then, otherwise=otherwise)
+            case tree.While():
+                _forget(known, _written(one))
+                return replace(one, body=self._one(one.body, dict(known)))
+            case tree.TryCatch():
+                body = self.all(one.body, dict(known))
+                _forget(known, _written(one))
+                return replace(one, body=body, handler=self.all(one.handler, dict(known)))
+            case tree.ExecuteText():
+                return self._text(one, one.text, known, [])
+            case tree.Execute() if one.procedure.name.lower() == "sp_executesql":
+                made = self._execute_sql(one, known)
+                _forget(known, _written(one))
+                return made
+        _remember(one, known, self._lengths)
+        return one  # type: ignore[no-any-return]
+
+    def _execute_sql(self, one: tree.Execute, known: _Known) -> Statement:
+        if not one.arguments or one.arguments[0].value is None:
+            raise ScriptError(one.position, "sp_executesql has a text")
+        if one.result is not None:
+            raise ScriptError(one.position, "a return code is not kept here: use an OUTPUT parameter")
+        parameters, given = declared(one), []
+        for number, argument in enumerate(one.arguments[2:]):
+            parameter = parameter_of(parameters, number, argument, one)
+            if argument.value is None or "@@" in argument.value.text:
+                raise ScriptError(
+                    one.position,
+                    f"the value of {parameter.name} has no form here: put it into a variable before",
+                )
+            given.append(
+                Given(
+                    name=parameter.name,
+                    value=argument.value,
+                    type=parameter.type,
+                    output=argument.value.text.strip() if argument.is_output else None,
+                )
+            )
+        return self._text(one, one.arguments[0].value, known, given)
+
+    def _text(self, one: Statement, code: tree.Code, known: _Known, given: list[Given]) -> Statement:
+        shape = _Shape(one.position, given)
+        for part in _parts(code, known):
+            shape.add(part)
+        text = shape.finished()
+        self._left[0] -= len(text)
+        if self._left[0] < 0:
+            raise ScriptError(one.position, f"texts of more than {_MOST_CHARACTERS} characters: divide them")
+        try:
+            statements = _read(text)
+            inner = _Expanding(statements, self._left).all(statements, {})
+        except ScriptError as error:
+            raise ScriptError(shape.place(error.position), f"in the text of EXEC: {error}") from None
+        return Text(position=one.position, statements=inner, given=tuple(shape.given), place=shape.place)
+
+
+class _Shape:
+    """Joins the parts of a text; values become variables."""
+
+    def __init__(self, position: Position, given: list[Given]) -> None:
+        self.given = given
+        self._position = position
+        self._text = ""
+        self._literals: list[tuple[int, _Part, int]] = []
+        # Where the text that is open now begins; None outside of quotes.
+        self._quote: int | None = None
+        self._is_joined = False
+
+    def add(self, part: _Part) -> None:
+        if part.text is None:
+            self._value(part.code)
+            return
+        text, skipped = part.text, 0
+        if self._is_joined:
+            self._is_joined = False
+            if text.startswith("'") and not text.startswith("''"):
+                text, skipped, self._quote = text[1:], 1, None
+            else:
+                self._text += " + N'"
+                self._quote = len(self._text) - 1
+        self._literals.append((len(self._text), part, skipped))
+        for at, character in enumerate(text, len(self._text)):
+            if character == "'":
+                self._quote = at if self._quote is None else None
+        self._text += text
+
+    def _value(self, code: tree.Code) -> None:
+        name = f"@value{len(self.given) + 1}"
+        if self._is_joined:
+            self._text += f" + {name}"
+        elif self._quote is None:
+            number = _NUMBER_AS_TEXT.fullmatch(code.text)
+            if number is None:
+                raise ScriptError(code.position, _SHAPE)
+            code = tree.Code(number["cast"] or number["convert"], code.position)
+            self._text += name
+            self.given.append(Given(name=name, value=code, is_part=True, is_number=True))
+            return
+        elif self._quote == len(self._text) - 1:
+            self._text = re.sub(r"(?:\bN)?'\Z", "", self._text, flags=re.IGNORECASE) + name
+        else:
+            self._text += f"' + {name}"
+        self._is_joined = True
+        self.given.append(Given(name=name, value=code, is_part=True))
+
+    def finished(self) -> str:
+        has_values = any(one.is_part for one in self.given)
+        said = [part.text or "" for _, part, _ in self._literals]
+        if self._is_joined or (has_values and any(map(_MISLEADING.search, said))):
+            raise ScriptError(self._position, _SHAPE)
+        return self._text
+
+    def place(self, position: Position) -> Position:
+        """Return where the script has what stands here in the text."""
+        offset = offset_of(Batch(self._text), position)
+        for begin, part, skipped in reversed(self._literals):
+            if begin <= offset:
+                return part.place(min(offset - begin + skipped, len(part.text or "")))
+        return self._position
+
+
+def _parts(code: tree.Code, known: _Known) -> Iterator[_Part]:
+    """Yield what + joins in an expression."""
+    operand: list[Any] = []
+    depth = 0
+    for one in [*words(Batch(code.text)), None]:
+        if one is not None and (one.word != "+" or depth):
+            depth += (one.word == "(") - (one.word == ")")
+            operand.append(one)
+            continue
+        if not operand:
+            raise ScriptError(code.position, _SHAPE)
+        first = operand[0]
+        piece = tree.Code(code.text[first.begin : operand[-1].end], code.place(first.begin))
+        if len(operand) == 1 and first.kind == "text":
+            yield _Part(piece, first.written.partition("'")[2][:-1].replace("''", "'"))
+        elif len(operand) == 1 and first.written.casefold() in known:
+            yield from known[first.written.casefold()]
+        else:
+            yield _Part(piece)
+        operand = []
+
+
+def _remember(one: Any, known: _Known, lengths: dict[str, int]) -> None:
+    """Note what variables hold behind a statement."""
+    match one:
+        case tree.Declare():
+            pairs = [(each.name, "=", getattr(each, "default", None)) for each in one.variables]
+        case tree.Assign():
+            pairs = [(one.variable, one.operator, one.value)]
+        case tree.SelectVariables(source=None, top=None):
+            pairs = [(each.variable, each.operator, each.value) for each in one.assignments]
+        case _:
+            _forget(known, _written(one))
+            return
+    for name, operator, value in pairs:
+        key = name.casefold()
+        before = () if operator == "=" else known.get(key)
+        parts: tuple[_Part, ...] = ()
+        if value is not None and before is not None and operator in ("=", "+="):
+            with suppress(ScriptError):
+                parts = (*before, *_parts(value, known))
+        _forget(known, {key})
+        said = [part.text for part in parts if part.text is not None]
+        # A text that its variable cuts off is another one.
+        if (
+            said
+            and len(parts) <= _MOST_PARTS
+            and sum(map(len, said)) <= lengths.get(key, 0)
+            and not _names(parts, key)
+        ):
+            known[key] = parts
+
+
+def _length(type_: tree.Type) -> int:
+    if type_.name.name.lower() not in ("varchar", "nvarchar"):
+        return 0
+    written = "1" if not type_.arguments else type_.arguments[0]
+    return int(written) if len(written) <= _DIGITS and written.isdigit() else _LONGEST
+
+
+def _names(parts: Sequence[_Part], key: str) -> bool:
+    """Whether a value of a text reads a variable."""
+    values = (part.code.text for part in parts if part.text is None)
+    return any(key == found.casefold() for value in values for found in _VARIABLE.findall(value))
+
+
+def _forget(known: _Known, names: set[str]) -> None:
+    for key in [
+        one for one, parts in known.items() if one in names or any(_names(parts, name) for name in names)
+    ]:
+        del known[key]
+
+
+def _written(one: Any) -> set[str]:
+    """Return the variables that a statement may give a value, with those of the statements within it."""
+    found: set[str] = set()
+    for each in flow.statements(one):
+        if isinstance(each, tree.Query):
+            found.update(map(str.casefold, _VARIABLE.findall(each.code.text)))
+        if isinstance(each, tree.Argument) and each.is_output and each.value is not None:
+            found.add(each.value.text.strip().casefold())
+        if is_dataclass(each) and not isinstance(each, tree.Code | tree.Argument):
+            for item in fields(each):
+                value = getattr(each, item.name)
+                names = value if isinstance(value, tuple) else (value,)
+                found.update(
+                    name.casefold() for name in names if isinstance(name, str) and name.startswith("@")
+                )
+    return found
+
+
+def _read(text: str) -> list[Statement]:
+    """Read a text, and refuse what means something else within it."""
+    found = list(batches(text))
+    if len(found) > 1:
+        raise ScriptError(Position(found[1].line, 1), "GO is no statement: leave it out")
+    statements = [each for batch in found for each in read(batch)]
+    for one in statements:
+        for each in flow.statements(one):
+            if type(each) in _INSTEAD:
+                raise ScriptError(each.position, _INSTEAD[type(each)])
+            if isinstance(each, tree.CreateTable) and each.name.name.startswith("#"):
+                raise ScriptError(
+                    each.position, "a temporary table of a text goes with it: use a table variable"
+                )
+    outside = list(statements)
+    while outside:
+        one = outside.pop()
+        if isinstance(one, tree.Break | tree.Continue):
+            raise ScriptError(one.position, "BREAK or CONTINUE stands in no WHILE of its text")
+        if not isinstance(one, tree.While):
+            outside += [each for each in flow.parts(one) if isinstance(each, Statement)]
+    return statements
