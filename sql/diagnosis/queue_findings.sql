@@ -171,7 +171,7 @@ begin
       where p.queue_id = queue.queue_id
       order by p.last_seen desc
       limit 1;
-      if greatest(program.last_seen, first_message.enqueue_time) <= right_now - interval '15 s' then
+      if found and greatest(program.last_seen, first_message.enqueue_time) <= right_now - interval '15 s' then
         return next broker_private.finding(
           211, 'warning', queue.name,
           format('The program that read the queue "%s" says nothing any more: process %s on %s.', queue.name,
