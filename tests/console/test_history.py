@@ -21,7 +21,7 @@ def reading(
     came = None if oldest is None else BEGIN + timedelta(seconds=oldest)
     broker = BrokerReading(
         read_at=now, database="shop", service_broker_guid="", is_broker_enabled=True, transmission_queue=0,
-        quarantined=0, connections=0, has_worker=True, role="role", is_limited=False, enqueued=ready,
+        quarantined=0, retried=0, connections=0, has_worker=True, role="role", is_limited=False, enqueued=ready,
         dequeued=0,
     )  # fmt: skip
     first = QueueReading(
@@ -30,7 +30,7 @@ def reading(
         task_limit_reached=0,
     )  # fmt: skip
     others = [replace(first, queue=f"q{number}") for number in range(1, queues)]
-    return Reading(broker, (first, *others), (), ())
+    return Reading(broker, (first, *others), (), (), ())
 
 
 def lately(*readings: Reading) -> Lately:
