@@ -252,7 +252,8 @@ begin
         message.message_body, shared_no;
     end if;
     if (plan.endpoint_no = of_endpoint and message.message_type_id = type_id and message_urgency = 2 and shared_no is null) is not true then
-      if plan.endpoint_no is distinct from of_endpoint then
+      -- Without a message, as another session was quicker, and without a plan both are null.
+      if of_endpoint is null or plan.endpoint_no is distinct from of_endpoint then
         select
           0::smallint, 10::smallint - e.priority, e.conversation_group_id, e.conversation_handle, e.service_name, e.service_id,
           e.contract_name, e.contract_id,

@@ -161,7 +161,7 @@ def test_old_messages_that_move_into_a_queue_are_received_there_whoever_raises_f
     psql.send(annexed, "order", b"redriven")
     quarantined = psql.handle_of(annexed)
     psql.rows(
-        "select broker_private.quarantine_conversation(endpoint_no, 5, null, null) from broker_private.endpoints"
+        "select broker_private.quarantine_conversation(endpoint_no, 5, null, null, null) from broker_private.endpoints"
         " where conversation_handle = %s",
         quarantined,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -477,3 +478,22 @@ def test_who_looks_at_queues_while_one_is_dropped_gets_no_error(shop: Shop) -> N
     dropping.connection.commit()
     assert ("warehouse",) in look.result(20)
     assert ("returns",) not in looking.rows("select name from broker.service_queues")
+
+
+def test_readers_that_are_too_late_for_a_message_get_none(shop: Shop) -> None:
+    """Each message lies alone on a new dialog, so a reader that sees it may find it gone once it has the group."""
+    count = 300
+    for number in range(count):
+        shop.psql.send(shop.psql.dialog(), "order", str(number).encode())
+    readers = [shop.session() for _ in range(4)]
+
+    def read(reader: Session) -> list[bytes | None]:
+        bodies: list[bytes | None] = []
+        for _ in range(count):
+            bodies += [body for _, _, body in reader.receive("warehouse", top=1)]
+        return bodies
+
+    with ThreadPoolExecutor(len(readers)) as pool:
+        received = [body for bodies in pool.map(read, readers) for body in bodies]
+    assert None not in received
+    assert sorted(body or b"" for body in received) == sorted(str(number).encode() for number in range(count))
