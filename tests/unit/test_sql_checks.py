@@ -89,7 +89,7 @@ CLEAN = {
         "-- The clock.\nCREATE FUNCTION broker_private.probe() RETURNS int RETURN 1;"
         "\nCREATE FUNCTION broker_private.clock() RETURNS timestamptz RETURN now();"
     ),
-    "text that is not ASCII before a function": "-- Größe\n" + routine("BEGIN /* ö */ RETURN 1; END"),
+    "text that is not ASCII before a function": "-- Größe.\n--\n" + routine("BEGIN /* ö */ RETURN 1; END"),
 }
 MISNAMED_ON_PURPOSE = {"the clock itself"}
 
