@@ -1,4 +1,8 @@
-"""`python -m tests.chaos`: rounds of faults, and a report."""
+"""`python -m tests.chaos`: rounds of faults, and a report.
+
+A long run is many of them (`--runs`), each with servers and ledgers of its own and a seed one higher. The
+report stands after each run, for all up to then. So a run that is ended early tells what it did.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +18,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from tests.chaos.faults import FAULTS
-from tests.chaos.restores import Restores, play_restores
+from tests.chaos.restores import play_restores
 from tests.chaos.rounds import Report, play
 
 if TYPE_CHECKING:
+    from tests.chaos.restores import Restores
     from tests.chaos.traffic import Account
 
 _COUNTS = ("sent", "received", "lost", "twice", "unknown", "changed", "out_of_order")
@@ -28,6 +33,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--messages", type=int, default=100_000, help="each way")
     parser.add_argument("--dialogs", type=int, default=100, help="half of them begun at each side")
+    parser.add_argument("--runs", type=int, default=1, help="one after the other (%(default)s)")
     parser.add_argument(
         "--seed", type=int, help="of the faults and of what is sent; default: another each time"
     )
@@ -35,53 +41,59 @@ def main() -> int:
         "--restores", type=int, default=0, help="restores from a copy, played after the rounds"
     )
     given = parser.parse_args()
-    for name in ("rounds", "messages", "dialogs"):
+    for name in ("rounds", "messages", "dialogs", "runs"):
         if getattr(given, name) < 1:
             parser.error(f"--{name}: give 1 or more")
     seed = secrets.randbelow(2**32) if given.seed is None else given.seed
     console = Console()
     console.print(f"seed {seed}")
-    bars = Progress(
+    total = Report(seed)
+    for run in range(given.runs):
+        with _bars(console) as bars, tempfile.TemporaryDirectory() as directory:
+            in_rounds = bars.add_task("rounds", total=given.rounds)
+            in_messages = bars.add_task("messages received", total=2 * given.messages)
+
+            def watch(rounds: int, received: int) -> None:
+                bars.update(in_rounds, completed=rounds)  # noqa: B023 - it is called in this run only
+                bars.update(in_messages, completed=received)  # noqa: B023 - likewise
+
+            report = play(
+                Path(directory),
+                rounds=given.rounds,
+                messages=given.messages,
+                dialogs=given.dialogs,
+                seed=seed + run,
+                watch=watch,
+            )
+        total.add(report)
+        _print(console, total, runs=run + 1)
+    is_right = total.is_right
+    if given.restores:
+        with _bars(console) as bars, tempfile.TemporaryDirectory() as directory:
+            in_restores = bars.add_task("restores", total=given.restores)
+            restores = play_restores(
+                Path(directory),
+                restores=given.restores,
+                dialogs=given.dialogs,
+                seed=seed,
+                watch=lambda number: bars.update(in_restores, completed=number),
+            )
+        _print_restores(console, restores)
+        is_right = is_right and restores.is_right
+    return 0 if is_right else 1
+
+
+def _bars(console: Console) -> Progress:
+    return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         console=console,
     )
-    restores = None
-    with bars, tempfile.TemporaryDirectory() as directory:
-        in_rounds = bars.add_task("rounds", total=given.rounds)
-        in_messages = bars.add_task("messages received", total=2 * given.messages)
-
-        def watch(rounds: int, received: int) -> None:
-            bars.update(in_rounds, completed=rounds)
-            bars.update(in_messages, completed=received)
-
-        report = play(
-            Path(directory),
-            rounds=given.rounds,
-            messages=given.messages,
-            dialogs=given.dialogs,
-            seed=seed,
-            watch=watch,
-        )
-        if given.restores:
-            in_restores = bars.add_task("restores", total=given.restores)
-            (aside := Path(directory) / "restores").mkdir()
-            restores = play_restores(
-                aside,
-                restores=given.restores,
-                dialogs=given.dialogs,
-                seed=seed,
-                watch=lambda number: bars.update(in_restores, completed=number),
-            )
-    _print(console, report)
-    if restores is not None:
-        _print_restores(console, restores)
-    return 0 if report.is_right and (restores is None or restores.is_right) else 1
 
 
-def _print(console: Console, report: Report) -> None:
+def _print(console: Console, report: Report, *, runs: int) -> None:
     console.print(f"between the workers: {report.line}")
     faults = Table("fault", "times")
     for name in FAULTS:
@@ -94,7 +106,7 @@ def _print(console: Console, report: Report) -> None:
         ledgers.add_row(count.replace("_", " "), _value(report.there, count), _value(report.back, count))
     console.print(faults, ledgers)
     verdict = "nothing lost, doubled, changed or out of order" if report.is_right else "NOT RIGHT"
-    console.print(f"{verdict}, in {report.seconds:.0f} s; seed {report.seed}")
+    console.print(f"{verdict}, in {report.seconds:.0f} s; {runs} runs from seed {report.seed} on")
 
 
 def _print_restores(console: Console, restores: Restores) -> None:

@@ -59,6 +59,17 @@ class Report:
     def is_right(self) -> bool:
         return self.there.is_right and self.back.is_right
 
+    def add(self, other: Report) -> None:
+        """Add what a further run came to."""
+        self.line = other.line
+        self.faults += other.faults
+        self.rolled_back += other.rolled_back
+        self.sealed += other.sealed
+        self.backlog = max(self.backlog, other.backlog)
+        self.there.add(other.there)
+        self.back.add(other.back)
+        self.seconds += other.seconds
+
 
 def play(
     directory: Path,

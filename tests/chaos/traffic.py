@@ -8,7 +8,7 @@ import threading
 import time
 import zlib
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -253,6 +253,14 @@ class Account:
     @property
     def is_right(self) -> bool:
         return not (self.lost or self.twice or self.unknown or self.changed or self.out_of_order)
+
+    def add(self, other: Account) -> None:
+        """Add what another pair of ledgers says."""
+        for each in fields(self):
+            if each.name == "dialogs":
+                self.dialogs |= other.dialogs
+            else:
+                setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
 
 
 def compare(sender: Site, receiver: Site) -> Account:
