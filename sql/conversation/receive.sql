@@ -255,7 +255,7 @@ begin
       -- Without a message, as another session was quicker, and without a plan both are null.
       if of_endpoint is null or plan.endpoint_no is distinct from of_endpoint then
         select
-          0::smallint, 10::smallint - e.priority, e.conversation_group_id, e.conversation_handle, e.service_name, e.service_id,
+          0::smallint, e.priority, e.conversation_group_id, e.conversation_handle, e.service_name, e.service_id,
           e.contract_name, e.contract_id,
           e.message_id_prefix, case when e.is_initiator then 2::bigint << 60 else 6::bigint << 60 end
         into

@@ -178,3 +178,14 @@ def test_who_receives_by_handle_or_group_gets_the_same(shop: Shop) -> None:
         )
         assert found == [expected]
         assert found[0][4] == handle
+
+
+def test_one_message_has_its_conversations_priority_before_and_after_the_plan(shop: Shop) -> None:
+    shop.psql.rows(
+        "select broker.create_broker_priority('high', remote_service_name => '//shop', priority_level => 8)"
+    )
+    dialog = shop.psql.dialog()
+    for _ in range(5):
+        shop.psql.send(dialog, "order", b"x")
+        assert next_message(shop)[1] == 8
+    assert shop.psql.value(PLANS) == 1
