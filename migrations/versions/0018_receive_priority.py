@@ -12,7 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Drop the receive plans of all groups."""
+    """Mark all plans."""
     run_revision_sql("0018_receive_priority.sql")
 
 

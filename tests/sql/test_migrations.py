@@ -291,6 +291,31 @@ def test_an_upgrade_ends_the_dialogs_without_an_end(any_server: EmbeddedServer) 
         assert len(lifetimes) == 2
 
 
+def test_an_upgrade_believes_no_plan_that_holds_a_wrong_priority(empty: str) -> None:
+    migrate(empty)
+    with psycopg.connect(empty, autocommit=True) as connection:
+        psql = Session(connection)
+        psql.rows(DEFINITIONS)
+        psql.rows(
+            "select broker.create_broker_priority('high', remote_service_name => '//shop', priority_level => 8)"
+        )
+        dialog = psql.dialog()
+        look = "select priority from broker.receive('warehouse', top => 1)"
+        for _ in range(3):
+            psql.send(dialog, "order")
+            assert psql.value(look) == 8
+        # As the revision before left it.
+        psql.rows(
+            "update broker_private.groups set receive_plan.message.priority = 2 where (receive_plan).endpoint_no is not null;"
+            "update broker_private.alembic_version set version_num = 'pybroker_0017'"
+        )
+        for _ in range(2):
+            psql.send(dialog, "order")
+        assert psql.value(look) == 2, "it is believed before the upgrade"
+        migrate(empty)
+        assert psql.value(look) == 8
+
+
 def _pybroker(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "pybroker", *arguments], capture_output=True, text=True, check=False
