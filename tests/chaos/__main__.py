@@ -49,22 +49,7 @@ def main() -> int:
     console.print(f"seed {seed}")
     total = Report(seed)
     for run in range(given.runs):
-        with _bars(console) as bars, tempfile.TemporaryDirectory() as directory:
-            in_rounds = bars.add_task("rounds", total=given.rounds)
-            in_messages = bars.add_task("messages received", total=2 * given.messages)
-
-            def watch(rounds: int, received: int) -> None:
-                bars.update(in_rounds, completed=rounds)  # noqa: B023 - it is called in this run only
-                bars.update(in_messages, completed=received)  # noqa: B023 - likewise
-
-            report = play(
-                Path(directory),
-                rounds=given.rounds,
-                messages=given.messages,
-                dialogs=given.dialogs,
-                seed=seed + run,
-                watch=watch,
-            )
+        report = _play(console, given, seed + run)
         total.add(report)
         _print(console, total, runs=run + 1)
     is_right = total.is_right
@@ -81,6 +66,25 @@ def main() -> int:
         _print_restores(console, restores)
         is_right = is_right and restores.is_right
     return 0 if is_right else 1
+
+
+def _play(console: Console, given: argparse.Namespace, seed: int) -> Report:
+    with _bars(console) as bars, tempfile.TemporaryDirectory() as directory:
+        in_rounds = bars.add_task("rounds", total=given.rounds)
+        in_messages = bars.add_task("messages received", total=2 * given.messages)
+
+        def watch(rounds: int, received: int) -> None:
+            bars.update(in_rounds, completed=rounds)
+            bars.update(in_messages, completed=received)
+
+        return play(
+            Path(directory),
+            rounds=given.rounds,
+            messages=given.messages,
+            dialogs=given.dialogs,
+            seed=seed,
+            watch=watch,
+        )
 
 
 def _bars(console: Console) -> Progress:
@@ -106,7 +110,7 @@ def _print(console: Console, report: Report, *, runs: int) -> None:
         ledgers.add_row(count.replace("_", " "), _value(report.there, count), _value(report.back, count))
     console.print(faults, ledgers)
     verdict = "nothing lost, doubled, changed or out of order" if report.is_right else "NOT RIGHT"
-    console.print(f"{verdict}, in {report.seconds:.0f} s; {runs} runs from seed {report.seed} on")
+    console.print(f"{verdict}, in {report.seconds:.0f} s; runs from seed {report.seed} on: {runs}")
 
 
 def _print_restores(console: Console, restores: Restores) -> None:
