@@ -24,13 +24,20 @@ if TYPE_CHECKING:
     from pybroker.workers.clock import Clock
     from pybroker.workers.database import Database
 
+# How many endpoints a call of broker_private.sweep closes or removes.
+_MOST_SWEPT = 10_000
+
 logger: FilteringBoundLogger = structlog.get_logger()
 
 
 async def sweep(database: Database) -> None:
     """Remove what finished conversations left behind."""
-    async with database.statement() as connection:
-        await connection.execute("select broker_private.sweep()")
+    swept = _MOST_SWEPT
+    while swept >= _MOST_SWEPT:
+        # Each in a transaction of its own: more may have ended in a minute than are swept at once.
+        async with database.statement() as connection:
+            cursor = await connection.execute("select broker_private.sweep()")
+            swept = (await cursor.fetchone() or (0,))[0]
 
 
 async def fire_timers(database: Database) -> None:

@@ -29,12 +29,7 @@ begin
     (
       select e.expires_at
       from broker_private.endpoints e
-      where e.closed_at is null and e.expires_at is not null
-        and not exists (
-          select from broker_private.far_events f
-          where f.endpoint_no = e.endpoint_no
-            and f.event = case when e.local_end is null then '<far error>' else '<end acknowledged>' end::"char"
-        )
+      where e.closed_at is null and not e.is_lifetime_over
       order by e.expires_at
       limit 1
     )

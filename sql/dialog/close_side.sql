@@ -13,6 +13,8 @@ begin
   update broker_private.endpoints x
   set
     local_end = '<ended>',
+    -- Its Error may wait for an acknowledgement that never comes.
+    is_lifetime_over = false,
     closed_at = case
       when not exists (select from broker_private.transmission_messages t where t.endpoint_no = e.endpoint_no) then broker_private.closing_time(e)
     end

@@ -2,7 +2,8 @@
 --
 -- An Error, -8489, goes into that of each whose lifetime is over. Returns how many messages that
 -- made. A timer of a queue that is off waits until it is on.
--- Locks: the timers, skipping one that is being set anew; no group.
+-- Locks: the timers, skipping one that is being set anew; no group. Last the endpoints whose
+-- lifetime is over, skipping those that somebody changes: these are looked at again.
 -- Plan: conversation_timers_due and endpoints_lifetime, as far as they are due.
 create or replace function broker_private.fire_timers()
 returns integer
@@ -21,6 +22,7 @@ declare
   fired integer;
   queues integer[];
   expired bigint;
+  is_over bigint[] := '{}';
   expirations integer := 0;
 begin
   with due as materialized (
@@ -59,14 +61,16 @@ begin
   for expired in
     select e.endpoint_no
     from broker_private.endpoints e
-    where e.closed_at is null and e.expires_at <= moment
-      and not exists (
-        select from broker_private.far_events f
-        where f.endpoint_no = e.endpoint_no and f.event = case when e.local_end is null then '<far error>' else '<end acknowledged>' end::"char"
-      )
+    where e.closed_at is null and not e.is_lifetime_over and e.expires_at <= moment
     order by e.expires_at
     limit 1000
   loop
+    is_over := is_over || expired;
+    continue when exists (
+      select from broker_private.endpoints e
+      join broker_private.far_events f on f.endpoint_no = e.endpoint_no
+      where e.endpoint_no = expired and f.event = case when e.local_end is null then '<far error>' else '<end acknowledged>' end::"char"
+    );
     perform broker_private.put_broker_error(
       expired, 8489, 'The dialog has exceeded the specified LIFETIME.'
     );
@@ -79,6 +83,18 @@ begin
     end if;
     expirations := expirations + 1;
   end loop;
+  -- Last, so that what waits for these rows waits for nothing else. One that has ended meanwhile is to be told of again.
+  update broker_private.endpoints e
+  set is_lifetime_over = true
+  where e.ctid = any (array(
+    select x.ctid from broker_private.endpoints x
+    where x.endpoint_no = any (is_over) and (
+      x.local_end is null or exists (
+        select from broker_private.far_events f where f.endpoint_no = x.endpoint_no and f.event = '<end acknowledged>'
+      )
+    )
+    for update skip locked
+  ));
   return fired + expirations;
 end
 $$;

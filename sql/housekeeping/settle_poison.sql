@@ -2,9 +2,12 @@
 --
 -- It turns off the queues that five of them have poisoned, and quarantines the conversations that
 -- have failed five times. It puts back those whose next try is due, and sets aside what arrived for
--- the others. Returns what was turned off (a queue alone) and quarantined, for the log.
+-- the others. That is for 100 of them, and for the 100 behind these the next time. Meanwhile
+-- RECEIVE does it. Returns what was turned off (a queue alone) and quarantined, for the log.
 -- Locks: the group's row of each conversation that it touches; what somebody else holds is left for
 -- the next time.
+-- Plan: quarantine_retry_at, the key of quarantine from where the last call ended, and
+-- quarantine_unexplained: who can make many conversations fail makes no look longer.
 create or replace function broker_private.settle_poison()
 returns table (queue_name text, conversation_handle uuid)
 language plpgsql security definer
@@ -19,6 +22,9 @@ as $$
 declare
   queue record;
   conversation record;
+  turn bigint[];
+  last bigint;
+  recent constant timestamp with time zone := broker_private.clock() - interval '1 min';
 begin
   for queue in
     select q.queue_id, q.name, q.holds_quarantine, q.is_receive_enabled from broker_private.queues q where q.is_receive_enabled or q.holds_quarantine
@@ -46,10 +52,22 @@ begin
     return;
   end if;
   perform broker_private.put_back_due(null);
-  for conversation in
+  turn := array(
     select z.endpoint_no
     from broker_private.quarantine z
-    join broker_private.endpoints e on e.endpoint_no = z.endpoint_no
+    where z.endpoint_no > (select t.last_value from broker_private.quarantine_turn t)
+    order by z.endpoint_no
+    limit 100
+  );
+  -- Written only where not all of them fit into one turn. Two calls at once may have the same turn.
+  last := case when cardinality(turn) = 100 then turn[100] else 0 end;
+  if last <> (select t.last_value from broker_private.quarantine_turn t) then
+    perform setval('broker_private.quarantine_turn', last);
+  end if;
+  for conversation in
+    select e.endpoint_no
+    from unnest(turn) as u (endpoint_no)
+    join broker_private.endpoints e on e.endpoint_no = u.endpoint_no
     where exists (
       select from broker_private.messages m
       where m.group_no = e.group_no and m.precedence = 10 - e.priority and m.endpoint_no = e.endpoint_no
@@ -60,9 +78,16 @@ begin
     end if;
   end loop;
   -- An activated procedure's error, which its reader logs after the rollback: its own words (9724), not the line that says how the task ended.
+  -- It comes soon or not at all.
   update broker_private.quarantine z
   set last_error = l.text
-  from broker_private.endpoints e
+  from (
+    select x.endpoint_no from broker_private.quarantine x
+    where x.last_error is null and x.quarantined_at > recent
+    order by x.quarantined_at desc
+    limit 100
+  ) n
+  join broker_private.endpoints e on e.endpoint_no = n.endpoint_no
   cross join lateral (
     select distinct on (n.spid) n.spid, n.text
     from (
@@ -73,6 +98,6 @@ begin
     ) n
     order by n.spid, n.id desc
   ) l
-  where z.last_error is null and e.endpoint_no = z.endpoint_no and l.spid = z.failed_in;
+  where z.endpoint_no = n.endpoint_no and z.last_error is null and l.spid = z.failed_in;
 end
 $$;

@@ -5,6 +5,18 @@
 -- tasks_waiting: sessions that have run RECEIVE in their transaction and written nothing yet, so
 -- they wait in it. The query around the UNION ALL is the barrier's: queue_messages says why.
 create or replace view broker.dm_broker_queue_monitors with (security_barrier) as
+-- Once for all queues: PostgreSQL has no index of its locks.
+with waiting as materialized (
+  select l.relation, count(distinct l.pid)::integer as sessions
+  from pg_catalog.pg_locks l
+  where l.locktype = 'relation' and l.mode = 'RowExclusiveLock'
+    and l.database = (select d.oid from pg_catalog.pg_database d where d.datname = pg_catalog.current_database())
+    and l.relation in (select q.receive_marks::oid from broker_private.queues q)
+    and l.pid not in (select x.pid from pg_catalog.pg_locks x where x.locktype = 'transactionid' and x.pid is not null)
+    -- A worker's look at the monitor takes the same lock.
+    and not exists (select from pg_catalog.pg_stat_get_activity(l.pid) a where a.application_name = 'pybroker worker')
+  group by l.relation
+)
 select
   m.database_id, m.queue_id, m.state, m.last_empty_rowset_time, m.last_activated_time, m.tasks_waiting
 from (
@@ -14,17 +26,12 @@ from (
     m.state,
     m.last_empty_rowset_time,
     m.last_activated_time,
-    (
-      select count(distinct l.pid)::integer from pg_catalog.pg_locks l
-      where l.locktype = 'relation' and l.database = d.oid and l.relation = q.receive_marks::oid and l.mode = 'RowExclusiveLock'
-        and not exists (select from pg_catalog.pg_locks x where x.pid = l.pid and x.locktype = 'transactionid')
-        -- A worker's look at the monitor takes the same lock.
-        and not exists (select from pg_catalog.pg_stat_get_activity(l.pid) a where a.application_name = 'pybroker worker')
-    ) as tasks_waiting
+    coalesce(w.sessions, 0) as tasks_waiting
   from broker_private.queue_monitors m
   join broker_private.queues q on q.queue_id = m.queue_id and q.is_activation_enabled
   join broker_private.visible_queues v on v.queue_id = m.queue_id
   join pg_catalog.pg_database d on d.datname = pg_catalog.current_database()
+  left join waiting w on w.relation = q.receive_marks::oid
   where broker_private.broker_problem() is null
   union all
   select

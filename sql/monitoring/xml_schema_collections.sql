@@ -18,10 +18,10 @@ where exists (select from broker_private.all_seeing)
     select from broker_private.granted_objects g where g.class = '<schema collection>' and g.securable_id = c.schema_collection_id
   )
   -- A client validates what it sends, so it reads the schemas of the types that it may send.
-  or exists (
-    select from broker_private.message_types t
+  -- IN, as the planner counts EXISTS here for each collection, and compiles what it believes to be dear.
+  or c.schema_collection_id in (
+    select t.schema_collection_id from broker_private.message_types t
     join broker_private.visible_message_types v on v.message_type_id = t.message_type_id
-    where t.schema_collection_id = c.schema_collection_id
   );
 
 comment on view broker.xml_schema_collections is

@@ -21,12 +21,16 @@ begin
   for due in
     select z.endpoint_no
     from broker_private.quarantine z
-    join broker_private.endpoints e on e.endpoint_no = z.endpoint_no
-    join broker_private.groups g on g.group_no = e.group_no
+    -- LIMIT 1: a probe of the key for each that is due, whatever the planner believes of the tables' sizes.
+    cross join lateral (
+      select x.group_no, x.queue_id from broker_private.endpoints x where x.endpoint_no = z.endpoint_no limit 1
+    ) e
+    cross join lateral (
+      select x.group_no from broker_private.groups x where x.group_no = e.group_no limit 1 for update skip locked
+    ) g
     where z.retry_at <= right_now and (queue is null or e.queue_id = queue)
     order by z.retry_at
     limit 100
-    for update of g skip locked
   loop
     -- It may have moved to another group meanwhile.
     continue when not broker_private.try_group_of(due);

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from tests.shop import Session, Shop
 
@@ -515,3 +515,109 @@ def test_a_piece_of_a_large_body_touches_as_few_pages_at_its_end_as_at_its_begin
         last,
     )
     assert psql.value("select max(octet_length(body)) from broker_private.messages") == many * PIECE
+
+
+def test_a_look_at_quarantine_touches_as_few_pages_whatever_is_in_it_and_takes_turns(shop: Shop) -> None:
+    psql = shop.psql
+    psql.rows("select broker.alter_queue('warehouse', poison_action => 'QUARANTINE')")
+
+    def quarantine(conversations: int) -> None:
+        psql.rows(
+            "select broker.send(broker.begin_dialog('//shop', '//warehouse', 'ordering', encryption => false), 'order', '\\x01'::bytea)"
+            " from generate_series(1, %s)",
+            conversations,
+        )
+        psql.rows(
+            "select broker.note_failure(conversation_handle, 'no', '{1 day}') from broker.conversation_endpoints e"
+            " where not is_initiator and not exists (select from broker.quarantine q where q.conversation_handle = e.conversation_handle)"
+        )
+
+    quarantine(90)
+    few = fewest_pages(psql, {"settle_poison": LOOKS["settle_poison"]})
+    quarantine(1_410)
+    many = fewest_pages(psql, {"settle_poison": LOOKS["settle_poison"]})
+    assert many["settle_poison"] < few["settle_poison"] + 400, (few, many)
+    psql.rows(
+        "select broker.send(conversation_handle, 'order', '\\x02'::bytea) from broker.conversation_endpoints where is_initiator"
+    )
+    for _ in range(1_500 // 100 + 1):
+        psql.rows(LOOKS["settle_poison"])
+    assert psql.value("select count(*) from warehouse") == 0, "each had its turn"
+    assert psql.value("select sum(messages_waiting) from broker.quarantine") == 2 * 1_500
+
+
+def end_far_dialogs(session: Session, dialogs: int) -> None:
+    """Begin dialogs with another broker and end them, so that it has acknowledged each end."""
+    session.rows(
+        "insert into dialogs (handle) select broker.begin_dialog('//shop', '//far', 'ordering', encryption => false)"
+        " from generate_series(1, %s)",
+        dialogs,
+    )
+    session.rows("select broker.send(handle, 'order', '\\x01'::bytea) from dialogs")
+    session.rows("select broker.end_conversation(handle) from dialogs")
+    session.rows("delete from dialogs")
+    destination = session.value("select distinct destination_no from broker_private.transmission_messages")
+    for acknowledgement in acknowledgements(session, destination):
+        session.rows(acknowledgement)
+        if not session.value("select count(*) from broker_private.transmission_messages"):
+            return
+
+
+def test_a_sweep_touches_as_few_pages_when_thousands_have_ended_as_when_few_have(
+    shop: Shop, clock: Callable[[str], None]
+) -> None:
+    psql = shop.psql
+    psql.rows("select broker.create_route('far', 'tcp://127.0.0.1:1', service_name => '//far')")
+    open_dialogs(psql)
+    sweep = {"sweep": "select broker_private.sweep()"}
+
+    def swept() -> int:
+        """Return the pages of a sweep that finds nothing, after one that has closed all that had ended."""
+        psql.rows(sweep["sweep"])
+        return fewest_pages(psql, sweep)["sweep"]
+
+    end_far_dialogs(psql, 100)
+    few = swept()
+    end_far_dialogs(psql, 2_000)
+    many = swept()
+    assert many < few + 100, (few, many)
+    assert psql.value("select count(*) from broker.conversation_endpoints") == 0
+    clock("31 min")
+    assert psql.value(sweep["sweep"]) == 2_100
+
+
+def test_a_look_for_lifetimes_touches_as_few_pages_when_thousands_are_over_as_when_few_are(
+    shop: Shop, clock: Callable[[str], None]
+) -> None:
+    psql = shop.psql
+    looks = {name: LOOKS[name] for name in ("due", "fire_timers")}
+
+    def touched_after(dialogs: int) -> dict[str, int]:
+        """Return the pages of looks that find nothing, after the lifetime of so many more dialogs is over."""
+        clock("0 s")
+        psql.rows(
+            "select broker.send(broker.begin_dialog('//shop', '//warehouse', 'ordering', lifetime => '1 hour', encryption => false),"
+            " 'order', '\\x01'::bytea) from generate_series(1, %s)",
+            dialogs,
+        )
+        clock("2 hours")
+        while psql.value(LOOKS["fire_timers"]):
+            pass
+        return fewest_pages(psql, looks)
+
+    few, many = touched_after(50), touched_after(1_000)
+    assert {name: many[name] < few[name] + 100 for name in looks} == dict.fromkeys(looks, True), (few, many)
+    assert psql.rows("select state, count(*) from broker.conversation_endpoints group by state") == [
+        ("ER", 2 * 1_050)
+    ]
+
+
+def test_no_view_of_a_database_that_was_never_analyzed_is_dear_enough_to_be_compiled(shop: Shop) -> None:
+    psql = shop.psql
+    views = psql.rows("select viewname from pg_views where schemaname = 'broker'")
+    dearest = psql.value("select reset_val::float from pg_settings where name = 'jit_above_cost'")
+    costs = {
+        view: psql.value(f"explain (format json) select * from broker.{view}")[0]["Plan"]["Total Cost"]
+        for (view,) in views
+    }
+    assert {view: cost for view, cost in costs.items() if cost >= dearest} == {}

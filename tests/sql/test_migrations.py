@@ -306,13 +306,12 @@ def test_an_upgrade_believes_no_plan_that_holds_a_wrong_priority(empty: str) -> 
             assert psql.value(look) == 8
         # As the revision before left it.
         psql.rows(
-            "update broker_private.groups set receive_plan.message.priority = 2 where (receive_plan).endpoint_no is not null;"
-            "update broker_private.alembic_version set version_num = 'pybroker_0017'"
+            "update broker_private.groups set receive_plan.message.priority = 2 where (receive_plan).endpoint_no is not null"
         )
         for _ in range(2):
             psql.send(dialog, "order")
         assert psql.value(look) == 2, "it is believed before the upgrade"
-        migrate(empty)
+        psql.rows((VERSIONS / "0018_receive_priority.sql").read_text(encoding="utf-8"))
         assert psql.value(look) == 8
 
 
