@@ -8,6 +8,8 @@ RESTORES ?= 2
 PROCESSES ?= 4
 PYTEST_OPTIONS := --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
 PYTHON_FLOOR ?= 85
+# Container images set it. Then each worker process that a test starts compiles all it imports: three times the work.
+unexport PYTHONDONTWRITEBYTECODE
 SQL_FLOOR ?= 97
 # Twice quiet is errors only: a package index that lacks a package is no news when the next one has it.
 PIP_INSTALL := -m pip install --quiet --quiet --disable-pip-version-check
