@@ -245,5 +245,9 @@ def _copy(server: EmbeddedServer, template: str, name: str) -> Database:
         session.execute(f'create database "{name}" template {template} strategy file_copy'.encode())
     database = Database(server, name)
     with database.connect() as session:
-        session.execute("select broker.alter_broker('NEW_BROKER')")
+        # What NEW_BROKER does. It also empties twenty tables, which are empty here: half of what a copy would cost.
+        session.execute(
+            "update broker_private.broker_instance set service_broker_guid = gen_random_uuid(),"
+            " database_oid = (select oid from pg_database where datname = current_database())"
+        )
     return database
