@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
     from pybroker.client.session_async import AsyncTransaction
     from pybroker.client.sqlalchemy_source import AsyncSQLAlchemySource
-    from pybroker.client.statements import Duration, Row
+    from pybroker.client.statements import Row
     from pybroker.definitions import Definition, Grant, Plan
+    from pybroker.duration import Duration
     from pybroker.message import Body
 
 

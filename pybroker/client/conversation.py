@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pybroker.client.session import Session
-    from pybroker.client.statements import Duration
+    from pybroker.duration import Duration
     from pybroker.message import Body
 
 

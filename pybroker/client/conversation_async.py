@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pybroker.client.session_async import AsyncSession
-    from pybroker.client.statements import Duration
+    from pybroker.duration import Duration
     from pybroker.message import Body
 
 

@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pybroker.definitions.applying import applying
+from pybroker.duration import as_interval, as_timedelta
 from pybroker.errors import error_of
 from pybroker.message import COLUMNS, encoded
 from pybroker.xml import NOT_WELL_FORMED, SchemaCollection, SchemaCollectionError, fault_of
@@ -22,13 +23,12 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pybroker.definitions import Definition, Grant, Plan
+    from pybroker.duration import Duration
     from pybroker.message import Body
     from pybroker.xml import Fault
 
 Result = TypeVar("Result")
 Row = tuple[Any, ...]
-Duration = float | timedelta
-"""A number of seconds, or a timedelta."""
 
 HANDLE = COLUMNS.index("conversation_handle")
 
@@ -191,12 +191,6 @@ class Validations:
         return self._schemas[collection]
 
 
-def _interval(duration: Duration | None) -> timedelta | None:
-    if duration is None or isinstance(duration, timedelta):
-        return duration
-    return timedelta(seconds=duration)
-
-
 def begin_dialog(
     from_service: str,
     to_service: str,
@@ -219,7 +213,7 @@ def begin_dialog(
             broker_instance,
             related_conversation,
             related_conversation_group,
-            _interval(lifetime),
+            None if lifetime is None else as_interval(as_timedelta(lifetime)),
             encryption,
         ),
     )
@@ -290,7 +284,7 @@ def end_conversation(
 
 def note_failure(handle: UUID, error: str, retry_after: Sequence[Duration] | None) -> Steps[bool]:
     """Note that a transaction failed on a conversation, and return whether that is quarantined now."""
-    pauses = None if retry_after is None else [_interval(pause) for pause in retry_after]
+    pauses = None if retry_after is None else [as_timedelta(pause) for pause in retry_after]
     rows = yield Query(
         "select broker.note_failure(%b::uuid, %b::text, %b::interval[])", (handle, error, pauses)
     )
@@ -315,7 +309,8 @@ def discard(handle: UUID) -> Steps[int]:
 def begin_timer(handle: UUID, timeout: Duration) -> Steps[None]:
     """Let a DialogTimer message come when the time is over."""
     yield Query(
-        "select broker.begin_conversation_timer(%b::uuid, %b::interval)", (handle, _interval(timeout))
+        "select broker.begin_conversation_timer(%b::uuid, %b::interval)",
+        (handle, as_interval(as_timedelta(timeout))),
     )
 
 
@@ -357,7 +352,7 @@ def receive(
     """Receive messages, as rows with the columns of ``broker.message``; if traced, with their contexts."""
     arguments = (queue, top, conversation_handle, conversation_group_id)
     sql = _with_traceparent(_RECEIVE, is_traced=is_traced)
-    return (yield from _wait(sql, arguments, _interval(timeout), is_in_transaction))
+    return (yield from _wait(sql, arguments, timeout, is_in_transaction))
 
 
 def receive_groups(
@@ -371,7 +366,7 @@ def receive_groups(
 ) -> Steps[list[Row]]:
     """Receive messages of several groups, as rows as :func:`receive` does."""
     sql = _with_traceparent(_RECEIVE_GROUPS, is_traced=is_traced)
-    return (yield from _wait(sql, (queue, max_groups, top), _interval(timeout), is_in_transaction))
+    return (yield from _wait(sql, (queue, max_groups, top), timeout, is_in_transaction))
 
 
 def _with_traceparent(sql: str, *, is_traced: bool) -> str:
@@ -382,17 +377,18 @@ def get_conversation_group(
     queue: str, timeout: Duration | None, is_in_transaction: bool
 ) -> Steps[UUID | None]:
     """Lock the next conversation group that has messages."""
-    rows = yield from _wait(_GET_CONVERSATION_GROUP, (queue,), _interval(timeout), is_in_transaction)
+    rows = yield from _wait(_GET_CONVERSATION_GROUP, (queue,), timeout, is_in_transaction)
     return rows[0][0] if rows else None
 
 
-def _wait(sql: str, arguments: Row, timeout: timedelta | None, is_in_transaction: bool) -> Steps[list[Row]]:
+def _wait(sql: str, arguments: Row, timeout: Duration | None, is_in_transaction: bool) -> Steps[list[Row]]:
     nothing = timedelta(0)
+    longest = None if timeout is None else as_timedelta(timeout)
     # In a transaction that has done something, nothing can be given up between two polls; and the server
     # words the refusal of a negative timeout.
-    if is_in_transaction or (timeout is not None and timeout <= nothing):
-        return (yield Query(sql, (*arguments, timeout)))
-    deadline = None if timeout is None else time.monotonic() + timeout.total_seconds()
+    if is_in_transaction or (longest is not None and longest <= nothing):
+        return (yield Query(sql, (*arguments, None if longest is None else as_interval(longest))))
+    deadline = None if longest is None else time.monotonic() + longest.total_seconds()
     pause = _FIRST_PAUSE
     longest_sleep = 0.0
     while True:

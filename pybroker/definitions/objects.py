@@ -7,6 +7,8 @@ from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any, ClassVar, Literal
 
+from pybroker.duration import Duration, as_timedelta
+
 Names = Sequence[str]
 Validation = Literal["NONE", "EMPTY", "WELL_FORMED_XML", "VALID_XML", "VALID_JSON"]
 
@@ -26,13 +28,15 @@ class Definition:
     name: str
 
     def __post_init__(self) -> None:
-        """Take any sequence for a tuple of names; refuse a string, which is one by mistake."""
+        """Take any sequence for a tuple of names, and seconds for a timedelta; refuse a string of names."""
         for each in fields(self):
             value = getattr(self, each.name)
             if each.type == "Names":
                 if isinstance(value, str):
                     raise TypeError(f"{each.name} of {self.name!r} is a string: give a list of names.")
                 object.__setattr__(self, each.name, tuple(value))
+            elif str(each.type).startswith("Duration") and value is not None:
+                object.__setattr__(self, each.name, as_timedelta(value))
 
     @property
     def title(self) -> str:
@@ -123,7 +127,7 @@ class Queue(Definition):
     poison_message_handling: bool = True
     poison_action: Literal["DISABLE_QUEUE", "QUARANTINE"] = "DISABLE_QUEUE"
     scaling: Literal["SERVICE_BROKER", "BACKLOG"] = "SERVICE_BROKER"
-    watchdog: timedelta = timedelta(seconds=60)
+    watchdog: Duration = timedelta(seconds=60)
     owner: str | None = None
     schema: str | None = None
 
@@ -154,14 +158,15 @@ class Route(Definition):
         broker_instance: the guid of the far broker; None is any.
         mirror_address: the other address of a database with a standby, ``tcp://host:port``.
         scope: DATABASE for what this database sends; WORKER for what comes from outside to its worker.
-        lifetime: how long it holds from when it is created; that of a route that is there isn't compared.
+        lifetime: seconds or a timedelta that it holds from when it is created; that of a route that is there
+            isn't compared.
     """
 
     kind: ClassVar[str] = "route"
     address: str
     service_name: str | None = None
     broker_instance: str | None = None
-    lifetime: timedelta | None = None
+    lifetime: Duration | None = None
     mirror_address: str | None = None
     owner: str | None = None
     scope: Literal["DATABASE", "WORKER"] = "DATABASE"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
+from datetime import timedelta
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from pybroker.definitions.objects import (
     Service,
     repeated,
 )
+from pybroker.duration import as_interval
 from pybroker.errors import BrokerError
 
 if TYPE_CHECKING:
@@ -79,7 +81,9 @@ class Step:
     @property
     def parameters(self) -> Sequence[Any]:
         """The values of the arguments, in their order."""
-        return tuple(self.arguments.values())
+        return tuple(
+            as_interval(value) if isinstance(value, timedelta) else value for value in self.arguments.values()
+        )
 
     def __str__(self) -> str:
         """The step as `pybroker apply` prints it."""

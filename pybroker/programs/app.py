@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import psycopg
 
-    from pybroker.client.statements import Duration
+    from pybroker.duration import Duration
 
 _State = TypeVar("_State")
 

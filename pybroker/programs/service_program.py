@@ -28,7 +28,7 @@ from pybroker.programs.round import State_co
 if typing.TYPE_CHECKING:
     from pybroker.client.conversation import Conversation, Message
     from pybroker.client.conversation_async import AsyncConversation, AsyncMessage
-    from pybroker.client.statements import Duration
+    from pybroker.duration import Duration
     from pybroker.programs.conversation import ProgramConversation
     from pybroker.programs.conversation_async import AsyncProgramConversation
 

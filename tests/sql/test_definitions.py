@@ -297,3 +297,17 @@ def test_an_application_s_own_revision_applies_definitions(database: Database, t
     engine.dispose()
     with pybroker.connect(database.url) as broker:
         assert summaries(broker.apply([*SHOP, Queue("later")], dry_run=True)) == ["create queue later"]
+
+
+def test_seconds_are_a_duration_as_good_as_a_timedelta(broker: pybroker.Broker, database: Database) -> None:
+    applied = broker.apply([Queue("orders", watchdog=30), Route("far", address="LOCAL", lifetime=3600)])
+    assert len(applied.steps) == 2
+    assert broker.apply([Queue("orders", watchdog=timedelta(seconds=30))]).steps == ()
+    with database.connect() as session:
+        of_queue = session.execute("select watchdog from broker.service_queues where name = 'orders'")
+        assert of_queue.fetchone() == (timedelta(seconds=30),)
+        of_route = session.execute(
+            "select lifetime - now() between interval '59 min' and interval '1 h' from broker.routes"
+            " where name = 'far'"
+        )
+        assert of_route.fetchone() == (True,)

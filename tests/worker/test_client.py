@@ -707,6 +707,57 @@ def test_schemas_are_checked_before_a_message_is_sent(client: Client, shop: Data
     dialog.send(INVOICE, "<id>one</id>")
 
 
+NEGATIVE = {
+    "-1 days": timedelta(days=-1),
+    "-1 days -01:00:00": timedelta(hours=-25),
+    "-00:01:30": -90,
+    "-00:00:00.5": -0.5,
+}
+TOO_LONG = {"30000 days": timedelta(days=30_000)}
+
+
+@pytest.mark.parametrize(
+    ("call", "refused"),
+    [
+        (lambda b, _, given: begin(b, lifetime=given), {**NEGATIVE, **TOO_LONG}),
+        (lambda b, _, given: b.receive("fulfilment", timeout=given), NEGATIVE),
+        (lambda b, _, given: b.receive_groups("fulfilment", 2, timeout=given), NEGATIVE),
+        (lambda b, _, given: b.get_conversation_group("fulfilment", timeout=given), NEGATIVE),
+        (lambda _, dialog, given: dialog.begin_timer(given), NEGATIVE),
+        (lambda b, _, given: b.apply([pybroker.Queue("orders", watchdog=given)]), NEGATIVE),
+        (
+            lambda b, _, given: b.apply([pybroker.Route("far", address="LOCAL", lifetime=given)]),
+            {**NEGATIVE, **TOO_LONG},
+        ),
+    ],
+    ids=["lifetime", "receive", "receive_groups", "get_conversation_group", "timer", "watchdog", "route"],
+)
+def test_a_refusal_shows_a_duration_as_it_was_given(
+    client: Client, call: Callable[..., Any], refused: dict[str, float | timedelta]
+) -> None:
+    broker = client.broker_over("connection")
+    dialog = begin(broker)
+    for shown, given in refused.items():
+        with pytest.raises(pybroker.BrokerError) as caught:
+            call(broker, dialog, given)
+        assert f" {shown} " in str(caught.value)
+
+
+def test_what_is_no_duration_is_refused_by_its_value(client: Client) -> None:
+    broker = client.broker_over("connection")
+    dialog = begin(broker)
+    for given in (math.nan, math.inf, 1e300):
+        for call in (
+            lambda given: begin(broker, lifetime=given),
+            lambda given: broker.receive("fulfilment", timeout=given),
+            dialog.begin_timer,
+            lambda given: dialog.note_failure("no paper", retry_after=[given]),
+            lambda given: pybroker.Queue("orders", watchdog=given),
+        ):
+            with pytest.raises(ValueError, match=re.escape(f"{given} is no duration")):
+                call(given)
+
+
 @pytest.mark.parametrize(
     ("call", "error", "number"),
     [

@@ -335,6 +335,29 @@ def test_a_quarantined_conversation(shop: Diagnosed) -> None:
     shop.psql.rows("select broker.alter_queue('warehouse', poison_action => 'DISABLE_QUEUE')")
 
 
+def test_a_message_that_failed_and_is_tried_again_later(shop: Diagnosed) -> None:
+    shop.psql.rows("select broker.alter_queue('warehouse', poison_action => 'QUARANTINE')")
+    dialog = shop.psql.dialog()
+    shop.psql.send(dialog)
+    far = shop.psql.handle_of(dialog)
+    shop.psql.rows("select broker.note_failure(%s, 'no paper', '{1 h}')", far)
+    told = shop.findings(far)[0]
+    ((due, since),) = shop.psql.rows("select retry_at::text, quarantined_at from broker.quarantine")
+    assert (told["number"], told["level"], told["object"]) == (418, "information", str(far))
+    assert told["problem"] == (
+        f'The conversation\'s message failed in the queue "warehouse", and is tried again at {due}: no paper'
+    )
+    assert told["why"] == "Nothing of it is received before. broker.redrive would try it now."
+    assert (told["since"], told["mend"], told["is_destructive"]) == (since, None, False)
+    # One that will be tried again keeps nobody awake: only whoever asks for it is told.
+    assert 418 not in shop.numbers()
+    assert 401 not in shop.numbers()
+    shop.psql.rows("select broker.redrive(%s)", far)
+    assert 418 not in shop.numbers(far)
+    assert len(shop.psql.receive()) == 1
+    shop.psql.rows("select broker.alter_queue('warehouse', poison_action => 'DISABLE_QUEUE')")
+
+
 def test_a_conversation_whose_lifetime_is_over(shop: Diagnosed) -> None:
     dialog = shop.psql.dialog(lifetime="1 hour")
     shop.later("2 hours")
