@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from pybroker.tsql.numbers import RAISED
+from pybroker.tsql.language import tree
+from pybroker.tsql.numbers import DOOMING, RAISED
 from pybroker.tsql.session import StatementError
+from pybroker.tsql.steps import Shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,6 +22,17 @@ if TYPE_CHECKING:
     from pybroker.tsql.steps import Step
 
 _LONGEST_DELAY = timedelta(hours=24)
+# Those that count rows themselves, and those within which statements do.
+_COUNTING = (
+    tree.ExecuteText,
+    tree.Fetch,
+    tree.GetConversationGroup,
+    tree.InsertExecute,
+    tree.Query,
+    tree.Receive,
+    tree.SelectVariables,
+    tree.WaitFor,
+)
 _IN_DOUBT = (
     "The current transaction cannot be committed and cannot support operations that write: ROLLBACK it."
 )
@@ -35,6 +48,18 @@ class ContinueLoop(Exception):  # noqa: N818 - nor is CONTINUE
 
 class ReturnFromBatch(Exception):  # noqa: N818 - nor is RETURN
     """RETURN."""
+
+
+class _Values(dict[str, Any]):
+    """What stands for variables in SQL."""
+
+    def __missing__(self, name: str) -> Any:
+        if name != "@@rowcount":
+            raise KeyError(name)
+        raise StatementError(
+            "@@ROWCOUNT behind EXEC is that of the procedure, which is not known here.",
+            hint="Use an OUTPUT parameter.",
+        )
 
 
 @dataclass(slots=True)
@@ -55,7 +80,7 @@ class Execution:
         before: called with each statement, before it runs.
         values: of variables, by their folded names.
         error: what the innermost CATCH has caught.
-        rowcount: of the last statement.
+        rowcount: of the last statement; None behind a procedure, which has its own.
         done: how many statements ran.
         failed: whether an error was shown that did not end the batch, as of RAISERROR.
         tries: how many TRY are open.
@@ -67,12 +92,13 @@ class Execution:
     report: Callable[[Step, StatementError], None]
     values: dict[str, Any] = field(default_factory=dict)
     error: StatementError | None = None
-    rowcount: int = 0
+    rowcount: int | None = 0
     error_number: int = 0
     done: int = 0
     failed: bool = False
     tries: int = 0
     table_variables: dict[str, str] = field(default_factory=dict)
+    _raised: int = 0
     _step: Step | None = None
 
     def batch(self, steps: Sequence[Step]) -> None:
@@ -106,11 +132,13 @@ class Execution:
                 self.before(step)
             if step.act is not None:
                 step.act(self)
+                self._count(step)
             else:
-                self.rowcount = self.session.run(step)
+                count = self.session.run(step)
+                self.rowcount = 0 if step.shown is Shown.NOTHING else count
             if is_leaf:
                 self.done += 1
-                self.error_number = 0
+                self.error_number, self._raised = self._raised, 0
         except StatementError as error:
             error.step = error.step or step
             self.error_number = error.number or RAISED
@@ -122,22 +150,40 @@ class Execution:
         finally:
             self._step = outer
 
+    def _count(self, step: Step) -> None:
+        """Set @@ROWCOUNT behind a statement that does not set it itself."""
+        one = step.statement
+        if one is None or isinstance(one, _COUNTING):
+            return
+        if isinstance(one, tree.Execute):
+            if one.procedure.name.lower() != "sp_executesql":
+                self.rowcount = None
+        elif isinstance(one, tree.Declare):
+            if any(getattr(each, "default", None) is not None for each in one.variables):
+                self.rowcount = 1
+        else:
+            self.rowcount = int(isinstance(one, tree.Assign))
+
     def parameters(self) -> dict[str, Any]:
         """Return what stands for variables in SQL."""
         error = self.error
-        return {
-            **self.values,
-            "@@rowcount": self.rowcount,
-            "@@error": self.error_number,
-            "@@trancount": self.session.transactions,
-            "xact_state": -1 if self.session.is_doomed else min(self.session.transactions, 1),
-            "error_number": None if error is None else error.number or RAISED,
-            "error_message": None if error is None else str(error),
-            "error_severity": None if error is None else error.severity,
-            "error_state": None if error is None else error.state,
-            "error_line": None if error is None or error.step is None else error.step.position.line,
-            "error_procedure": None,
-        }
+        counted = {} if self.rowcount is None else {"@@rowcount": self.rowcount}
+        return _Values(
+            self.values
+            | counted
+            | {
+                "@@error": self.error_number,
+                "@@trancount": self.session.transactions,
+                "xact_state": -1 if self.session.is_doomed else min(self.session.transactions, 1),
+                "error_number": None if error is None else error.number or RAISED,
+                "error_message": None if error is None else str(error),
+                "error_severity": None if error is None else error.severity,
+                "error_state": None if error is None else error.state,
+                "error_line": None if error is None or error.step is None else error.step.position.line,
+                "error_procedure": None,
+                "scope_identity": self.session.identity,
+            }
+        )
 
     def query(self, sql: str, *, writes: bool = True, at_home: bool = False) -> Rows:
         """Run SQL in which variables stand as `%(@name)s`."""
@@ -173,17 +219,20 @@ class Execution:
 
     def choose(self, *, answer: bool, then: Sequence[Step], otherwise: Sequence[Step]) -> None:
         """Run one of two."""
+        self.rowcount = self.error_number = 0
         self.run(then if answer else otherwise)
 
     def loop(self, condition: str, body: Sequence[Step]) -> None:
         """Run steps while a condition holds."""
         while self.answer(condition):
+            self.rowcount = self.error_number = 0
             try:
                 self.run(body)
             except BreakLoop:
                 return
             except ContinueLoop:
                 continue
+        self.rowcount = self.error_number = 0
 
     def attempt(self, body: Sequence[Step], handler: Sequence[Step]) -> None:
         """Run TRY, and CATCH if it fails."""
@@ -198,7 +247,7 @@ class Execution:
             return
         finally:
             self.tries -= 1
-        if self.session.aborts_on_error and self.session.transactions:
+        if self.session.transactions and (self.session.aborts_on_error or caught.sqlstate in DOOMING):
             self.session.is_doomed = True
         outer, self.error = self.error, caught
         try:
@@ -224,7 +273,7 @@ class Execution:
         else:
             self.failed = True
             self.report(self._step, error)
-            self.error_number = RAISED
+            self._raised = RAISED
 
     def delay(self, kind: str, written: Any) -> None:
         """Wait for a length of time, or until a time of the day."""

@@ -23,6 +23,7 @@ class Known:
         aliases: types that CREATE TYPE made.
         functions: what they return.
         procedures: what CREATE PROCEDURE said, for those that call them.
+        reads_identity: whether a batch asks for SCOPE_IDENTITY().
     """
 
     tables: dict[tuple[str, str], Columns] = field(default_factory=dict)
@@ -30,6 +31,7 @@ class Known:
     aliases: dict[str, Type] = field(default_factory=dict)
     functions: dict[str, Type] = field(default_factory=dict)
     procedures: dict[str, Any] = field(default_factory=dict)
+    reads_identity: bool = False
 
     def columns(self, schema: str | None, name: str) -> Columns | None:
         """Return a table's columns; None where no script made it."""

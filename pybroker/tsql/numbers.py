@@ -7,6 +7,8 @@ import re
 _REFUSAL = re.compile(r"([ST])(\d{4})")
 _FIRST_OF_FIVE_DIGITS = 20000
 RAISED = 50000
+# Errors behind which SQL Server lets a transaction only be rolled back: conversions and deadlocks.
+DOOMING = ("22P02", "22007", "22008", "40001", "40P01")
 NUMBERS = {
     "22001": 2628,
     "22003": 8115,

@@ -50,6 +50,7 @@ _SPECIAL = {
     "error_state": types.INTEGER,
     "error_line": types.INTEGER,
     "error_procedure": types.TEXT,
+    "scope_identity": types.IDENTITY,
 }
 _FORMAT = re.compile(r"%%|%(?P<flags>[-+ #0]*)(?P<width>\d*)(?:\.\d+)?(?:I64|l|h)?(?P<kind>[diosuxX])")
 
@@ -81,6 +82,7 @@ class Preparer:
         self.in_msdb = in_msdb
         self.loops = 0
         self.cursors: set[str] = set()
+        known.reads_identity = known.reads_identity or "scope_identity" in batch.text.lower()
         for name, type_ in _SPECIAL.items():
             written = name if name.startswith("@@") else f"{name}()"
             self.scope.declare(written, type_, f"%({name})s::{type_.sql}")
@@ -751,6 +753,10 @@ def _query(at: Preparer, one: tree.Query) -> Step:
     def act(execution: Execution) -> None:
         found = execution.query(done.sql, writes=changes)
         execution.rowcount = found.count
+        if done.inserts is not None and found.count and at.known.reads_identity:
+            identity = f"select {types.identity_of('%(table)s', '%(identity)s::numeric')}"
+            given = {"table": done.inserts.replace("%%", "%"), "identity": execution.session.identity}
+            execution.session.identity = execution.session.query(identity, given).rows[0][0]
         if found.names is None:
             if one.verb != "TRUNCATE":
                 execution.session.show_count(found.count)

@@ -121,6 +121,8 @@ class Session:
         self.transactions = 0
         self.aborts_on_error = False
         self.is_doomed = False
+        # What SCOPE_IDENTITY() is.
+        self.identity: int | None = None
         self._savepoints: list[str] = []
         self.cursors: dict[str, OpenCursor] = {}
         # The rows that INSERT … EXEC takes, while it runs.

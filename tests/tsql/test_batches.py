@@ -245,6 +245,62 @@ def test_raiserror_does_not_end_a_batch_and_throw_does(run: Run) -> None:
     assert "script.sql:1:11: Msg 50001: x" in done.stderr
 
 
+def test_rows_and_errors_are_counted_as_in_sql_server(run: Run) -> None:
+    done = run("""
+        DECLARE @n int, @t TABLE (a int)
+        INSERT INTO @t VALUES (1), (2), (3)
+        DECLARE @m int
+        PRINT 'insert ' + CAST(@@ROWCOUNT AS varchar(9))
+        PRINT 'print ' + CAST(@@ROWCOUNT AS varchar(9))
+        SET @n = 5
+        PRINT 'set ' + CAST(@@ROWCOUNT AS varchar(9))
+        DELETE FROM @t WHERE a < 3
+        IF @@ROWCOUNT = 2 PRINT 'if ' + CAST(@@ROWCOUNT AS varchar(9))
+        RAISERROR ('raised', 16, 1)
+        IF @@ERROR = 50000 PRINT 'error ' + CAST(@@ERROR AS varchar(9))
+        """)
+    shown = [
+        line
+        for line in done.output.splitlines()
+        if line.split(" ")[0] in ("insert", "print", "set", "if", "error")
+    ]
+    assert shown == ["insert 3", "print 0", "set 1", "if 0", "error 0"], done.output
+
+
+def test_a_batch_knows_the_identity_and_not_a_procedures_count(run: Run) -> None:
+    done = run(
+        """
+        CREATE TABLE dbo.t (id int IDENTITY(5, 1), a int)
+        GO
+        CREATE PROCEDURE dbo.p AS SELECT 1 AS a
+        GO
+        INSERT INTO dbo.t (a) VALUES (1), (2)
+        GO
+        DECLARE @h uniqueidentifier
+        RECEIVE TOP (1) @h = conversation_handle FROM dbo.q
+        PRINT 'identity ' + CAST(SCOPE_IDENTITY() AS varchar(9))
+        EXEC dbo.p
+        IF @@ROWCOUNT = 1 PRINT 'one'
+        """.replace("CREATE TABLE", "CREATE QUEUE dbo.q\nGO\nCREATE TABLE")
+    )
+    assert "identity 6" in done.output
+    assert done.exit_code == 1
+    assert "script.sql:14:9: @@ROWCOUNT behind EXEC is that of the procedure" in done.output
+
+
+def test_a_conversion_that_fails_dooms_its_transaction(run: Run) -> None:
+    done = run("""
+        DECLARE @n int, @text nvarchar(9) = 'x'
+        BEGIN TRAN
+        BEGIN TRY SET @n = CAST(@text AS int) END TRY
+        BEGIN CATCH
+          PRINT 'state ' + CAST(XACT_STATE() AS varchar(9))
+          ROLLBACK
+        END CATCH
+        """)
+    assert "state -1" in done.output, done.output
+
+
 def test_savepoints_and_nested_transactions_are_counted(run: Run) -> None:
     done = run(
         """

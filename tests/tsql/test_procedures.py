@@ -587,6 +587,54 @@ def test_all_statements_on_conversations_have_their_arguments(programs: Programs
     assert programs.rows(states) == [(2,)]
 
 
+def test_a_parameter_cuts_what_is_too_long_as_a_variable_does(programs: Programs) -> None:
+    programs.create("""
+        CREATE FUNCTION dbo.Cut (@text nvarchar(3)) RETURNS nvarchar(9) AS BEGIN RETURN @text + N'!' END
+        GO
+        CREATE PROCEDURE dbo.p @text nvarchar(3), @amount decimal(5, 1) AS PRINT @text + CAST(@amount AS nvarchar(9)) + dbo.Cut(N'wxyz')
+    """)
+    assert programs.call("dbo.p('abcdef', 1.25)") == ["abc1.3wxy!"]
+
+
+def test_the_identity_is_that_of_the_insert_whatever_else_counts(programs: Programs) -> None:
+    programs.session.execute(
+        "create table dbo.orders (id integer generated always as identity (start 70), body text)"
+    )
+    programs.known.tables["dbo", "orders"] = {"id": INTEGER, "body": TEXT}
+    programs.create("""
+        CREATE TRIGGER dbo.Logged ON dbo.Orders AFTER INSERT AS INSERT INTO dbo.done (body) SELECT body FROM inserted
+        GO
+        CREATE PROCEDURE dbo.p AS
+        DECLARE @h uniqueidentifier, @body nvarchar(9)
+        SELECT @body = 'a' WHERE SCOPE_IDENTITY() IS NULL
+        INSERT INTO dbo.Orders (body) VALUES (@body)
+        INSERT INTO dbo.errors (number) VALUES (1);
+        RECEIVE TOP (1) @h = conversation_handle, @body = message_body FROM Target
+        END CONVERSATION @h
+        INSERT INTO dbo.Orders (body) SELECT 'b' WHERE 1 = 0
+        PRINT CAST(SCOPE_IDENTITY() AS nvarchar(9))
+    """)
+    programs.send("x")
+    assert programs.call("dbo.p()") == ["70"]
+    assert programs.done() == ["a"]
+
+
+def test_what_if_leaves_behind_is_no_error(programs: Programs) -> None:
+    programs.create("""
+        CREATE PROCEDURE dbo.p @none nvarchar(9) AS
+        DECLARE @n int
+        SET @n = 1 / 0
+        IF @@ERROR <> 0 PRINT 'in IF: ' + CAST(@@ERROR AS nvarchar(9))
+        BEGIN TRY
+          RAISERROR ('%s is %d', 16, 1, @none, @n)
+        END TRY
+        BEGIN CATCH PRINT ERROR_MESSAGE() END CATCH
+        BEGIN TRY THROW 50001, @none, 1 END TRY
+        BEGIN CATCH PRINT 'thrown: ' + ERROR_MESSAGE() END CATCH
+    """)
+    assert programs.call("dbo.p(null)") == ["division by zero", "in IF: 0", "(null) is (null)", "thrown: "]
+
+
 def test_functions_and_views_are_made_and_used(programs: Programs) -> None:
     programs.create("""
         CREATE FUNCTION dbo.Twice (@text nvarchar(20), @times int = 2) RETURNS nvarchar(40) AS
@@ -692,7 +740,35 @@ REFUSED = {
     "CREATE PROCEDURE p AS\nRAISERROR (50001, 16, 1)": ("write the text", 2, 1),
     "CREATE PROCEDURE p AS\nRAISERROR ('%s %s', 16, 1, 'a')": ("2 places", 2, 1),
     "CREATE PROCEDURE p @t dbo.Rows READONLY AS RETURN": ("@t is a table", 1, 1),
+    "CREATE PROCEDURE p AS\nDECLARE @t TABLE (n int)\nIF @@TRANCOUNT = 9 EXEC p": (
+        "share its table variables",
+        3,
+        20,
+    ),
+    "CREATE PROCEDURE p AS\nEXEC q\nIF @@ROWCOUNT = 0 RETURN": ("@@ROWCOUNT behind EXEC", 2, 1),
+    "CREATE PROCEDURE p AS\nPRINT @@IDENTITY": ("write SCOPE_IDENTITY()", 2, 7),
+    "CREATE FUNCTION f (@n int) RETURNS int AS BEGIN\nDECLARE @t TABLE (n int)\nRETURN dbo.F(@n - 1) END": (
+        "share its table variables",
+        1,
+        1,
+    ),
 }
+
+
+def test_procedures_that_call_each_other_share_no_table_variables() -> None:
+    known = Known()
+    first, second, third = (
+        read(batch)[0]
+        for batch in batches(
+            "CREATE PROCEDURE a AS DECLARE @t TABLE (n int) EXEC b\nGO\n"
+            "CREATE PROCEDURE b AS\nEXEC c\nGO\nCREATE PROCEDURE c AS\nPRINT 1\nEXEC a"
+        )
+    )
+    modules.translate(first, known)
+    modules.translate(second, known)
+    with pytest.raises(ScriptError, match="share its table variables") as refused:
+        modules.translate(third, known)
+    assert refused.value.position == Position(8, 1)
 
 
 @pytest.mark.parametrize("text", REFUSED)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from sqlglot import Token, TokenType, exp
@@ -39,11 +39,12 @@ _ARITHMETIC = {
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A statement that changes rows, and the rows that it returns."""
+    """A statement that changes rows, the rows that it returns, and the table that gets new ones."""
 
     sql: str
     columns: list[tuple[str | None, Type]]
     assigned: list[tuple[str, Type]]
+    inserts: str | None = None
 
 
 @dataclass(slots=True)
@@ -198,7 +199,7 @@ def _insert(printer: Printer, node: Any, clauses: _Clauses) -> Change:
         body = _values(printer, source, typed)
     else:
         body = _inserted_rows(printer, source, typed)
-    return _with_output(printer, f"{prefix}{head} {body}", clauses, known, "inserted")
+    return replace(_with_output(printer, f"{prefix}{head} {body}", clauses, known, "inserted"), inserts=name)
 
 
 def _values(printer: Printer, node: Any, typed: list[Type]) -> str:

@@ -11,6 +11,7 @@ from sqlglot import exp
 from pybroker.tsql.expressions import types
 from pybroker.tsql.expressions.names import relation
 from pybroker.tsql.expressions.printer import VALUES, Printer, Value, unified
+from pybroker.tsql.expressions.reading import SYSDATETIME
 from pybroker.tsql.expressions.types import MOMENTS, Family, Unfaithful, cast, convert, without_literal
 from pybroker.tsql.translation import DEFAULT_SCHEMA, identifier
 
@@ -45,6 +46,7 @@ _INTERVALS = {
     "millisecond": "1 millisecond",
     "microsecond": "1 microsecond",
 }
+_PARTS_OF_DAY = frozenset({"hour", "minute", "second", "millisecond", "microsecond"})
 _SECONDS = {"hour": 3600, "minute": 60, "second": 1}
 
 
@@ -82,6 +84,14 @@ def _now(_printer: Printer, _node: Any) -> Value:
     return Value("cast(clock_timestamp() as timestamp(3))", types.DATETIME)
 
 
+def _now_exactly(_printer: Printer, _node: Any) -> Value:
+    return Value("cast(clock_timestamp() as timestamp)", types.DATETIME2)
+
+
+def _now_utc_exactly(_printer: Printer, _node: Any) -> Value:
+    return Value("(clock_timestamp() at time zone 'UTC')", types.DATETIME2)
+
+
 def _now_with_offset(_printer: Printer, _node: Any) -> Value:
     return Value("clock_timestamp()", types.OFFSET)
 
@@ -95,6 +105,8 @@ def _date_add(printer: Printer, node: Any) -> Value:
     count = printer.whole(node.expression)
     factor = count if re.fullmatch(r'-?\w+|"[^"]+"', count) else f"({count})"
     sql = f"{moment.sql} + {factor} * interval '{_INTERVALS[unit]}'"
+    if moment.type.family is Family.DATE and unit in _PARTS_OF_DAY:
+        raise Unfaithful(f"DATEADD takes no {unit} with a date: CAST it to datetime")
     if moment.type.family is Family.DATE:
         return Value(cast(sql, "date"), moment.type)
     return Value(f"({sql})", moment.type)
@@ -291,6 +303,16 @@ def _string_agg(printer: Printer, node: Any) -> Value:
 def _same_number(function: str) -> Way:
     def way(printer: Printer, node: Any) -> Value:
         value = printer.value(node.this)
+        if value.type.family is Family.INTEGER and function in ("ceil", "floor"):
+            return Value(value.sql, types.without_literal(value.type))
+        if value.type.family is Family.INTEGER and function == "sign":
+            # PostgreSQL's is a floating-point number, which is divided with a rest.
+            return Value(cast(f"sign({value.sql})", value.type), without_literal(value.type))
+        found = types.digits_of(value.type, value.sql)
+        if value.type.family is Family.DECIMAL and found is not None and function != "abs":
+            scale = found[1] if function == "sign" else 0
+            sql = f"round(sign({value.sql}), {scale})" if function == "sign" else f"{function}({value.sql})"
+            return Value(sql, types.decimal(found[0], scale))
         return Value(f"{function}({value.sql})", without_literal(value.type))
 
     return way
@@ -302,6 +324,10 @@ def _round(printer: Printer, node: Any) -> Value:
         raise Unfaithful("ROUND is known for decimal numbers here: CAST it to decimal(p, s)")
     decimals = printer.whole(node.args["decimals"]) if node.args.get("decimals") is not None else "0"
     rounded = f"round({value.sql}, {decimals})"
+    found = types.digits_of(value.type)
+    if value.type.family is Family.DECIMAL and found is not None:
+        # The digits that are rounded off stay as zeros.
+        return Value(f"round({rounded}, {found[1]})", types.decimal(found[0] + 1, found[1]))
     whole = value.type.family is Family.INTEGER
     return Value(cast(rounded, value.type) if whole else rounded, without_literal(value.type))
 
@@ -311,6 +337,9 @@ def _power(printer: Printer, node: Any) -> Value:
     sql = f"power({value.sql}, {exponent.sql})"
     if value.type.family is Family.INTEGER:
         return Value(cast(f"trunc({sql})", value.type), without_literal(value.type))
+    found = types.digits_of(value.type)
+    if value.type.family is Family.DECIMAL and found is not None:
+        return Value(f"round({sql}, {found[1]})", types.decimal(38, found[1]))
     return Value(sql, without_literal(value.type))
 
 
@@ -338,38 +367,63 @@ def _hash(function: str) -> Way:
 # Aggregates.
 
 
+def _over(printer: Printer) -> str:
+    """Return the window of the aggregate that is printed, which stands within its casts."""
+    over, printer.over = printer.over, ""
+    return over
+
+
 def _count(printer: Printer, node: Any) -> Value:
-    inner = node.this
+    over, inner = _over(printer), node.this
     if isinstance(inner, exp.Star):
         sql = "count(*)"
     elif isinstance(inner, exp.Distinct):
         sql = f"count(distinct {', '.join(printer.value(one).sql for one in inner.expressions)})"
     else:
         sql = f"count({printer.value(inner).sql})"
-    return Value(sql, types.BIGINT if node.args.get("big_int") else types.INTEGER)
+    return Value(f"{sql}{over}", types.BIGINT if node.args.get("big_int") else types.INTEGER)
 
 
 def _aggregate(function: str) -> Way:
     def way(printer: Printer, node: Any) -> Value:
-        inner, distinct = node.this, ""
+        over, inner, distinct = _over(printer), node.this, ""
         if isinstance(inner, exp.Distinct):
             inner, distinct = inner.expressions[0], "distinct "
         value = printer.value(inner)
         if value.type.family is Family.UUID:
             # PostgreSQL has max of uuid from 18 on, and another order of them.
             raise Unfaithful(f"{function.upper()} of a uniqueidentifier has another order here")
-        return Value(f"{function}({distinct}{value.sql})", without_literal(value.type))
+        if value.type.family is Family.BIT:
+            raise Unfaithful(f"{function.upper()} takes no bit: CAST it to int")
+        sql = f"{function}({distinct}{value.sql}){over}"
+        if function == "sum" and value.type == types.BIGINT:
+            # PostgreSQL's is numeric, which is divided with a rest.
+            return Value(cast(sql, "bigint"), types.BIGINT)
+        found = types.digits_of(value.type)
+        if function == "sum" and value.type.family is Family.DECIMAL and found is not None:
+            return Value(sql, types.decimal(38, found[1]))
+        return Value(sql, without_literal(value.type))
 
     return way
 
 
 def _average(printer: Printer, node: Any) -> Value:
-    value = printer.value(node.this)
+    over, value = _over(printer), printer.value(node.this)
     if value.type.family is Family.UNKNOWN:
         raise Unfaithful("AVG of whole numbers is a whole number; the column's type is not known: CAST it")
-    sql = f"avg({value.sql})"
+    if value.type.family is Family.BIT:
+        raise Unfaithful("AVG takes no bit: CAST it to int")
+    sql = f"avg({value.sql}){over}"
     if value.type.family is Family.INTEGER:
         return Value(cast(f"trunc({sql})", value.type), value.type)
+    if value.type.family is Family.DECIMAL:
+        found = types.digits_of(value.type)
+        if found is None or value.type.money:
+            raise Unfaithful(
+                "how many digits AVG gives is not known here: CAST its argument to decimal(p, s)"
+            )
+        scale = max(found[1], 6)
+        return Value(f"trunc({sql}, {scale})", types.decimal(38, scale))
     return Value(sql, without_literal(value.type))
 
 
@@ -378,7 +432,6 @@ def _window(printer: Printer, node: Any) -> Value:
 
     if node.args.get("spec") is not None:
         raise Unfaithful("ROWS and RANGE of a window have no form here")
-    value = printer.value(node.this)
     parts = []
     if node.args.get("partition_by"):
         parts.append(f"partition by {', '.join(printer.value(one).sql for one in node.args['partition_by'])}")
@@ -386,11 +439,15 @@ def _window(printer: Printer, node: Any) -> Value:
         parts.append(
             f"order by {', '.join(ordering(printer, one) for one in node.args['order'].expressions)}"
         )
-    return Value(f"{value.sql} over ({' '.join(parts)})", value.type)
+    printer.over = f" over ({' '.join(parts)})"
+    value = printer.value(node.this)
+    if printer.over:
+        raise Unfaithful("OVER stands behind an aggregate or a number of rows here")
+    return value
 
 
 def _row_number(function: str) -> Way:
-    return lambda _printer, _node: Value(f"{function}()", types.BIGINT)
+    return lambda printer, _node: Value(f"{function}(){_over(printer)}", types.BIGINT)
 
 
 # Functions that sqlglot leaves as they are written.
@@ -403,7 +460,7 @@ def _only(node: Any) -> exp.Expr:
 
 
 def _scoped(printer: Printer, node: Any) -> Value:
-    """XACT_STATE() and the ERROR_…() functions: who runs the code knows them."""
+    """XACT_STATE(), SCOPE_IDENTITY() and the ERROR_…() functions: who runs the code knows them."""
     variable = printer.scope.variable(f"{node.name}()")
     return Value(variable.sql, variable.type)
 
@@ -499,6 +556,7 @@ BY_NAME: dict[str, Way] = {
             "error_state",
             "error_line",
             "error_procedure",
+            "scope_identity",
         ),
         _scoped,
     ),
@@ -511,9 +569,9 @@ BY_NAME: dict[str, Way] = {
     "newsequentialid": _new_id,
     "original_login": _fixed("session_user", types.TEXT),
     "quotename": _quote_name,
-    "scope_identity": _fixed("lastval()", types.DECIMAL),
     "suser_name": _fixed("session_user", types.TEXT),
-    "sysutcdatetime": _now_utc,
+    SYSDATETIME.lower(): _now_exactly,
+    "sysutcdatetime": _now_utc_exactly,
     "user_name": _fixed("current_user", types.TEXT),
 }
 

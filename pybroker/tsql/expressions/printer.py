@@ -58,6 +58,8 @@ class Printer:
         sources: the tables of the query, and of those around it; the innermost last.
         notes: what has no meaning here.
         aliases: headings of the query that is printed, by folded names: ORDER BY may name them.
+        over: the window of the function that is printed next.
+        namespaces: prefixes that XML methods may use, and what they stand for.
     """
 
     code: Code
@@ -65,6 +67,7 @@ class Printer:
     sources: list[Sources] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     aliases: dict[str, str] = field(default_factory=dict)
+    over: str = ""
     namespaces: dict[str, str] = field(default_factory=dict)
 
     def value(self, node: exp.Expr) -> Value:
@@ -144,8 +147,13 @@ def _literal(printer: Printer, node: Any) -> Value:
     if "e" in text.lower():
         return Value(text, types.FLOAT)
     if "." in text:
-        return Value(text, types.DECIMAL)
-    return Value(text, types.INTEGER if int(text) < 2**31 else types.DECIMAL)
+        whole, _, fraction = text.partition(".")
+        scale = len(fraction)
+        return Value(text, types.decimal(max(len(whole.lstrip("0")) + scale, 1), scale))
+    if int(text) < 2**31:
+        return Value(text, types.INTEGER)
+    # A whole number of PostgreSQL's would be divided without a rest.
+    return Value(f"{text}.", types.decimal(len(text), 0))
 
 
 def _national(printer: Printer, node: Any) -> Value:
@@ -168,13 +176,14 @@ def _parameter(printer: Printer, node: Any) -> Value:
     name = "@" + (("@" + node.this.name) if isinstance(node.this, exp.Parameter) else node.name)
     if name.casefold() in SESSION_VALUES:
         return SESSION_VALUES[name.casefold()]
+    if name.casefold() == "@@identity":
+        raise Unfaithful("@@IDENTITY may be that of a trigger: write SCOPE_IDENTITY()")
     variable = printer.scope.variable(name)
     return Value(variable.sql, variable.type)
 
 
 SESSION_VALUES = {
     "@@spid": Value("pg_backend_pid()", types.INTEGER),
-    "@@identity": Value("lastval()", types.DECIMAL),
 }
 
 
@@ -290,11 +299,50 @@ def _arithmetic(left: Value, right: Value, sign: str) -> Value:
         type_ = types.UNKNOWN
     if type_.family is Family.BIT:
         type_ = types.INTEGER
+    if type_.family is Family.DECIMAL:
+        return _of_decimals(sides[0], sides[1], sign)
     return Value(f"{sides[0].sql} {sign} {sides[1].sql}", types.without_literal(type_))
+
+
+def _of_decimals(left: Value, right: Value, sign: str) -> Value:
+    """Compute with decimals: the result has the digits that SQL Server gives it."""
+    sql, operator = f"{left.sql} {sign} {right.sql}", sign[0]
+    one, other = types.digits_of(left.type, left.sql), types.digits_of(right.type, right.sql)
+    if one is None or other is None or left.type.money or right.type.money:
+        if operator == "/":
+            raise Unfaithful("how many digits / gives is not known here: CAST both sides to decimal(p, s)")
+        return Value(sql, types.Type("numeric", Family.DECIMAL, money=left.type.money or right.type.money))
+    (p1, s1), (p2, s2) = one, other
+    whole = max(p1 - s1, p2 - s2)
+    match operator:
+        case "*":
+            precision, scale = p1 + p2 + 1, s1 + s2
+        case "/":
+            scale = max(_LEAST_SCALE, s1 + p2 + 1)
+            precision = p1 - s1 + s2 + scale
+        case "%":
+            scale = max(s1, s2)
+            precision = min(p1 - s1, p2 - s2) + scale
+        case _:
+            scale = max(s1, s2)
+            precision = whole + scale + 1
+    type_ = types.decimal(precision, scale)
+    if type_ != types.Type(f"numeric({precision},{scale})", Family.DECIMAL) and scale > _LEAST_SCALE:
+        raise Unfaithful(f"{operator} gives more than 38 digits: CAST one side to a shorter decimal(p, s)")
+    if operator == "/":
+        return Value(f"trunc(round({left.sql}, {scale}) / {right.sql}, {scale})", type_)
+    return Value(sql, type_)
+
+
+_LEAST_SCALE = 6
 
 
 def _bits(sign: str) -> Callable[[Printer, Any], Value]:
     def way(printer: Printer, node: Any) -> Value:
+        inner = node.expression
+        if isinstance(inner, exp.Add | exp.Sub):
+            # T-SQL reads from left to right here, sqlglot does not.
+            raise Unfaithful("+ or - behind &, | or ^ needs parentheses here")
         # In parentheses, as the two languages bind these operators differently.
         value = _arithmetic(printer.value(node.this), printer.value(node.expression), sign)
         return Value(f"({value.sql})", value.type)
@@ -342,14 +390,20 @@ def _convert(printer: Printer, node: Any) -> Value:
     number, value = int(style.this), printer.value(node.expression)
     family = value.type.family
     if target.family is Family.TEXT and family in MOMENTS:
-        sql = types.styled(value.sql, number)
-        return Value(sql if target.length is None else cast(sql, target), target)
+        sql = types.styled(value.sql, value.type, number)
+        return Value(convert(sql, types.TEXT, target), target)
     if target.family is Family.TEXT and family is Family.BINARY and number in (1, 2):
         digits = f"upper(encode({value.sql}, 'hex'))"
-        return Value(f"'0x' || {digits}" if number == 1 else digits, target)
+        written = f"'0x' || {digits}" if number == 1 else digits
+        return Value(convert(written, types.TEXT, target), target)
     if target.family is Family.BINARY and family is Family.TEXT and number in (1, 2):
-        digits = f"substr({value.sql}, 3)" if number == 1 else value.sql
-        return Value(f"decode({digits}, 'hex')", target)
+        if number == 1 and not (value.type.literal or "").lower().startswith("0x"):
+            # What does not begin with 0x is an error.
+            digits = f"case when {value.sql} ilike '0x%' then substr({value.sql}, 3) else '0x' end"
+            digits = printer.scope.beside_placeholders(digits)
+        else:
+            digits = f"substr({value.sql}, 3)" if number == 1 else value.sql
+        return Value(convert(f"decode({digits}, 'hex')", types.BINARY, target), target)
     if target.family in MOMENTS and family is Family.TEXT and number in (20, 21, 23, 25, 112, 120, 121, 126):
         return _converted(printer, node.expression, target)
     if number == 0:
@@ -411,12 +465,30 @@ def unified(printer: Printer, nodes: list[exp.Expr]) -> tuple[list[str], Type]:
     target = max(known, key=lambda one: _PRECEDENCE.index(one.family))
     if target.family is Family.TEXT:
         target = types.TEXT
+    elif target.family is Family.DECIMAL:
+        return _of_one_scale(values, known)
     elif target.family is Family.BINARY:
         target = types.BINARY
     else:
         target = types.without_literal(target)
     return [
         one.sql if one.type.family is target.family else convert(one.sql, one.type, target) for one in values
+    ], target
+
+
+def _of_one_scale(values: list[Value], known: list[Type]) -> tuple[list[str], Type]:
+    """Give numbers the digits that a decimal needs for all of them."""
+    counts = [types.digits_of(one.type, one.sql) for one in values if one.type.family is not Family.NULL]
+    if None in counts or any(one.money for one in known):
+        target = types.DECIMAL
+    else:
+        scale = max(one[1] for one in counts if one)
+        target = types.decimal(max(one[0] - one[1] for one in counts if one) + scale, scale)
+    return [
+        one.sql
+        if one.type.family is Family.DECIMAL and target == types.DECIMAL
+        else convert(one.sql, one.type, target)
+        for one in values
     ], target
 
 
@@ -522,15 +594,35 @@ def _in(printer: Printer, node: Any, negated: str = "") -> str:
         found = printer.value(query)
         compared(left, Value("", found.type), "=")
         return f"{left.sql}{negated} in {found.sql}"
-    signs = [compared(left, printer.value(one), "=").partition(" = ")[2] for one in node.expressions]
-    return f"{left.sql}{negated} in ({', '.join(signs)})"
+    values = [printer.value(one) for one in node.expressions]
+    left, values = _comparable(left, values)
+    return f"{left.sql}{negated} in ({', '.join(one.sql for one in values)})"
+
+
+def _comparable(left: Value, others: list[Value]) -> tuple[Value, list[Value]]:
+    """Convert what is compared with each of several values, as = does with one."""
+    for one in others:
+        compared(left, one, "=")
+    if left.type.family is Family.TEXT and left.type.literal is None:
+        # A text gives way to any other type.
+        wanted = [
+            one.type for one in others if one.type.family not in (Family.TEXT, Family.NULL, Family.UNKNOWN)
+        ]
+        if wanted:
+            target = types.without_literal(max(wanted, key=lambda one: _PRECEDENCE.index(one.family)))
+            left = Value(convert(left.sql, left.type, target), target)
+    same = []
+    for one in others:
+        is_text = one.type.family is Family.TEXT and one.type.literal is None
+        known = left.type.family not in (Family.TEXT, Family.NULL, Family.UNKNOWN)
+        same.append(Value(convert(one.sql, one.type, left.type), left.type) if is_text and known else one)
+    return left, same
 
 
 def _between(printer: Printer, node: Any, negated: str = "") -> str:
     left = printer.value(node.this)
     low, high = printer.value(node.args["low"]), printer.value(node.args["high"])
-    for one in (low, high):
-        compared(left, one, "=")
+    left, (low, high) = _comparable(left, [low, high])
     return f"{left.sql}{negated} between {low.sql} and {high.sql}"
 
 

@@ -32,6 +32,8 @@ _SURPRISES = (
     ValueError,
 )
 _OPENING, _CLOSING = TokenType.L_PAREN, TokenType.R_PAREN
+# sqlglot takes SYSDATETIME for GETDATE, which has fewer digits.
+SYSDATETIME = "SYSDATETIME_EXACTLY"
 _MOST_TOKENS = 100_000
 # The same as Python's own limit allows sqlglot.
 _MOST_DEPTH = 60
@@ -89,6 +91,10 @@ def parse(code: Code, tokens: Sequence[Token] | None = None) -> exp.Expr:
     if not given:
         raise ScriptError(code.position, "there is nothing here: write an expression")
     try:
+        given = [
+            token(one.token_type, SYSDATETIME, one) if one.text.upper() == "SYSDATETIME" else one
+            for one in given
+        ]
         found: list[Any] = _dialect().parser(error_level=sqlglot.ErrorLevel.IMMEDIATE).parse(given, code.text)
     except _SURPRISES as error:
         raise ScriptError(_place(code, error), f"this is not understood: {_first_line(error)}") from None

@@ -85,6 +85,10 @@ class Scope:
             return found
         if name.startswith("@@"):
             raise Unfaithful(f"{name} has no meaning here: leave it out")
+        if name.casefold() == "scope_identity()":
+            raise Unfaithful(
+                "SCOPE_IDENTITY() is known in a procedure or batch alone: give it as a parameter"
+            )
         if name.endswith("()"):
             raise Unfaithful(f"{name.upper()} is known within CATCH alone: give it as a parameter")
         raise Unfaithful(f"the variable {name} is not declared: DECLARE it")

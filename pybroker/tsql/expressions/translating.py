@@ -50,6 +50,7 @@ class Statement:
         assigned: variables that get the rows' columns c1, c2 and so on, each as the source names it.
         values: what `assigned` gets where there is no table.
         creates: the temporary table that SELECT … INTO makes, with its columns.
+        inserts: the table that INSERT gives rows.
         notes: what has no meaning here.
         reads: the variables in it, by folded names.
     """
@@ -59,6 +60,7 @@ class Statement:
     assigned: tuple[str, ...] = ()
     values: tuple[str, ...] = ()
     creates: tuple[str, dict[str, Type]] | None = None
+    inserts: str | None = None
     notes: tuple[str, ...] = ()
     reads: frozenset[str] = field(default_factory=frozenset)
 
@@ -142,6 +144,7 @@ def query(code: Code, scope: Scope, *, outermost: bool = True) -> Statement:
             changed.sql,
             tuple(changed.columns),
             tuple(named[sql] for sql, _ in changed.assigned),
+            inserts=changed.inserts,
             notes=tuple(notes),
             reads=_reads_of(tokens),
         )
@@ -242,7 +245,7 @@ def assignments(
         rest += f" limit {expression(top, scope).sql}"
     locks = f" {tables.locks}" if tables.locks else ""
     return Statement(
-        f"select {', '.join(items)} from {tables.sql}{filtered}{rest}{locks}",
+        f"select {', '.join(items)}{f' from {tables.sql}' if tables.sql else ''}{filtered}{rest}{locks}",
         assigned=names,
         notes=tuple(notes),
         reads=frozenset(reads),

@@ -68,6 +68,7 @@ INTEGER = Type("integer", Family.INTEGER)
 BIGINT = Type("bigint", Family.INTEGER)
 DECIMAL = Type("numeric", Family.DECIMAL)
 FLOAT = Type("double precision", Family.FLOAT)
+IDENTITY = Type("numeric(38,0)", Family.DECIMAL)
 BIT = Type("smallint", Family.BIT)
 TEXT = Type("text", Family.TEXT)
 BINARY = Type("bytea", Family.BINARY)
@@ -92,7 +93,6 @@ _FIXED = {
     "money": Type("numeric(19,4)", Family.DECIMAL, money=True),
     "ntext": TEXT,
     "real": Type("real", Family.FLOAT),
-    "smalldatetime": Type("timestamp(0)", Family.DATETIME),
     "smallint": Type("smallint", Family.INTEGER),
     "smallmoney": Type("numeric(10,4)", Family.DECIMAL, money=True),
     "sysname": Type("varchar(128)", Family.TEXT, length=128),
@@ -183,13 +183,15 @@ def _type(name: str, first: str | None, second: str | None, *, cast: bool) -> Ty
                 if first is not None and length is None
                 else Type("bytea", Family.BINARY, length or default)
             )
+        case "smalldatetime":
+            raise Unfaithful("smalldatetime rounds to minutes: write datetime2(0)")
         case "binary":
             raise Unfaithful("binary(n) fills up with zeros: write varbinary(n)")
         case "decimal":
             return Type(f"numeric({first or 18},{second or 0})", Family.DECIMAL)
         case "datetime2" | "time" | "datetimeoffset":
             sql, zone, family = _OF_TIME[name]
-            digits = "" if length is None or length >= _DIGITS else f"({length})"
+            digits = "" if length is None or length > _DIGITS else f"({length})"
             return Type(f"{sql}{digits}{zone}", family)
     raise Unfaithful(f"the type {name} is not known here: see the table of types in docs/tsql.md")
 
@@ -281,12 +283,12 @@ def _float_to_text(value: str, _source: Type, _target: Type) -> str:
     )
 
 
-def _datetime_to_text(value: str, _source: Type, target: Type) -> str:
-    return _shortened(styled(value, 0), target)
+def _datetime_to_text(value: str, source: Type, target: Type) -> str:
+    return _shortened(styled(value, source, 0), target)
 
 
-def _datetime2_to_text(value: str, _source: Type, target: Type) -> str:
-    return _shortened(f"to_char({value}, 'YYYY-MM-DD HH24:MI:SS.US') || '0'", target)
+def _datetime2_to_text(value: str, source: Type, target: Type) -> str:
+    return _shortened(styled(value, source, 121), target)
 
 
 def _text_to_integer(value: str, source: Type, target: Type) -> str:
@@ -393,51 +395,140 @@ _WAYS: dict[tuple[Family, Family], Callable[[str, Type, Type], str]] = {
     },
 }
 
-# The styles of CONVERT, as patterns of to_char.
-_STYLES = {
+# The styles of CONVERT, as patterns of to_char: days, times, and both.
+_DAYS = {
     1: "MM/DD/YY",
-    101: "MM/DD/YYYY",
     2: "YY.MM.DD",
-    102: "YYYY.MM.DD",
     3: "DD/MM/YY",
-    103: "DD/MM/YYYY",
     4: "DD.MM.YY",
-    104: "DD.MM.YYYY",
     5: "DD-MM-YY",
-    105: "DD-MM-YYYY",
-    8: "HH24:MI:SS",
-    108: "HH24:MI:SS",
+    6: "DD Mon YY",
+    7: "Mon DD, YY",
     10: "MM-DD-YY",
-    110: "MM-DD-YYYY",
     11: "YY/MM/DD",
-    111: "YYYY/MM/DD",
     12: "YYMMDD",
+    101: "MM/DD/YYYY",
+    102: "YYYY.MM.DD",
+    103: "DD/MM/YYYY",
+    104: "DD.MM.YYYY",
+    105: "DD-MM-YYYY",
+    106: "DD Mon YYYY",
+    107: "Mon DD, YYYY",
+    110: "MM-DD-YYYY",
+    111: "YYYY/MM/DD",
     112: "YYYYMMDD",
-    14: "HH24:MI:SS:MS",
-    114: "HH24:MI:SS:MS",
-    20: "YYYY-MM-DD HH24:MI:SS",
-    120: "YYYY-MM-DD HH24:MI:SS",
-    21: "YYYY-MM-DD HH24:MI:SS.MS",
-    25: "YYYY-MM-DD HH24:MI:SS.MS",
-    121: "YYYY-MM-DD HH24:MI:SS.MS",
     23: "YYYY-MM-DD",
-    24: "HH24:MI:SS",
-    126: 'YYYY-MM-DD"T"HH24:MI:SS.MS',
 }
+_TIMES = dict.fromkeys((8, 24, 108), "HH24:MI:SS")
+_ISO_DAY = dict.fromkeys((20, 120, 21, 25, 121, 126, 127), "YYYY-MM-DD")
+# In angle brackets what a blank fills up.
+_SHORT_DAY = dict.fromkeys((0, 100), "Mon <DD> YYYY")
+_SHORT = dict.fromkeys((0, 100), "Mon <DD> YYYY <HH12>:MIAM")
+_SECONDS = {**_DAYS, **_TIMES, **_SHORT, **dict.fromkeys((20, 120), "YYYY-MM-DD HH24:MI:SS")}
+_MILLISECONDS = {
+    **dict.fromkeys((9, 109), "Mon <DD> YYYY <HH12>:MI:SS:MSAM"),
+    **dict.fromkeys((13, 113), "DD Mon YYYY HH24:MI:SS:MS"),
+    **dict.fromkeys((14, 114), "HH24:MI:SS:MS"),
+}
+_FRACTIONS = dict.fromkeys((21, 25, 121), "YYYY-MM-DD HH24:MI:SS")
+# Without a fraction of zero.
+_ISO = dict.fromkeys((126, 127), 'YYYY-MM-DD"T"HH24:MI:SS')
+_PADDED = re.compile(r"(<\w+>)")
+_SCALE = re.compile(r"timestamp\((\d)\)")
 
 
-def styled(value: str, style: int) -> str:
-    """Write a moment as text in a style of CONVERT."""
-    if style in (0, 100):
-        return (
-            f"to_char({value}, 'Mon ') || lpad(to_char({value}, 'FMDD'), 2)"
-            f" || to_char({value}, ' YYYY ') || lpad(to_char({value}, 'FMHH12'), 2)"
-            f" || to_char({value}, ':MIAM')"
-        )
-    pattern = _STYLES.get(style)
+def styled(value: str, source: Type, style: int) -> str:
+    """Write a moment as text in a style of CONVERT.
+
+    Raises:
+        Unfaithful: the style is not known for the type.
+    """
+    pattern = _patterns(source).get(style)
     if pattern is None:
-        raise Unfaithful(f"style {style} of CONVERT is not known here: write 120, 121, 126 or 112")
-    return f"to_char({value}, '{pattern}')"
+        raise Unfaithful(
+            f"style {style} of CONVERT is not known here for {source.family.value}:"
+            " write 120 or 112, or CAST it to datetime first"
+        )
+    parts = [
+        f"lpad(to_char({value}, 'FM{part[1:-1]}'), 2)"
+        if part.startswith("<")
+        else f"to_char({value}, '{part}')"
+        for part in _PADDED.split(pattern)
+    ]
+    written = " || ".join(parts)
+    whole = _ISO.get(style)
+    if whole is None or whole == pattern or source.family is Family.DATE:
+        return written
+    shorter = f"to_char({value}, '{whole}')"
+    return f"case when {value} = date_trunc('second', {value}) then {shorter} else {written} end"
+
+
+def _patterns(source: Type) -> dict[int, str]:
+    """Return the styles of a type of moments."""
+    match source.family:
+        case Family.DATE:
+            return _DAYS | _ISO_DAY | _SHORT_DAY
+        case Family.TIME:
+            return _TIMES
+        case Family.OFFSET:
+            return _DAYS
+    fraction = _fraction(source)
+    exact = {style: pattern + fraction for style, pattern in (_FRACTIONS | _ISO).items()}
+    return _SECONDS | exact | (_MILLISECONDS if source.family is Family.DATETIME else {})
+
+
+def _fraction(source: Type) -> str:
+    if source.family is Family.DATETIME:
+        return ".MS"
+    scale = _SCALE.match(source.sql)
+    if scale is None:
+        # SQL Server has a digit more.
+        return '.US"0"'
+    return "" if scale[1] == "0" else f".FF{scale[1]}"
+
+
+_OF_DECIMAL = re.compile(r"numeric\((\d+),\s*(\d+)\)")
+_WHOLE = {"smallint": 5, "integer": 10, "bigint": 19}
+_MOST_DIGITS, _KEPT_DIGITS = 38, 6
+
+
+def digits_of(type_: Type, sql: str = "") -> tuple[int, int] | None:
+    """Return a number's precision and scale as SQL Server counts them; None where nobody knows.
+
+    Args:
+        type_: of the number.
+        sql: of the number, as a literal has only its own digits.
+    """
+    if sql.isdigit():
+        return len(sql), 0
+    found = _OF_DECIMAL.fullmatch(type_.sql)
+    if found is not None:
+        return int(found[1]), int(found[2])
+    if type_.family is Family.BIT:
+        return 1, 0
+    return (_WHOLE[type_.sql], 0) if type_.sql in _WHOLE and type_.family is Family.INTEGER else None
+
+
+def decimal(precision: int, scale: int) -> Type:
+    """Return the type of a decimal; of more than 38 digits it keeps those before the point."""
+    if precision > _MOST_DIGITS:
+        whole = precision - scale
+        precision, scale = _MOST_DIGITS, max(_MOST_DIGITS - whole, min(scale, _KEPT_DIGITS))
+    return Type(f"numeric({precision},{scale})", Family.DECIMAL)
+
+
+def identity_of(quoted: str, otherwise: str) -> str:
+    """Write the value that a table's IDENTITY column got last in this session.
+
+    Args:
+        quoted: the table's name in PostgreSQL, as a text.
+        otherwise: the value where the table has no such column.
+    """
+    return (
+        f"coalesce((select currval(pg_get_serial_sequence({quoted}, a.attname::text))"
+        f" from pg_catalog.pg_attribute a where a.attrelid = to_regclass({quoted}) and a.attidentity <> ''),"
+        f" {otherwise})"
+    )
 
 
 def without_literal(type_: Type) -> Type:

@@ -11,6 +11,7 @@ from contextlib import contextmanager, nullcontext
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
+from pybroker.tsql import numbers
 from pybroker.tsql.administration import tree as administration
 from pybroker.tsql.expressions import tables, translating, types
 from pybroker.tsql.expressions.names import MOST_BYTES, relation
@@ -48,6 +49,9 @@ _OWN = re.compile(r"@(?!@)")
 # More than one transaction is open.
 _INNER = 2
 _COUNT, _ERROR, _TRANCOUNT = '"@@rowcount"', '"@@error"', '"@@trancount"'
+
+_IDENTITY = '"scope_identity()"'
+_LEFT_BEHIND = {"@@rowcount": _COUNT, "@@error": _ERROR}
 
 
 class Body:
@@ -87,6 +91,13 @@ class Body:
         # What stands behind the names of variables in the text of EXEC that is printed now.
         self._suffix = ""
         self._tables: set[str] = set()
+        # The procedures that it calls, each with a place.
+        self.calls: dict[str, Position] = {}
+
+    @property
+    def has_tables(self) -> bool:
+        """Whether it has table variables or temporary tables, which all its runs in a session share."""
+        return bool(self._tables)
 
     def print(self, body: Sequence[Statement], returns: str = "return;", value: Type | None = None) -> None:
         """Print a module's body.
@@ -112,6 +123,9 @@ class Body:
         counted = special & {"@@trancount", "xact_state()"}
         self._counts_transactions = bool(counted) or self._is_mixed(everything)
         self._declare_special(special)
+        if any(flow.reads_identity(one) for one in everything if isinstance(one, Statement)):
+            self.declarations[_IDENTITY] = types.IDENTITY.sql
+            self.scope.declare("scope_identity()", types.IDENTITY, _IDENTITY)
         self._declare_all(body)
         for one in body:
             self.statement(one)
@@ -438,7 +452,8 @@ class Body:
         self._catching, previous = try_, getattr(self, "_catching", None)
         for name, (type_, _) in try_.values.items():
             self.scope.declare(name, types.TEXT if type_ == "text" else types.INTEGER, try_.variable(name))
-        doomed = f"when {try_.state} in ('22P02', '22007', '22008') then -1 " if not self._aborts else ""
+        states = ", ".join(literal(one) for one in numbers.DOOMING)
+        doomed = f"when {try_.state} in ({states}) then -1 " if not self._aborts else ""
         self.scope.declare(
             "xact_state()",
             types.INTEGER,
@@ -463,10 +478,10 @@ class Body:
         """Print IF with ELSE."""
         condition = '"@@condition"' if id(one) in self._conditions else self.condition(one.condition)
         self.line(f"{word} {condition} then")
-        reset = "@@rowcount" in self.flow.in_branches.get(id(one), ())
-        if reset:
-            with self.indented():
-                self.line(f"{_COUNT} := 0;")
+        reset = self._reset(one)
+        with self.indented():
+            for line in reset:
+                self.line(line)
         self.block(one.then)
         otherwise = one.otherwise
         if isinstance(otherwise, tree.If) and not reset and not self._needs_block(otherwise):
@@ -474,9 +489,9 @@ class Body:
             return
         if otherwise is not None or reset:
             self.line("else")
-            if reset:
-                with self.indented():
-                    self.line(f"{_COUNT} := 0;")
+            with self.indented():
+                for line in reset:
+                    self.line(line)
             if otherwise is not None:
                 self.block(otherwise)
         self.line("end if;")
@@ -496,14 +511,20 @@ class Body:
             with self.indented():
                 self._computed(one, self._try)
                 self.line('exit when "@@condition" is not true;')
-        reset = "@@rowcount" in self.flow.in_branches.get(id(one), ())
-        if reset:
-            with self.indented():
-                self.line(f"{_COUNT} := 0;")
+        reset = self._reset(one)
+        with self.indented():
+            for line in reset:
+                self.line(line)
         self.block(one.body)
         self.line("end loop;")
-        if reset and self.flow.is_read(one, "@@rowcount"):
-            self.line(f"{_COUNT} := 0;")
+        for what, variable in _LEFT_BEHIND.items():
+            if self.flow.is_read(one, what):
+                self.line(f"{variable} := 0;")
+
+    def _reset(self, one: tree.If | tree.While) -> list[str]:
+        """Return what a condition leaves behind: a statement of its own that neither has rows nor fails."""
+        read = self.flow.in_branches.get(id(one), ())
+        return [f"{variable} := 0;" for what, variable in _LEFT_BEHIND.items() if what in read]
 
     def return_(self, one: tree.Return) -> None:
         """Print RETURN; the code has no reader here."""
@@ -635,6 +656,16 @@ class Body:
             self.line(f"{found.sql};")
             if self.flow.is_read(one, "@@rowcount"):
                 self.line(f"get diagnostics {_COUNT} = row_count;")
+        if found.inserts is not None and _IDENTITY in self.declarations:
+            if found.returns_rows:
+                raise Unfaithful(
+                    "SCOPE_IDENTITY() beside INSERT with OUTPUT: take the value from OUTPUT INTO"
+                )
+            # lastval() may be that of a trigger, or of the broker.
+            self.line("if found then")
+            with self.indented():
+                self.line(f"{_IDENTITY} := {types.identity_of(literal(found.inserts), _IDENTITY)};")
+            self.line("end if;")
 
     def _result_set(self, one: Statement, found: translating.Statement) -> None:
         """Print a query whose rows a client sees: a notice has them, as a procedure returns none."""
@@ -889,6 +920,7 @@ class Body:
             return
         number, message, state = one.arguments
         text = self.value(message, types.TEXT)
+        text = text if text.startswith("'") else f"coalesce({text}, '')"
         self.line(
             f"raise exception using message = {text}, detail = format('Msg %s, Level 16, State %s',"
             f" {self.value(number, types.INTEGER)}, {self.value(state, types.INTEGER)});"
@@ -926,8 +958,11 @@ class Body:
             raise Unfaithful(f"{one.procedure.name} is not known here: write what it does")
         if one.procedure.database:
             raise Unfaithful("a procedure of another database can't be called here: send it a message")
+        if self.flow.is_read(one, "@@rowcount"):
+            raise Unfaithful("@@ROWCOUNT behind EXEC is that of the procedure: use an OUTPUT parameter")
         name = relation(one.procedure.schema, one.procedure.name)
         known = self.procedures.get(name)
+        self.calls.setdefault(name, one.position)
         if getattr(known, "ends_transactions", False) and max(self.flow.depths(one), default=0):
             raise Unfaithful(
                 f"{name} ends transactions, so it can't be called within one: take BEGIN TRAN out of it"

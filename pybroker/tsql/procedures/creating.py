@@ -25,10 +25,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What is known of a procedure: its parameters, and whether it ends transactions."""
+    """What is known of a procedure.
+
+    Attributes:
+        parameters: as they are declared.
+        ends_transactions: whether it has BEGIN TRANSACTION, COMMIT or ROLLBACK.
+        has_tables: whether it has table variables or temporary tables.
+        calls: the procedures that it calls, as PostgreSQL writes their names.
+    """
 
     parameters: tuple[tree.Parameter, ...]
     ends_transactions: bool = False
+    has_tables: bool = False
+    calls: frozenset[str] = frozenset()
 
     def __iter__(self) -> Iterator[tree.Parameter]:
         return iter(self.parameters)
@@ -46,15 +55,46 @@ def procedure(one: tree.CreateProcedure, known: Known) -> Translation:
     except Unfaithful as reason:
         raise ScriptError(one.position, str(reason)) from None
     body.print(one.body)
+    _fit_parameters(body, one.parameters)
     security = _security(one, ends_transactions=body.ends_transactions)
     verb = "create" if one.verb == "CREATE" else "create or replace"
-    known.procedures[name] = Signature(one.parameters, body.ends_transactions)
+    known.procedures[name] = Signature(
+        one.parameters, body.ends_transactions, body.has_tables, frozenset(body.calls)
+    )
+    _refuse_shared_tables(name, body, known)
     text = body_text(body)
     sql = (
         f"{_schema(one)}{verb} procedure {name}({', '.join(parameters)})\n"
         f"language plpgsql{security} as {_quoted(text)};"
     )
     return Translation(_granted_to_nobody(sql, security, name, body, one.parameters), _notes(body))
+
+
+def _refuse_shared_tables(name: str, body: Body, known: Known) -> None:
+    """Refuse a call that leads back to the procedure where one on the way has table variables.
+
+    All runs of a procedure in a session share the tables behind them.
+    """
+    for called, position in body.calls.items():
+        way = {one for one in _reached(called, known) if name in _reached(one, known)}
+        if any(getattr(known.procedures.get(one), "has_tables", False) for one in way):
+            raise ScriptError(
+                position,
+                "a procedure that calls itself would share its table variables with itself:"
+                " write a loop, or a table with a column for the depth",
+            )
+
+
+def _reached(called: str, known: Known) -> set[str]:
+    """Return a procedure and those that it calls, directly or not."""
+    reached: set[str] = set()
+    waiting = [called]
+    while waiting:
+        one = waiting.pop()
+        if one not in reached:
+            reached.add(one)
+            waiting += getattr(known.procedures.get(one), "calls", ())
+    return reached
 
 
 def block(statements: tuple[Statement, ...], known: Known) -> Translation:
@@ -89,6 +129,11 @@ def function(one: tree.CreateFunction, known: Known) -> Translation:
     except Unfaithful as reason:
         raise ScriptError(one.position, str(reason)) from None
     body.print(one.body, value=type_)
+    _fit_parameters(body, one.parameters)
+    if body.has_tables and re.search(rf"\b{re.escape(one.name.name)}\b", _all_text(one.body), re.IGNORECASE):
+        raise ScriptError(
+            one.position, "a function that calls itself would share its table variables with itself"
+        )
     if body.ends_transactions:
         raise ScriptError(one.position, "a function can't end transactions")
     security = _security(one, ends_transactions=False)
@@ -152,7 +197,7 @@ def trigger(one: tree.CreateTrigger, known: Known) -> Translation:
     if body.ends_transactions:
         raise ScriptError(one.position, "a trigger can't end transactions: THROW undoes its statement")
     events = [event.lower() for event in one.events]
-    text = "\n".join(code.text.lower() for statement in one.body for code in all_code(statement))
+    text = _all_text(one.body).lower()
     used = [rows for rows in ("inserted", "deleted") if re.search(rf"\b{rows}\b", text)]
     security = _security(one, ends_transactions=False)
     sql = (
@@ -246,6 +291,20 @@ def _parameter(body: Body, one: tree.Parameter) -> str:
     if one.default is not None:
         default = f" default {translating.expression(one.default, body.scope, variable.type).sql}"
     return f"{mode}{variable.sql} {variable.type.sql}{default}"
+
+
+def _all_text(body: tuple[Statement, ...]) -> str:
+    return "\n".join(code.text for statement in body for code in all_code(statement))
+
+
+def _fit_parameters(body: Body, parameters: tuple[tree.Parameter, ...]) -> None:
+    """Cut what is too long for its parameter, as a variable does; PostgreSQL ignores a parameter's length."""
+    fitted = [
+        f"  {known.sql} := cast({known.sql} as {known.type.sql});"
+        for one in parameters
+        if "(" in (known := body.scope.variable(one.name)).type.sql
+    ]
+    body.lines[:0] = fitted
 
 
 def _security(one: Any, *, ends_transactions: bool) -> str:

@@ -90,4 +90,8 @@ def _formatted(body: Any, message: tree.Code, rest: list[tree.Code]) -> str:
     values = [
         body.value(code, types.TEXT if mark == "%s" else None) for mark, code in zip(marks, rest, strict=True)
     ]
-    return f"format({literal(pattern)}, {', '.join(values)})"
+    shown = [
+        one if one.startswith("'") or one.isdigit() else f"coalesce(cast({one} as text), '(null)')"
+        for one in values
+    ]
+    return f"format({literal(pattern)}, {', '.join(shown)})"

@@ -102,6 +102,11 @@ def reads(one: Any) -> frozenset[str]:
     return frozenset(found)
 
 
+def reads_identity(one: Any) -> bool:
+    """Whether code asks for SCOPE_IDENTITY()."""
+    return any("scope_identity" in code.text.lower() for code in code_of(one))
+
+
 def ends_transactions(one: Any) -> bool:
     """Whether COMMIT, ROLLBACK or BEGIN TRANSACTION is within."""
     return any(isinstance(each, tree.Transaction) for each in statements(one))
