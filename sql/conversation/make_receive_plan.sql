@@ -16,7 +16,7 @@ set jit = off
 as $$
 declare
   -- Before anything else is read.
-  made constant xid8 := pg_snapshot_xmin(pg_current_snapshot());
+  made constant bigint := txid_snapshot_xmin(txid_current_snapshot());
 begin
   if current_setting('transaction_isolation') <> 'read committed' or broker_private.is_plan_marked(made) then
     return;

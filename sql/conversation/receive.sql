@@ -160,10 +160,7 @@ begin
       -- As broker_private.pick_group does; here it saves the call.
       select
         c.group_no, g.has_moved,
-        case
-          when not exists (select from broker_private.plan_marks m where m.ctid >= '(0,0)' and m.marked_by >= g.receive_made)
-            then g.receive_plan
-        end
+        case when g.receive_made > pg_sequence_last_value('broker_private.plan_mark') then g.receive_plan end
       into picked.group_no, picked.has_moved, picked.plan
       from (
         select m.group_no from broker_private.messages m
@@ -190,10 +187,7 @@ begin
         exit when picked.group_no is null;
         select
           g.has_moved,
-          case
-            when not exists (select from broker_private.plan_marks m where m.ctid >= '(0,0)' and m.marked_by >= g.receive_made)
-              then g.receive_plan
-          end
+          case when g.receive_made > pg_sequence_last_value('broker_private.plan_mark') then g.receive_plan end
         into picked.has_moved, picked.plan
         from broker_private.groups g
         where g.group_no = picked.group_no;

@@ -11,23 +11,21 @@
 -- Two statements, as each costs 10,000 instructions or more before it reads a row. The first takes
 -- the group's lock and learns the dialog's send plan from the same row, so that both are as new as
 -- the lock. It locks nothing for a role that may not send, nor on a dialog whose lifetime is over.
--- The second has a snapshot from after the lock: it inserts, unless a mark says that the plan is
--- old (refresh_plan). Where another dialog of the group has its plan on that row, the endpoint's
--- row tells. That it is still the same under the lock is seen from its place and version. All else
--- is send_slowly's: the first message, a refusal, a queue that is off or retains, validation, an
--- old plan. It makes the plan.
+-- The second begins after the lock: it inserts, unless the mark says that the plan is old
+-- (refresh_plan). Where another dialog of the group has its plan on that row, the endpoint's row
+-- tells. That it is still the same under the lock is seen from its place and version. All else is
+-- send_slowly's: the first message, a refusal, a queue that is off or retains, validation, an old
+-- plan. It makes the plan.
 --
 -- Within this database no look at far_events is needed. An EndDialog or Error of the far side comes
 -- with its local_end. One for the lifetime comes after send_expires_at. Whatever else puts an Error
--- on such a dialog marks the plans (alter_broker, drop_contract). The marks are in a CASE with a
--- column, as a condition without one is a plan node of its own.
+-- on such a dialog marks the plans (alter_broker, drop_contract).
 --
 -- A session that has set pybroker.traceparent takes the way of send_traced.
 -- Locks: the group's row, until the transaction ends. So senders on one dialog wait for each other,
 -- and messages are queued in commit order. The queue's advisory lock, shared, by trying, until then
 -- too.
--- Plan: group by handle, far endpoint or far events: one probe each; the marks from their first
--- page.
+-- Plan: group by handle, far endpoint or far events: one probe each.
 -- Errors: 8426, 8427, 8428, 8429, 8430, 8431, 8432, 8433, 8434, 8459, 229.
 create or replace function broker.send(conversation_handle uuid, message_type text default 'DEFAULT', body bytea default '')
 returns void
@@ -102,7 +100,7 @@ declare
   place integer;
   level smallint;
   type_id integer;
-  made xid8;
+  made bigint;
   location tid;
   version xid;
   conversation_group bigint;
@@ -142,10 +140,7 @@ begin
       select f.group_no, target, place, type_id, level, 2, nullif(content, '')
       from broker_private.endpoints f
       where f.endpoint_no = target
-        and case
-          when f.local_end is null then
-            not exists (select from broker_private.plan_marks m where m.ctid >= '(0,0)' and m.marked_by >= made)
-        end;
+        and f.local_end is null and made > pg_sequence_last_value('broker_private.plan_mark');
       if found and pg_try_advisory_xact_lock_shared(broker_private.sleepers_lock(), place) then
         return found;
       elsif found then
@@ -158,7 +153,7 @@ begin
       where not exists (
           select from broker_private.far_events v where v.endpoint_no = target and v.event in ('<far end>', '<far error>')
         )
-        and not exists (select from broker_private.plan_marks m where m.ctid >= '(0,0)' and m.marked_by >= made);
+        and made > pg_sequence_last_value('broker_private.plan_mark');
       if found and pg_try_advisory_xact_lock_shared(broker_private.sleepers_lock(), 0) then
         return found;
       elsif found then

@@ -33,7 +33,7 @@ set jit = off
 as $$
 declare
   stack text;
-  made xid8;
+  made bigint;
   target bigint;
   place integer;
   level smallint;

@@ -14,7 +14,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   context constant text := broker_private.valid_traceparent(current_setting('pybroker.traceparent', true));
-  made xid8;
+  made bigint;
   target bigint;
   place integer;
   level smallint;
@@ -35,10 +35,7 @@ begin
       select f.group_no, target, place, type_id, level, 2, nullif(content, '')
       from broker_private.endpoints f
       where f.endpoint_no = target
-        and case
-          when f.local_end is null then
-            not exists (select from broker_private.plan_marks m where m.ctid >= '(0,0)' and m.marked_by >= made)
-        end
+        and f.local_end is null and made > pg_sequence_last_value('broker_private.plan_mark')
       returning id
     )
     insert into broker_private.traceparents (endpoint_no, queuing_order, noted_at, traceparent)
@@ -50,7 +47,7 @@ begin
       where not exists (
           select from broker_private.far_events v where v.endpoint_no = target and v.event in ('<far end>', '<far error>')
         )
-        and not exists (select from broker_private.plan_marks m where m.ctid >= '(0,0)' and m.marked_by >= made)
+        and made > pg_sequence_last_value('broker_private.plan_mark')
       returning id
     )
     insert into broker_private.traceparents (endpoint_no, queuing_order, noted_at, traceparent)

@@ -1,8 +1,9 @@
 -- Turns the broker on, here: from now on a copy of this database is told from it.
 --
--- Plans that were copied name transactions of another server: they go, with the marks that
--- held for all of them.
--- Locks: in a copy, the rows of the groups that have a plan.
+-- Plans that were copied name transactions of another server: they go, with the mark that held for
+-- all of them. What restarts the sequence is undone by a rollback, as setval is not.
+-- Locks: in a copy, the rows of the groups that have a plan, and the sequence of the mark. So who
+-- has sent or received waits for it, and it for him.
 create or replace function broker_private.enable_broker()
 returns void
 language plpgsql
@@ -14,7 +15,7 @@ begin
     set send_handle = null, receive_plan = null
     where g.send_handle is not null or (g.receive_plan).endpoint_no is not null;
     update broker_private.endpoints e set send_types = null where e.send_types is not null;
-    delete from broker_private.plan_marks m;
+    alter sequence broker_private.plan_mark restart;
   end if;
   update broker_private.broker_instance b
   set

@@ -43,10 +43,7 @@ begin
   if not is_urgent and floor is not null then
     select
       c.group_no, g.has_moved,
-      case
-        when not exists (select from broker_private.plan_marks m where m.ctid >= '(0,0)' and m.marked_by >= g.receive_made)
-          then g.receive_plan
-      end
+      case when g.receive_made > pg_sequence_last_value('broker_private.plan_mark') then g.receive_plan end
     into picked.group_no, picked.has_moved, picked.plan
     from (
       select m.group_no from broker_private.messages m
@@ -66,10 +63,7 @@ begin
     only_level := null;
     select
       c.group_no, g.has_moved,
-      case
-        when not exists (select from broker_private.plan_marks m where m.ctid >= '(0,0)' and m.marked_by >= g.receive_made)
-          then g.receive_plan
-      end
+      case when g.receive_made > pg_sequence_last_value('broker_private.plan_mark') then g.receive_plan end
     into picked.group_no, picked.has_moved, picked.plan
     from (
       select m.group_no

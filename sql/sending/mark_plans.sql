@@ -1,31 +1,38 @@
--- Trigger of what send plans rest on: makes the plans worthless.
+-- Trigger of what plans rest on: makes the plans worthless.
 --
--- All of them are that were made before this transaction is over; each dialog gets another by its
--- next SEND. A dialog gets another by its next SEND, or by one of its next RECEIVEs.
+-- All of them are that were made before this transaction is over (refresh_plan says why). Each
+-- dialog gets another by its next SEND, and by one of its next RECEIVEs.
 --
--- It inserts a row, so it waits for no sender. Older marks say nothing that this one does not. They
--- go, but for those that another session is removing, so that the look of a SEND stays short. In a
--- copy of a database that was restored elsewhere, plans name transactions of another server. There
--- a mark holds for every plan, until the broker is enabled.
--- Why: sending/refresh_plan.sql.
+-- The mark is the value of a sequence: the greatest transaction that ever marked. It is set here,
+-- before the commit, and each SEND sees it at once. A rollback leaves it set, which only costs each
+-- dialog a plan. What a crash takes of the log before this commit, it takes of the commit too. So
+-- the mark of whatever has changed is there after a crash, at a standby and in a copy.
+--
+-- Of two at a time the greater must stay. So comparing and setting are under a lock, which a
+-- subtransaction gives back at once: who changes definitions waits for nobody else's commit. The
+-- sequence's own lock comes before it, so that enable_broker can't stand in between.
+--
+-- In a copy of a database that was restored elsewhere, plans name transactions of another server.
+-- There a mark holds for every plan, until the broker is enabled.
 create or replace function broker_private.mark_plans()
 returns trigger
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  marking constant xid8 := case
-    when broker_private.is_copy() then '18446744073709551615' else pg_current_xact_id()
-  end;
+  marking constant bigint := case when broker_private.is_copy() then 9223372036854775807 else txid_current() end;
 begin
-  if not exists (select from broker_private.plan_marks m where m.marked_by >= marking) then
-    delete from broker_private.plan_marks m
-    where m.ctid = any (array(
-      select x.ctid from broker_private.plan_marks x where x.marked_by < marking for update skip locked
-    ));
-    insert into broker_private.plan_marks (marked_by) values (marking);
+  if pg_sequence_last_value('broker_private.plan_mark') >= marking then
+    return null;
   end if;
-  return null;
+  perform pg_advisory_xact_lock('pg_class'::regclass::integer, 'broker_private.plan_mark'::regclass::integer);
+  if (pg_sequence_last_value('broker_private.plan_mark') >= marking) is not true then
+    perform setval('broker_private.plan_mark', marking);
+  end if;
+  raise exception using errcode = 'SMARK';
+exception
+  when sqlstate 'SMARK' then
+    return null;
 end
 $$;
 

@@ -6,7 +6,7 @@
 -- null. The caller holds the group.
 -- Locks: the queue's advisory lock, shared, by trying, until the transaction ends.
 create or replace function broker_private.put_messages(
-  made xid8, target bigint, place integer, level smallint, type_id integer, contents bytea[], shared_no bigint default null
+  made bigint, target bigint, place integer, level smallint, type_id integer, contents bytea[], shared_no bigint default null
 )
 returns boolean
 language plpgsql

@@ -8,14 +8,19 @@
 -- it stands on the endpoint's.
 --
 -- Who changes an endpoint holds its group, and a trigger (forget_plan) drops the plan. Who changes
--- a definition holds nothing of the kind: he inserts a mark (mark_plans). SEND looks for one under
--- the lock, in a statement after it: the one that waited for the lock has the snapshot from before.
--- A plan may be believed if no mark is as young as the oldest transaction that was not over when
--- the plan was made. So a plan made while a change was not committed is never believed. A number
--- counted by each change would fail here: it can be read while the change can't be seen. Marks name
--- no object. To look for a plan's own would cost each SEND a column and two operators, and a change
--- of definitions is rare. It costs each dialog one SEND in the general way, and one change of a
--- row.
+-- a definition holds nothing of the kind: he sets the mark to his transaction's number
+-- (mark_plans). SEND reads it after the lock, in a later statement: what is read by the one that
+-- waits for the lock may be from before. A plan may be believed if the oldest transaction that was
+-- not over when it was made is younger than the mark. Then whoever marked was over, and was seen.
+-- So a plan made while a change was not committed is never believed, neither before nor after the
+-- commit. A SEND that reads the mark before it is set comes before the change, which is not
+-- committed then. Set and not committed, and after a rollback, the mark only costs plans. A number
+-- counted by each change would fail here. A plan made of what was true before the change could have
+-- the number from after it.
+--
+-- The mark names no object. To look for a plan's own would cost each SEND a column and two
+-- operators, and a change of definitions is rare. It costs each dialog one SEND in the general way,
+-- and one change of a row.
 --
 -- No plan is made that a mark makes worthless at once. While a long transaction runs beside it, a
 -- SEND after a change finds out anew each time, and doesn't write the row each time. None is made
@@ -36,7 +41,7 @@ set enable_mergejoin = off
 as $$
 declare
   -- Before anything else is read.
-  made constant xid8 := pg_snapshot_xmin(pg_current_snapshot());
+  made constant bigint := txid_snapshot_xmin(txid_current_snapshot());
   e broker_private.endpoints%rowtype;
   f broker_private.endpoints%rowtype;
   serves boolean;

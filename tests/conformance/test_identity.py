@@ -146,6 +146,71 @@ def test_row_162_a_restored_dump_is_off_until_it_is_told_who_it_is(
     assert migrate(server.url(name)).applied_files == 0
 
 
+def test_a_dump_restored_on_another_server_believes_no_plan_that_a_change_there_made_old(
+    original: Original, sessions: Callable[[Database], Session]
+) -> None:
+    first = sessions(original.database)
+    # The other server counts its transactions from the beginning.
+    first.rows("do $$ begin for i in 1..5000 loop perform pg_current_xact_id(); commit; end loop; end $$")
+    first.rows("select broker.alter_message_type('order', 'NONE')")
+    for _ in range(2):
+        first.send(original.dialog)
+    try:
+        pg_dump = original.database.server.binary("pg_dump")
+    except EmbeddedServerError:
+        pytest.skip(f"PostgreSQL {original.database.server.version} comes without pg_dump here")
+    dump = subprocess.run([pg_dump, original.database.url], capture_output=True, text=True, check=True).stdout
+    refusing, allowing = (
+        f"select broker.alter_message_type('order', '{validation}')" for validation in ("EMPTY", "NONE")
+    )
+    send = "select broker.send(%s, 'order', 'x'::bytea)"
+    with EmbeddedServer(version=original.database.server.version, settings=SETTINGS) as server:
+        server.create_database("shop")
+        psql = [server.binary("psql"), "-X", "-q", "-v", "ON_ERROR_STOP=1", server.url("shop")]
+        restored = subprocess.run(psql, input=dump, capture_output=True, text=True, check=False)
+        assert restored.returncode == 0, restored.stderr
+        with psycopg.connect(server.url("shop"), autocommit=True) as connection:
+            copy = Session(connection)
+            copy.rows(send, original.dialog)
+            copy.rows(refusing)
+            assert copy.refused(send, original.dialog) == "S8430"
+            # A rollback leaves the mark that holds for every plan of the other server.
+            with connection.transaction(force_rollback=True):
+                copy.rows("select broker.alter_broker('ENABLE_BROKER')")
+            assert copy.refused(send, original.dialog) == "S8430"
+            copy.rows("select broker.alter_broker('ENABLE_BROKER')")
+            assert copy.refused(send, original.dialog) == "S8430"
+            # From now on plans are made and become old as on any server.
+            copy.rows(allowing)
+            for _ in range(2):
+                copy.rows(send, original.dialog)
+            assert copy.value("select count(*) from broker_private.groups where send_handle is not null") == 1
+            copy.rows(refusing)
+            assert copy.refused(send, original.dialog) == "S8430"
+
+
+def test_a_crash_of_the_server_loses_no_mark_of_what_was_committed(any_server: EmbeddedServer) -> None:
+    with EmbeddedServer(version=any_server.version, settings=SETTINGS) as server:
+        server.create_database("shop")
+        migrate(server.url("shop"))
+        shop = Shop(Database(server, "shop"))
+        dialog = shop.psql.dialog()
+        for change in ("rolled back by a crash", "committed"):
+            for _ in range(2):
+                shop.psql.send(dialog, "order", b"x")
+            (changing,) = shop.sessions(1)
+            changing.rows("select broker.alter_message_type('order', 'EMPTY')")
+            if change == "committed":
+                changing.connection.commit()
+            server.kill()
+            shop.close()
+            server.start()
+            shop.psql = shop.session()
+        assert shop.psql.refused("select broker.send(%s, 'order', 'x'::bytea)", dialog) == "S8430"
+        assert len(shop.psql.bodies()) == 4
+        shop.close()
+
+
 def test_row_162_a_copy_on_another_server_is_off_even_under_the_same_oid(shop: Shop) -> None:
     psql = shop.psql
     psql.rows(

@@ -315,6 +315,38 @@ def test_an_upgrade_believes_no_plan_that_holds_a_wrong_priority(empty: str) -> 
         assert psql.value(look) == 8
 
 
+def test_an_upgrade_from_rows_that_mark_plans_keeps_what_was_sent_and_believes_no_plan(empty: str) -> None:
+    with psycopg.connect(empty) as session:
+        session.execute(lzma.decompress((RELEASES / "0.1.0.sql.xz").read_bytes()))
+    migrate(empty)
+    with psycopg.connect(empty, autocommit=True) as connection:
+        psql = Session(connection)
+        psql.rows(DEFINITIONS)
+        dialog = psql.dialog()
+        for body in (b"1", b"2"):
+            psql.send(dialog, "order", body)
+        assert psql.bodies(top=1) == [b"1"]
+        # As the revision before left it: plans of another type of number, and a row for the last mark.
+        psql.rows(
+            "alter table broker_private.groups drop column send_made, add column send_made xid8,"
+            "  drop column receive_made, add column receive_made xid8;"
+            "alter table broker_private.endpoints drop column send_made, add column send_made xid8;"
+            "update broker_private.groups set send_made = '1', receive_made = '1';"
+            "create table broker_private.plan_marks (marked_by xid8 not null);"
+            "drop sequence broker_private.plan_mark cascade;"
+            "delete from broker_private.applied_sql where path = 'queue/is_plan_marked.sql';"
+            "update broker_private.alembic_version set version_num = 'pybroker_0019'"
+        )
+        migrate(empty)
+        psql.rows("select broker.send_batch(%s, 'order', '{3,4}')", dialog)
+        for _ in range(2):
+            psql.send(dialog, "order", b"5")
+        for expected in (b"2", b"3", b"4", b"5", b"5"):
+            assert psql.bodies(top=1) == [expected]
+        psql.rows("select broker.alter_message_type('order', 'EMPTY')")
+        assert psql.refused("select broker.send_batch(%s, 'order', '{6}')", dialog) == "S8430"
+
+
 def _pybroker(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "pybroker", *arguments], capture_output=True, text=True, check=False

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
+from functools import partial
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from tests.conftest import Database
 
 WAITING = "select count(*) from broker.transmission_queue"
+PLACE = "select g.ctid::text from broker_private.groups g join broker_private.endpoints e using (group_no) where is_initiator"
 COPIES = "select count(*) from broker_private.retained_messages where status = 3"
 SENT = "sent"
 
@@ -189,14 +192,89 @@ def test_send_does_not_write_the_group_while_a_long_transaction_makes_that_vain(
     (long,) = shop.sessions(1)
     long.rows("select pg_current_xact_id()")
     psql.rows("select broker.alter_queue('warehouse', retention => true)")
-    where = "select g.ctid::text from broker_private.groups g join broker_private.endpoints e using (group_no) where is_initiator"
-    before = psql.value(where)
+    before = psql.value(PLACE)
     for _ in range(3):
         psql.send(dialog)
-    assert psql.value(where) == before
+    assert psql.value(PLACE) == before
     long.connection.rollback()
     psql.send(dialog)
-    assert psql.value(where) != before
+    assert psql.value(PLACE) != before
+
+
+def test_a_change_that_is_rolled_back_costs_each_dialog_a_plan_and_no_more(shop: Shop) -> None:
+    psql = shop.psql
+    dialog = psql.dialog()
+    for _ in range(2):
+        psql.send(dialog)
+    before = psql.value(PLACE)
+    (changing,) = shop.sessions(1)
+    for change, _ in CHANGES.values():
+        if "{clerk}" not in change:
+            changing.rows("savepoint before")
+            changing.rows(change.format())
+            changing.rows("rollback to before")
+    # While that transaction is not over, no plan is made; nor does SEND wait for it.
+    psql.send(dialog, "order", b"x")
+    assert psql.value(PLACE) == before
+    changing.connection.rollback()
+    psql.send(dialog, "order", b"x")
+    made = psql.value(PLACE)
+    assert made != before
+    psql.send(dialog, "order", b"x")
+    assert psql.value(PLACE) == made
+    assert psql.bodies().count(b"x") == 3
+
+
+@pytest.mark.parametrize("first", ["older", "younger"])
+@pytest.mark.parametrize("ends", ["commit", "rollback"])
+def test_of_two_changes_at_a_time_neither_waits_and_none_is_overlooked(
+    shop: Shop, first: str, ends: str
+) -> None:
+    psql = shop.psql
+    dialog = psql.dialog()
+    for _ in range(2):
+        psql.send(dialog)
+    older, younger = shop.sessions(2)
+    for session in (older, younger):
+        session.rows("set local lock_timeout = '5 s'")
+        session.rows("select pg_current_xact_id()")
+    harmless = "select broker.alter_message_type('ack', 'EMPTY')"
+    change, expected = CHANGES["validation"]
+    in_turn = [older, younger] if first == "older" else [younger, older]
+    for session in in_turn:
+        session.rows(harmless if session is older else change)
+    # The older one ends, so a plan may be made that is younger than its mark.
+    getattr(older.connection, ends)()
+    psql.rows("select pg_current_xact_id()")
+    for _ in range(3):
+        psql.send(dialog, "order", b"x")
+    younger.connection.commit()
+    assert outcome(psql, dialog) == expected
+
+
+def test_senders_and_changers_at_once_end_with_what_was_committed_last(shop: Shop) -> None:
+    dialogs = [shop.psql.dialog() for _ in range(2)]
+    over = threading.Event()
+
+    def send_on(dialog: UUID) -> int:
+        session, sent = shop.session(), 0
+        while not over.is_set():
+            sent += outcome(session, dialog) == SENT
+        return sent
+
+    def change_on(kind: str, count: int) -> None:
+        session = shop.session()
+        for _ in range(count):
+            session.rows(f"select broker.alter_message_type('{kind}', 'NONE')")
+
+    sending = [in_background(partial(send_on, dialog)) for dialog in dialogs]
+    changing = [in_background(partial(change_on, kind, 40)) for kind in ("ack", "order", "order")]
+    for work in changing:
+        work.result(60)
+    shop.psql.rows("select broker.alter_message_type('order', 'EMPTY')")
+    assert [outcome(shop.psql, dialog) for dialog in dialogs] == ["S8430"] * 2
+    over.set()
+    assert all(work.result(60) > 0 for work in sending)
 
 
 def test_each_dialog_of_a_group_is_sent_by_its_own_plan(shop: Shop) -> None:
