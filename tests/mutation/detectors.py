@@ -29,7 +29,7 @@ DETECTORS = {
     "sql/housekeeping/sweep": [
         "sql/test_floors.py",
         "conformance/test_closed_targets.py",
-        "conformance/test_edges_endpoints.py",
+        "conformance/test_edges_023_to_046_endpoints.py",
     ],
     "sql/queue": ["conformance/test_moving.py", "sql/test_floors.py", "sql/test_races.py"],
     "sql/conversation/move": ["conformance/test_moving.py", "conformance/test_h_permissions.py"],
