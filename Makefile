@@ -64,7 +64,7 @@ test: .venv .venv/.spark
 	$(BIN)/python -m pytest $(PYTEST_OPTIONS) -m "not nightly$(if $(CI),, and not containers)"
 
 # For hours: faults at random, load, whole models. Each of them can be typed by itself. Some mistakes still survive.
-nightly: .venv/.linters
+nightly: .venv/.linters .venv/.bench
 	CI=true $(MAKE) test
 	CI=true $(BIN)/python -m pytest $(PYTEST_OPTIONS) -m nightly
 	$(MAKE) instructions

@@ -451,7 +451,7 @@ def scenarios(scale: Scale) -> list[Scenario]:
 def in_turn(lines: Sequence[Scenario], demanded: Sequence[Target]) -> list[Scenario]:
     """Return the lines as they are measured: each soon after what it is a ratio of, so that what else the machine does falls on both.
 
-    A peer's line comes right after ours that it is a target of.
+    A peer's line comes right after ours that it is a target of, and what has no target comes last.
     """
     by_key = {line.key: line for line in lines}
     ours = {
@@ -459,12 +459,13 @@ def in_turn(lines: Sequence[Scenario], demanded: Sequence[Target]) -> list[Scena
         for target in demanded
         if target.of in by_key and by_key[target.of].part == "peers"
     }
+    compared = {target.line for target in demanded}
     found: list[Scenario] = []
 
     def add(line: Scenario) -> None:
         found.append(line)
         after = [each for each in lines if ours.get(each.key, each.base) == line.key]
-        for each in sorted(after, key=lambda each: each.key not in ours):
+        for each in sorted(after, key=lambda each: (each.key not in ours, each.key not in compared)):
             add(each)
 
     for line in lines:
