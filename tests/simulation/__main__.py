@@ -74,6 +74,7 @@ def run_seed(
     is_whole: bool = False,
 ) -> Result:
     """Run a seed in a process of its own."""
+    sites.reset()
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -82,9 +83,9 @@ def run_seed(
             os.close(reader)
             # What a pool says of lost connections.
             logging.disable(logging.CRITICAL)
-            result = Simulation(sites, seed, without=without, faults=faults, is_whole=is_whole).run()
+            here = Simulation(sites, seed, without=without, faults=faults, is_whole=is_whole).run()
             with os.fdopen(writer, "wb") as out:
-                pickle.dump(result, out)
+                pickle.dump((here, sites.spares.used()), out)
             code = 0
         except BaseException:
             sys.excepthook(*sys.exc_info())
@@ -96,8 +97,13 @@ def run_seed(
         content = came.read()
     os.waitpid(child, 0)
     if not content:
+        # What it has left of the sessions nobody knows.
+        sites.close()
+        sites.open()
         raise RuntimeError(f"the simulation itself has failed at seed {seed}")
-    result: Result = pickle.loads(content)
+    ran: tuple[Result, tuple[dict[str, int], list[tuple[str, int]]]] = pickle.loads(content)
+    result, used = ran
+    sites.spares.renew(*used)
     return result
 
 

@@ -16,7 +16,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import psycopg
-from psycopg import waiting
+from psycopg import AsyncConnection, waiting
 from psycopg.errors import _WaitTimeout
 from psycopg.pq import ConnStatus, TransactionStatus
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Generator
 
+    from tests.simulation.spares import Spares
     from tests.simulation.trace import Trace
 
 # Real milliseconds without an answer, after which it is asked whether a lock is what it waits for.
@@ -34,6 +35,7 @@ _DOUBT_MS = 20
 _LONGEST = 60.0
 _CALLED = re.compile(r"broker(?:_private)?\.(\w+)")
 _ENDS = {"commit_gen": "COMMIT", "rollback_gen": "ROLLBACK"}
+_AT_REST = (TransactionStatus.IDLE, TransactionStatus.INTRANS, TransactionStatus.INERROR)
 _WITHOUT_SERVER = ("_set_autocommit_gen", "_set_isolation_level_gen")
 
 
@@ -46,6 +48,8 @@ class Session:
         parked: what is set when the lock that it waits for is gone.
         is_statement_under_way: whether the server is at work for it.
         is_terminated: whether the server has ended it.
+        is_lent: whether it is a spare one.
+        has_left: whether whoever had it has closed it, and it was laid aside for the next seed.
         kept: notifications that have come.
     """
 
@@ -57,6 +61,8 @@ class Session:
     parked: asyncio.Future[None] | None = None
     is_statement_under_way: bool = False
     is_terminated: bool = False
+    is_lent: bool = False
+    has_left: bool = False
     kept: list[Any] = field(default_factory=list)
 
     @property
@@ -65,7 +71,7 @@ class Session:
 
     @property
     def is_ended(self) -> bool:
-        return bool(self.pgconn.status != ConnStatus.OK)
+        return self.has_left or bool(self.pgconn.status != ConnStatus.OK)
 
 
 @dataclass(frozen=True)
@@ -80,12 +86,28 @@ class Statement:
 class Gate:
     """All sessions, and what they wait for."""
 
-    def __init__(self, loop: SimulatedLoop, random: random.Random, trace: Trace, server: str) -> None:
-        """Prepare; `server` is the URL of a database for the gate's own questions."""
+    def __init__(
+        self,
+        loop: SimulatedLoop,
+        random: random.Random,
+        trace: Trace,
+        monitor: psycopg.Connection[Any],
+        spares: Spares,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            loop: the seed's.
+            random: decides how long each takes.
+            trace: is told of each statement.
+            monitor: a session for the gate's own questions.
+            spares: sessions that are lent to who connects.
+        """
         self._loop = loop
         self._random = random
         self._trace = trace
-        self._monitor = psycopg.connect(server, autocommit=True, prepare_threshold=0)
+        self._monitor = monitor
+        self._spares = spares
         self._sessions: dict[int, Session] = {}
         self._ending: list[Session] = []
         self._numbers = count(1)
@@ -98,6 +120,7 @@ class Gate:
         self.after: Callable[[Statement], None] = lambda _: None
         waiting.wait_async = self._wait  # type: ignore[assignment]
         waiting.wait_conn_async = self._wait_conn  # type: ignore[assignment]
+        AsyncConnection.close = self._closing(AsyncConnection.close)  # type: ignore[assignment, method-assign]
 
     def session_of(self, fileno: int) -> Session:
         """Return the session that this socket is of."""
@@ -114,8 +137,14 @@ class Gate:
     def died(self, process: Process) -> None:
         """Have the server notice that a process is gone."""
         for session in self.sessions_of(process):
-            session.pgconn.finish()
+            self._leave(session)
         self.settle()
+
+    def close(self) -> None:
+        """Close all sessions, or lay them aside for the next seed."""
+        for session in self._sessions.values():
+            if not session.is_ended:
+                self._leave(session)
 
     def terminate(self, session: Session) -> None:
         """End a session as an administrator does."""
@@ -153,7 +182,7 @@ class Gate:
         del interval
         session = self._sessions.get(fileno)
         kind = getattr(gen, "__name__", "")
-        if session is None or session.pgconn.status != ConnStatus.OK or kind in _WITHOUT_SERVER:
+        if session is None or session.is_ended or kind in _WITHOUT_SERVER:
             # What asks for a session that is over fails at once, as it would.
             return _at_once(gen)
         if kind == "notifies":
@@ -205,17 +234,21 @@ class Gate:
             await asyncio.sleep(self._pause())
             if process is not None and process.host in self.away:
                 raise psycopg.OperationalError("the server is away")
+        connection = None if is_cancel else self._lent(gen)
+        is_lent = connection is not None
         try:
-            fileno, state = next(gen)
-            while True:
+            if not is_lent:
+                fileno, state = next(gen)
+            while not is_lent:
                 fileno, state = gen.send(_ready(fileno, state, _LONGEST))
         except StopIteration as stop:
             connection = stop.value
         if is_cancel:
             return connection
+        assert connection is not None
         pgconn = connection.pgconn
         number = next(self._numbers)
-        session = Session(number, pgconn.backend_pid, pgconn.db.decode(), pgconn, process)
+        session = Session(number, pgconn.backend_pid, pgconn.db.decode(), pgconn, process, is_lent=is_lent)
         self._sessions[session.fd] = session
         # What random() says is the seed's too.
         pgconn.exec_(b"select setseed(%f)" % self._random.uniform(-1, 1))
@@ -223,6 +256,35 @@ class Gate:
         self.before(Statement(session, "CONNECT", session.database))
         await self._unless_dead(process)
         return connection
+
+    def _lent(self, gen: Generator[Any, Any, Any]) -> AsyncConnection[Any] | None:
+        """Return a connection over a spare session, if there is one."""
+        wanted = gen.gi_frame.f_locals  # type: ignore[attr-defined]
+        pgconn = self._spares.lend(wanted["conninfo"])
+        return None if pgconn is None else wanted["cls"](pgconn)
+
+    def _leave(self, session: Session) -> None:
+        """Close a session, or lay it aside."""
+        is_idle = session.pgconn.transaction_status in _AT_REST
+        if session.is_lent and is_idle and not session.is_terminated and session.parked is None:
+            session.has_left = self._spares.take_back(session.pgconn)
+        if not session.has_left:
+            session.pgconn.finish()
+
+    def _closing(self, close: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Return what takes the place of psycopg's own `close`."""
+
+        async def close_or_leave(connection: Any) -> None:
+            session = None if connection.closed else self._sessions.get(connection.fileno())
+            if session is None or not session.is_lent:
+                await close(connection)
+                return
+            connection._closed = True
+            self._leave(session)
+            # Whoever uses it all the same has to fail.
+            connection.pgconn = self._spares.closed
+
+        return close_or_leave
 
     async def _notified(
         self, gen: Generator[Any, Any, Any], session: Session, *, is_to_end: bool
@@ -301,6 +363,8 @@ class Gate:
         return True
 
     def _is_gone(self, session: Session) -> bool:
+        if session.has_left:
+            return True
         began = time.monotonic()
         while _is_alive(session.pid):
             if self._is_blocked(session.pid):

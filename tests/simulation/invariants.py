@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import psycopg
-
 from tests.simulation.sites import SHOP, WAREHOUSE
 
 if TYPE_CHECKING:
     from uuid import UUID
+
+    import psycopg
 
     from tests.simulation.applications import Dialog
     from tests.simulation.gate import Session
@@ -46,17 +46,10 @@ class BrokenError(AssertionError):
 class Invariants:
     """Looks at both databases, with sessions of its own that nobody else sees."""
 
-    def __init__(self, urls: dict[str, str], dialogs: list[Dialog]) -> None:
-        self._sessions = {
-            name: psycopg.connect(url, autocommit=True, prepare_threshold=0) for name, url in urls.items()
-        }
+    def __init__(self, sessions: dict[str, psycopg.Connection[Any]], dialogs: list[Dialog]) -> None:
+        self._sessions = sessions
         self._dialogs = {dialog.name: dialog for dialog in dialogs}
         self._holders: dict[tuple[str, UUID], Session] = {}
-
-    def close(self) -> None:
-        """Close the sessions."""
-        for session in self._sessions.values():
-            session.close()
 
     def received(self, session: Session, group: UUID) -> None:
         """Note that a session has received of a group, which is its own until its transaction ends.

@@ -21,7 +21,7 @@ from psycopg import connection_async, waiting
 from pybroker.workers import supervisor
 from pybroker.workers.clock import Clock
 from pybroker.workers.database import ServingError
-from pybroker.workers.transport.outgoing import sender
+from pybroker.workers.transport.outgoing import router, sender
 from pybroker.workers.transport.retry_schedule import Pace
 from tests.simulation.applications import Dialog, Initiator, Target
 from tests.simulation.faults import Fault, faults_of
@@ -53,6 +53,10 @@ _SHORT = Pace(
     probe_after=20.0,
 )
 _MOST_STATEMENTS = 8000
+# How many seeds are not short.
+_LONG = 0.1
+# How many seeds have workers that look at what waits seldom.
+_CALM = 0.9
 # How many seeds have workers whose batches are small.
 _TIGHT = 0.6
 # Monotonic clocks begin somewhere.
@@ -129,10 +133,17 @@ class Simulation:
         self._network = Network(self._loop, self._random("network"), self._trace)
         self._loop.network = self._network
         plan = self._random("plan")
-        self._dialogs = [_dialog(plan, place) for place in range(plan.randint(1, 3))]
+        is_long = plan.random() < _LONG
+        self._dialogs = [
+            _dialog(plan, place, is_long) for place in range(plan.randint(1, 3 if is_long else 2))
+        ]
         self._sessions = plan.randint(1, 2), plan.randint(1, 2)
-        # Few wait as long as a worker does by itself, so that a seed is short.
+        # Few wait as long as a worker does by itself, so that a seed is short. And few look as often as one does
+        # while a sender runs: that is half of a seed's statements, and finds what the senders find themselves.
         self._pace = Pace() if plan.random() < 0.05 else _SHORT
+        if plan.random() < _CALM:
+            router.RUNNING_SECONDS = router.IDLE_SECONDS = 1.0
+            router._GROWTH = 5.0
         if plan.random() < _TIGHT:
             # So that few messages are several batches in flight, in lanes, and large bodies in pieces.
             sender.MAXIMUM_MESSAGES = plan.choice((1, 2, 3))
@@ -152,10 +163,11 @@ class Simulation:
 
     def run(self) -> Result:
         """Run it."""
-        self._sites.reset()
-        self._gate = Gate(self._loop, self._random("server"), self._trace, self._sites.monitor_url)
+        self._gate = Gate(
+            self._loop, self._random("server"), self._trace, self._sites.monitor, self._sites.spares
+        )
         self._gate.before, self._gate.after = self._before, self._after
-        self._invariants = Invariants(self._sites.urls, self._dialogs)
+        self._invariants = Invariants(self._sites.sessions, self._dialogs)
         structlog.configure(processors=[self._log], cache_logger_on_first_use=False)
         failure = None
         try:
@@ -163,6 +175,7 @@ class Simulation:
             self._trace.note(self._invariants.digest())
         except (BrokenError, EndlessError) as error:
             failure = f"{type(error).__name__}: {error}"
+        self._gate.close()
         return Result(
             self._seed,
             failure,
@@ -362,10 +375,10 @@ class Simulation:
         return random.Random(f"{self._seed} {purpose}")
 
 
-def _dialog(random: random.Random, place: int) -> Dialog:
+def _dialog(random: random.Random, place: int, is_long: bool) -> Dialog:
     return Dialog(
         f"d{place}",
-        random.choice((1, 2, 3, 5, 9, 12)),
+        random.choice((5, 9, 12) if is_long else (1, 2, 2, 3, 4)),
         random.choice((20, 20, 200, 3000)),
         waits=random.random() < 0.7,
         with_error=random.random() < 0.15,

@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from pybroker.embedded import EmbeddedServer
 from pybroker.migrations import migrate
 from pybroker.workers.self_signed import common_name
+from tests.simulation.spares import Spares
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -140,7 +141,13 @@ class Sites:
     Attributes:
         urls: by name.
         keys: the key directory of each.
+        spares: sessions for the workers and applications of each seed.
+        monitor: a session for who watches the others.
+        sessions: one in each database, for who looks at it.
     """
+
+    monitor: psycopg.Connection[Any]
+    sessions: dict[str, psycopg.Connection[Any]]
 
     def __init__(self, server: EmbeddedServer, directory: Path) -> None:
         self._server = server
@@ -148,6 +155,7 @@ class Sites:
         self.urls = {name: server.url(name) for name in (SHOP, WAREHOUSE)}
         self.keys = {name: directory / name for name in (SHOP, WAREHOUSE)}
         self._clocks: dict[str, int] = {}
+        self.spares = Spares()
 
     def make(self) -> None:
         """Make both."""
@@ -197,12 +205,22 @@ class Sites:
         moment = EPOCH + timedelta(seconds=seconds)
         os.pwrite(self._clocks[name], f"{moment:%Y-%m-%d %H:%M:%S.%f}+00 ".encode().ljust(32), 0)
 
+    def open(self) -> None:
+        """Open the sessions of who looks on."""
+        self.monitor = _session(self.monitor_url)
+        self.sessions = {name: _session(url) for name, url in self.urls.items()}
+
+    def close(self) -> None:
+        """Close all sessions."""
+        for session in (self.monitor, *self.sessions.values()):
+            session.close()
+        self.spares.close()
+
     def reset(self) -> None:
         """Put both databases back."""
-        for name, url in self.urls.items():
+        for name, session in self.sessions.items():
             self.set_clock(name, 0.0)
-            with psycopg.connect(url, autocommit=True) as session:
-                session.execute("call simulation.reset()")
+            session.execute("call simulation.reset()")
 
     def _certificate(self, name: str, place: int) -> str:
         """Return the certificate of a key that is the same whoever makes it, and write the key."""
@@ -239,11 +257,15 @@ def made_sites(version: int = 18) -> Iterator[Sites]:
         ):
             sites = Sites(server, Path(directory))
             sites.make()
-            yield sites
+            sites.open()
+            try:
+                yield sites
+            finally:
+                sites.close()
     finally:
         tempfile.tempdir = before
 
 
-def ask(session: psycopg.Connection[Any], query: str) -> list[tuple[Any, ...]]:
-    """Return the rows of a query."""
-    return session.execute(query.encode()).fetchall()
+def _session(url: str) -> psycopg.Connection[Any]:
+    # What a process prepares its fork knows, but not the other way round.
+    return psycopg.connect(url, autocommit=True, prepare_threshold=None)
