@@ -8,6 +8,9 @@ from pybroker.tsql.expressions import types
 from pybroker.tsql.expressions.names import relation
 from pybroker.tsql.language import tree
 from pybroker.tsql.language.reading import read_parameters
+from pybroker.tsql.procedures import locks
+from pybroker.tsql.procedures.codes import RETURNED
+from pybroker.tsql.session import StatementError
 from pybroker.tsql.source import Batch, ScriptError
 
 if TYPE_CHECKING:
@@ -35,6 +38,8 @@ def call(at: Preparer, one: tree.Execute) -> Step:
     written = relation(name.schema, name.name)
     signature = at.known.procedures.get(written)
     parameters = list(signature or ())
+    if signature is None and name.name.lower() in locks.PROCEDURES:
+        return _lock(at, one)
     if signature is None and name.name.lower().startswith(_OWN):
         raise ScriptError(one.position, f"{name.name} is of SQL Server's own: it has no form here")
     given, outputs = [], []
@@ -50,16 +55,66 @@ def call(at: Preparer, one: tree.Execute) -> Step:
         quoted = (argument.name or "").replace('"', '""')
         prefix = "" if argument.name is None else f'"{quoted}" => '
         given.append(f"{prefix}{_value(at, argument.value).sql}")
-    if one.result is not None:
-        raise ScriptError(
-            one.position, "a procedure returns no value here: write EXEC with an OUTPUT parameter"
-        )
+    result = None if one.result is None else at.variable(one.result, one.position)
     sql = f"call {written}({', '.join(given)})"
 
     def act(execution: Execution) -> None:
+        if result is not None:
+            execution.query(f"select set_config('{RETURNED}', '0', false)", writes=False)
         execution.session.call(execution, sql, outputs)
+        if result is not None and one.result is not None:
+            code = execution.value(f"cast(current_setting('{RETURNED}') as integer)")
+            execution.values[one.result.casefold()] = execution.converted(code, result)
 
     return at.step(one, sql, act)
+
+
+def _lock(at: Preparer, one: tree.Execute) -> Step:
+    """Prepare sp_getapplock and sp_releaseapplock."""
+    found = locks.read_call(one, lambda code, kind: at.value(code, kind).sql)
+    result = None if one.result is None else at.variable(one.result, one.position)
+    held = found.releases and not found.is_of_session
+    notes = ("a lock of a transaction is held up to its end",) if held else ()
+
+    def act(execution: Execution) -> None:
+        if not found.is_of_session and not execution.session.transactions:
+            raise StatementError(
+                "sp_getapplock without a transaction: BEGIN one, or take @LockOwner = 'Session'."
+            )
+        code = _released(execution, found) if found.releases else _locked(execution, found)
+        if result is not None and one.result is not None:
+            execution.values[one.result.casefold()] = execution.converted(code, result)
+
+    return at.step(one, f"select {found.function('pg_')}", act, notes)
+
+
+def _released(execution: Execution, found: locks.Call) -> int:
+    return 0 if not found.is_of_session or execution.value(found.unlocks) else -999
+
+
+def _locked(execution: Execution, found: locks.Call) -> int:
+    """Take a lock; return 0, 1 after waiting, -1 after the timeout, -3 in a deadlock."""
+    if execution.value(found.function("pg_try_")):
+        return 0
+    milliseconds = -1 if found.timeout is None else int(execution.value(found.timeout) or 0)
+    if not milliseconds:
+        return -1
+    before = execution.value("current_setting('lock_timeout')")
+    limit = "select set_config('lock_timeout', %(limit)s, false)"
+    if milliseconds > 0:
+        execution.session.query(limit, {"limit": str(milliseconds)})
+    try:
+        execution.query(f"select {found.function('pg_')}", writes=False)
+    except StatementError as error:
+        if error.sqlstate in _REFUSED_LOCKS:
+            return _REFUSED_LOCKS[error.sqlstate]
+        raise
+    finally:
+        execution.session.query(limit, {"limit": before})
+    return 1
+
+
+_REFUSED_LOCKS = {"55P03": -1, "40P01": -3}
 
 
 def _value(at: Preparer, code: tree.Code) -> Any:

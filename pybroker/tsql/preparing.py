@@ -22,10 +22,12 @@ from pybroker.tsql.expressions.translating import assignments, body, condition, 
 from pybroker.tsql.expressions.types import Type, Unfaithful
 from pybroker.tsql.language import tree
 from pybroker.tsql.language.printing import print_statement
+from pybroker.tsql.procedures.flow import ISOLATION
 from pybroker.tsql.session import StatementError
 from pybroker.tsql.source import Batch, ScriptError, offset_of
 from pybroker.tsql.steps import Shown, Step
 from pybroker.tsql.translation import identifier, literal
+from pybroker.tsql.tree import Queue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -101,6 +103,9 @@ class Preparer:
                 return method(self, statement)
             except Unfaithful as reason:
                 raise ScriptError(statement.position, str(reason)) from None
+        if isinstance(statement, Queue) and statement.verb == "CREATE":
+            name = statement.name
+            self.known.tables[(name.schema or "dbo").casefold(), name.name.casefold()] = MESSAGE
         if type(statement) in translation.TABLE:
             done = translation.translate(statement, in_msdb=self.in_msdb)
             source = printing.print_statement(statement)
@@ -630,14 +635,13 @@ def _delay(at: Preparer, one: tree.Delay) -> Step:
     )
 
 
-_ISOLATION = re.compile(r"ISOLATION LEVEL READ (?:UN)?COMMITTED", re.IGNORECASE)
 _WITHOUT_MEANING = frozenset({"DATEFIRST", "DATEFORMAT", "LANGUAGE", "NOEXEC", "PARSEONLY", "FMTONLY"})
 
 
 def _set_option(at: Preparer, one: tree.SetOption) -> Step:
     if one.option == "XACT_ABORT":
         return at.step(one, None, partial(_set_abort, value=one.value.upper() == "ON"))
-    if one.option == "TRANSACTION" and _ISOLATION.fullmatch(one.value):
+    if one.option == "TRANSACTION" and ISOLATION.fullmatch(one.value):
         return at.step(
             one, None, _nothing, ("READ COMMITTED is what there is: no reader waits for a writer",)
         )

@@ -301,6 +301,26 @@ def test_a_conversion_that_fails_dooms_its_transaction(run: Run) -> None:
     assert "state -1" in done.output, done.output
 
 
+def test_a_batch_asks_for_codes_and_locks(shown: Shown) -> None:
+    lines = shown("""
+        CREATE PROCEDURE dbo.p @n int AS
+        RETURN @n + 1
+        GO
+        DECLARE @r int, @text nvarchar(9), @code smallint
+        EXEC @r = dbo.p 4
+        EXEC @text = dbo.p @n = 5
+        EXEC @code = sp_getapplock @Resource = N'x', @LockMode = 'Exclusive', @LockOwner = 'Session', @LockTimeout = 10
+        PRINT CONCAT(@r, ' ', @text, ' ', @code)
+        EXEC @code = sp_releaseapplock @Resource = N'x', @LockOwner = 'Session'
+        PRINT @code
+        SELECT TOP (30) PERCENT x.a FROM (VALUES (1), (2), (3), (4)) AS x (a) WHERE x.a > 1 ORDER BY x.a DESC
+        CREATE QUEUE q
+        SELECT CAST(message_body AS nvarchar(max)) AS body FROM q
+        """)
+    assert lines[:2] == ["5 6 0", "0"]
+    assert [line for line in lines if line.isdigit()] == ["0", "4"]
+
+
 def test_savepoints_and_nested_transactions_are_counted(run: Run) -> None:
     done = run(
         """

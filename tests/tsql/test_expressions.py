@@ -85,6 +85,8 @@ VALUES: dict[str, Any] = {
     "CAST(-12 AS nvarchar(3)) + CONVERT(varchar(4), 1.25) + CAST(@on AS char(2)) + '!'": "-121.251 !",
     "CAST(5 AS bit)": 1,
     "CAST('true' AS bit)": 1,
+    "CAST(UPPER('false') AS bit) + CAST(CAST('2' AS varchar(9)) AS bit)": 1,
+    "(SELECT SUM(y.a) FROM (SELECT TOP 34 PERCENT x.a FROM (SELECT 1 AS a UNION SELECT 2 UNION SELECT 3) x ORDER BY x.a DESC) y)": 5,
     "CAST(@when AS varchar(30))": "Mar  5 2026  9:07AM",
     "CONVERT(varchar(10), @when, 120)": "2026-03-05",
     "CONVERT(varchar(30), @when, 121)": "2026-03-05 09:07:08.123",
@@ -200,7 +202,6 @@ REFUSED = {
     "": "there is nothing here",
     "(" * 500: "nested too deeply",
     "(SELECT 1 FROM other.dbo.t)": "another database",
-    "(SELECT TOP 5 PERCENT 1 AS a)": "PERCENT",
     "MAX(@handle)": "another order",
 }
 

@@ -393,7 +393,7 @@ def test_a_transaction_that_is_open_at_the_end_is_noted() -> None:
 
 
 def test_parameters_go_in_and_out(programs: Programs) -> None:
-    notes = programs.create(
+    programs.create(
         """
         CREATE PROCEDURE dbo.Inner_one @a int, @b nvarchar(5) = N'none', @sum int OUTPUT, @on bit = 0 AS
         SET @sum = @a + LEN(@b)
@@ -408,8 +408,54 @@ def test_parameters_go_in_and_out(programs: Programs) -> None:
         EXECUTE dbo.Inner_one @sum = @s OUTPUT, @a = 2
         PRINT @s
     """)
-    assert any("use an OUTPUT parameter" in note for note in notes)
     assert programs.call("dbo.outer_one()") == ["106", "6"]
+
+
+def test_a_procedure_returns_a_code(programs: Programs) -> None:
+    programs.create("""
+        CREATE PROCEDURE dbo.Inner1 @n int AS
+        SET TRANSACTION ISOLATION LEVEL READ COMMITTED
+        IF @n > 5 RETURN @n * 2
+        IF @n = 5 RETURN -1
+        GO
+        CREATE PROCEDURE dbo.sp_Outer @n int AS
+        EXEC dbo.Inner1 @n
+        IF @n = 7 RETURN
+        GO
+        CREATE PROCEDURE dbo.p AS
+        DECLARE @a int, @b nvarchar(9), @c int, @d int, @e int
+        EXEC @a = dbo.Inner1 8
+        EXEC @b = dbo.Inner1 @n = 5
+        EXEC @c = dbo.Inner1 1
+        EXEC @d = sp_Outer 6
+        EXEC @e = sp_Outer 7
+        PRINT CONCAT(@a, ' ', @b, ' ', @c, ' ', @d, ' ', @e)
+    """)
+    assert programs.call("dbo.p()") == ["16 -1 0 0 0"]
+
+
+def test_a_lock_of_the_application_is_waited_for_and_given_back(programs: Programs) -> None:
+    programs.create("""
+        CREATE PROCEDURE dbo.Hold @owner nvarchar(9) AS
+        DECLARE @r int
+        IF @owner = 'S' EXEC @r = sp_getapplock @Resource = 'here', @LockMode = 'Exclusive', @LockOwner = 'Session'
+        ELSE EXEC @r = sp_getapplock 'here', 'Shared', 'Transaction', 10
+        PRINT CONCAT('got ', @r)
+        GO
+        CREATE PROCEDURE dbo.Free AS
+        DECLARE @r int
+        EXEC @r = sp_releaseapplock @Resource = 'here', @LockOwner = 'Session'
+        PRINT CONCAT('freed ', @r)
+    """)
+    with programs.database.connect() as other:
+        notices: list[str] = []
+        other.add_notice_handler(lambda notice: notices.append(notice.message_primary or ""))
+        assert programs.call("dbo.hold('S')") == ["got 0"]
+        other.execute("call dbo.hold('T')")
+        assert programs.call("dbo.free()") == ["freed 0"]
+        assert programs.call("dbo.free()")[-1] == "freed -999"
+        other.execute("call dbo.hold('T')")
+        assert notices == ["got -1", "got 0"]
 
 
 def test_a_text_runs_in_place_with_variables_of_its_own(programs: Programs) -> None:
@@ -734,7 +780,12 @@ REFUSED = {
     f"CREATE PROCEDURE p AS\nCREATE TABLE dbo.t ({'n' * 64} int)": ("more than 63 bytes", 2, 1),
     f"CREATE VIEW v AS SELECT 1 AS {'n' * 64}": ("more than 63 bytes", 1, 25),
     "CREATE PROCEDURE p AS\nDECLARE [@c] CURSOR FOR SELECT 1 AS a": ("without the @", 2, 1),
-    "CREATE PROCEDURE p AS\nDECLARE @r int\nEXEC @r = q": ("OUTPUT parameter", 3, 1),
+    "CREATE PROCEDURE p AS\nEXEC sp_getapplock 'a', 'Update'": ("'Exclusive' or 'Shared'", 2, 1),
+    "CREATE PROCEDURE p AS\nSET TRANSACTION ISOLATION LEVEL SERIALIZABLE": (
+        "no form within a procedure",
+        2,
+        1,
+    ),
     "CREATE PROCEDURE p AS\nWAITFOR TIME '10:00'": ("DELAY", 2, 1),
     "CREATE PROCEDURE p AS\nCREATE QUEUE x": ("run it before", 2, 1),
     "CREATE PROCEDURE p AS\nRAISERROR (50001, 16, 1)": ("write the text", 2, 1),

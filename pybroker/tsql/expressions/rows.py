@@ -10,7 +10,7 @@ from sqlglot import exp
 from pybroker.tsql import catalog
 from pybroker.tsql.expressions import functions, types, xml
 from pybroker.tsql.expressions.names import exact, folded, relation
-from pybroker.tsql.expressions.printer import Printer, Source, Value
+from pybroker.tsql.expressions.printer import Printer, Source, Value, unified
 from pybroker.tsql.expressions.reading import place_of
 from pybroker.tsql.expressions.types import Type, Unfaithful
 from pybroker.tsql.source import ScriptError
@@ -100,8 +100,8 @@ def _select(printer: Printer, node: Any, *, outermost: bool) -> Rows:
 def _parts(printer: Printer, node: Any, tables: From, prefix: str, *, outermost: bool) -> Rows:
     items, columns = _items(printer, node.expressions, outermost=outermost)
     distinct = "distinct " if node.args.get("distinct") is not None else ""
-    sql = f"{prefix}select {distinct}{', '.join(items)}{_rest(printer, node, tables)}"
-    return Rows(sql, columns)
+    selected = f"select {distinct}{', '.join(items)}"
+    return Rows(f"{prefix}{selected}{_rest(printer, node, tables, selected)}", columns)
 
 
 def _numbered(printer: Printer, node: Any, tables: From, prefix: str) -> str:
@@ -110,10 +110,11 @@ def _numbered(printer: Printer, node: Any, tables: From, prefix: str) -> str:
         f"{printer.value(_unnamed(one)).sql} as c{number}" for number, one in enumerate(node.expressions, 1)
     ]
     distinct = "distinct " if node.args.get("distinct") is not None else ""
-    return f"{prefix}select {distinct}{', '.join(items)}{_rest(printer, node, tables)}"
+    selected = f"select {distinct}{', '.join(items)}"
+    return f"{prefix}{selected}{_rest(printer, node, tables, selected)}"
 
 
-def _rest(printer: Printer, node: Any, tables: From) -> str:
+def _rest(printer: Printer, node: Any, tables: From, selected: str) -> str:
     parts = []
     if tables.sql:
         parts.append(f"from {tables.sql}")
@@ -125,7 +126,7 @@ def _rest(printer: Printer, node: Any, tables: From) -> str:
         parts.append(f"group by {', '.join(printer.value(one).sql for one in group.expressions)}")
     if node.args.get("having") is not None:
         parts.append(f"having {printer.condition(node.args['having'].this)}")
-    parts.extend(order_and_limit(printer, node))
+    parts.extend(order_and_limit(printer, node, " ".join((selected, *parts))))
     if tables.locks:
         parts.append(tables.locks)
     if node.args.get("options"):
@@ -133,8 +134,8 @@ def _rest(printer: Printer, node: Any, tables: From) -> str:
     return "".join(f" {one}" for one in parts)
 
 
-def order_and_limit(printer: Printer, node: Any) -> list[str]:
-    """Print ORDER BY, TOP and OFFSET."""
+def order_and_limit(printer: Printer, node: Any, query: str = "") -> list[str]:
+    """Print ORDER BY, TOP and OFFSET; TOP … PERCENT counts the rows of the query before them."""
     parts = []
     if node.args.get("order") is not None:
         parts.append(
@@ -145,9 +146,14 @@ def order_and_limit(printer: Printer, node: Any) -> list[str]:
     limit = node.args.get("limit")
     if limit is not None:
         options = limit.args.get("limit_options")
+        given = limit.args.get("expression") or limit.args.get("count")
         if options is not None and options.args.get("percent"):
-            raise Unfaithful("TOP … PERCENT has no form here: write a number")
-        count = printer.whole(limit.args.get("expression") or limit.args.get("count"))
+            if not query:
+                raise Unfaithful("TOP … PERCENT has no form here: write a number")
+            share = printer.converted(given, types.FLOAT)
+            count = f"(select cast(ceil(count(*) * {share} / 100) as bigint) from ({query}) r)"
+        else:
+            count = printer.whole(given)
         if options is not None and options.args.get("with_ties"):
             parts.append(f"fetch first {count} rows with ties")
         else:
@@ -360,6 +366,8 @@ def table(printer: Printer, node: Any, sources: dict[str, Source], locks: list[s
         sources[name.casefold()] = _derived(rows, listed)
         names = f" ({', '.join(map(folded, listed))})" if listed else ""
         return f"({rows.sql}) {folded(name)}{names}", name
+    if isinstance(node, exp.Values):
+        return _listed_rows(printer, node, sources)
     if isinstance(node, exp.Lateral):
         raise Unfaithful("APPLY stands behind another table")
     if not isinstance(node, exp.Table):
@@ -390,6 +398,26 @@ def table(printer: Printer, node: Any, sources: dict[str, Source], locks: list[s
     if not name and sql.startswith("("):
         name = own
     return f"{sql} {folded(name)}" if name else sql, name or own
+
+
+def _listed_rows(printer: Printer, node: Any, sources: dict[str, Source]) -> tuple[str, str]:
+    """Print (VALUES …) AS name (columns)."""
+    alias = node.args.get("alias")
+    listed = [one.name for one in alias.args.get("columns") or []] if alias is not None else []
+    if not listed:
+        raise Unfaithful("VALUES behind FROM needs a name and columns: AS v (a, b)")
+    cells = [list(row.expressions) if isinstance(row, exp.Tuple) else [row] for row in node.expressions]
+    if any(len(row) != len(listed) for row in cells):
+        raise Unfaithful(f"{node.alias} has {len(listed)} columns, and a row of VALUES others")
+    columns = [unified(printer, [row[at] for row in cells]) for at in range(len(listed))]
+    rows = ", ".join(f"({', '.join(values[at] for values, _ in columns)})" for at in range(len(cells)))
+    sources[node.alias.casefold()] = Source(
+        {
+            name.casefold(): types.without_literal(type_)
+            for name, (_, type_) in zip(listed, columns, strict=True)
+        }
+    )
+    return f"(values {rows}) {folded(node.alias)} ({', '.join(map(folded, listed))})", node.alias
 
 
 def _own_name(node: Any) -> str:

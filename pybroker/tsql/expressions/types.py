@@ -307,7 +307,8 @@ def _to_bit(value: str, source: Type, _target: Type) -> str:
     if source.literal is not None and source.literal.lower() in ("true", "false", "0", "1"):
         return "1" if source.literal.lower() in ("true", "1") else "0"
     if source.family is Family.TEXT:
-        raise Unfaithful("a text becomes a bit by CAST(CAST(… AS int) AS bit) here")
+        whole = cast(f"sign(abs(cast({value} as integer)))", "smallint")
+        return f"case lower({value}) when 'true' then 1 when 'false' then 0 else {whole} end"
     return cast(f"sign(abs({value}))", "smallint")
 
 

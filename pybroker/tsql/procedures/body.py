@@ -19,7 +19,8 @@ from pybroker.tsql.expressions.queue import MESSAGE
 from pybroker.tsql.expressions.scope import Variable
 from pybroker.tsql.expressions.types import Family, Type, Unfaithful
 from pybroker.tsql.language import tree
-from pybroker.tsql.procedures import flow, texts
+from pybroker.tsql.procedures import flow, locks, texts
+from pybroker.tsql.procedures.codes import RETURNED, returning
 from pybroker.tsql.procedures.errors import NUMBER, caught_values, raised
 from pybroker.tsql.source import Position, ScriptError
 from pybroker.tsql.translation import identifier, literal
@@ -50,6 +51,7 @@ _OWN = re.compile(r"@(?!@)")
 _INNER = 2
 _COUNT, _ERROR, _TRANCOUNT = '"@@rowcount"', '"@@error"', '"@@trancount"'
 
+_RETURN = "return;"
 _IDENTITY = '"scope_identity()"'
 _LEFT_BEHIND = {"@@rowcount": _COUNT, "@@error": _ERROR}
 
@@ -75,7 +77,8 @@ class Body:
         self._indent = 1
         self._tries = 0
         self._ended: flow.States = frozenset()
-        self._returns = "return;"
+        self._returns = _RETURN
+        self._calls = False
         self._value: Type | None = None
         self._within_tries = 0
         self._conditions: set[int] = set()
@@ -99,7 +102,7 @@ class Body:
         """Whether it has table variables or temporary tables, which all its runs in a session share."""
         return bool(self._tables)
 
-    def print(self, body: Sequence[Statement], returns: str = "return;", value: Type | None = None) -> None:
+    def print(self, body: Sequence[Statement], returns: str = _RETURN, value: Type | None = None) -> None:
         """Print a module's body.
 
         Args:
@@ -113,6 +116,7 @@ class Body:
         self._returns, self._value = returns, value
         body = texts.expanded(body)
         everything = [each for one in body for each in flow.statements(one)]
+        self._calls = any(isinstance(one, tree.Execute) for one in everything)
         verbs = {one.verb for one in everything if isinstance(one, tree.Transaction)}
         self.ends_transactions, self._rolls_back = bool(verbs), "ROLLBACK" in verbs
         self._ended = self.flow.run(body, frozenset({flow.State()}))
@@ -129,6 +133,9 @@ class Body:
         self._declare_all(body)
         for one in body:
             self.statement(one)
+        if self._calls and self._ended and self._value is None and self._returns == _RETURN:
+            # It is not the code of the procedure that was called last.
+            self.line(returning("'0'"))
         if body and any(state.depth for state in self._ended):
             self._open_at_end(body[-1].position)
         if self._first and self.ends_transactions:
@@ -535,8 +542,13 @@ class Body:
             return
         if any(self.flow.depths(one)):
             self._open_at_end(one.position)
-        if one.value is not None and one.value.text.strip() != "0":
-            self.note(one.position, "the return code has no meaning here: use an OUTPUT parameter")
+        if one.value is not None and self._returns != _RETURN:
+            self.note(one.position, "the return code of a trigger has no meaning")
+        elif one.value is not None and one.value.text.strip() != "0":
+            value = self.value(one.value, types.INTEGER)
+            self.line(returning(literal(value) if value.isdigit() else f"cast({value} as text)"))
+        elif self._calls:
+            self.line(returning("'0'"))
         self.line(self._returns)
 
     # Transactions.
@@ -938,6 +950,9 @@ class Body:
 
     def set_option(self, one: tree.SetOption) -> None:
         """Note XACT_ABORT, which decides what XACT_STATE() is in CATCH."""
+        if one.option.upper() == "TRANSACTION" and flow.ISOLATION.fullmatch(one.value):
+            self.note(one.position, "READ COMMITTED is what there is: no reader waits for a writer")
+            return
         if one.option.upper() != "XACT_ABORT":
             raise Unfaithful(f"SET {one.option} has no form within a procedure")
         self._aborts = one.value.upper() == "ON"
@@ -950,17 +965,18 @@ class Body:
 
     def execute(self, one: tree.Execute) -> None:
         """Print EXEC of a procedure."""
-        if one.result is not None:
-            raise Unfaithful("a return code is not kept here: use an OUTPUT parameter")
         if one.procedure.name.startswith("@"):
             raise Unfaithful("the name of a procedure in a variable has no form here: write an IF for each")
-        if one.procedure.name.lower().startswith(("sp_", "xp_")):
+        name = relation(one.procedure.schema, one.procedure.name)
+        if one.procedure.name.lower() in locks.PROCEDURES and name not in self.procedures:
+            locks.print_call(self, one)
+            return
+        if one.procedure.name.lower().startswith(("sp_", "xp_")) and name not in self.procedures:
             raise Unfaithful(f"{one.procedure.name} is not known here: write what it does")
         if one.procedure.database:
             raise Unfaithful("a procedure of another database can't be called here: send it a message")
         if self.flow.is_read(one, "@@rowcount"):
             raise Unfaithful("@@ROWCOUNT behind EXEC is that of the procedure: use an OUTPUT parameter")
-        name = relation(one.procedure.schema, one.procedure.name)
         known = self.procedures.get(name)
         self.calls.setdefault(name, one.position)
         if getattr(known, "ends_transactions", False) and max(self.flow.depths(one), default=0):
@@ -972,7 +988,16 @@ class Body:
         for at, argument in enumerate(one.arguments):
             parameter = _parameter(parameters, argument, at)
             arguments.append(self._argument(argument, parameter))
+        if one.result is not None:
+            self.line(returning("'0'"))
         self.line(f"call {name}({', '.join(arguments)});")
+        if one.result is not None:
+            self.set_result(one.result, f"cast(current_setting('{RETURNED}') as integer)")
+
+    def set_result(self, variable: str, sql: str) -> None:
+        """Give a variable what EXEC @variable = returns."""
+        known = self.scope.variable(variable)
+        self.line(f"{known.sql} := {types.convert(sql, types.INTEGER, known.type)};")
 
     def text(self, one: texts.Text) -> None:
         """Print the statements of a text that EXEC runs; it has variables of its own."""

@@ -27,6 +27,7 @@ _OPEN = re.compile(
 )
 _DOOMED = re.compile(r"[\s(]*XACT_STATE\s*\(\s*\)\s*\)?\s*=\s*-\s*1[\s)]*", re.IGNORECASE)
 _COMMITTABLE = re.compile(r"[\s(]*XACT_STATE\s*\(\s*\)\s*\)?\s*=\s*1[\s)]*", re.IGNORECASE)
+ISOLATION = re.compile(r"ISOLATION LEVEL READ (?:UN)?COMMITTED", re.IGNORECASE)
 _DEEPEST = 3
 
 COMPOUND = (tree.Block, tree.If, tree.While, tree.TryCatch)

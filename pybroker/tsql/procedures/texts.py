@@ -151,7 +151,9 @@ class _Expanding:
         if not one.arguments or one.arguments[0].value is None:
             raise ScriptError(one.position, "sp_executesql has a text")
         if one.result is not None:
-            raise ScriptError(one.position, "a return code is not kept here: use an OUTPUT parameter")
+            raise ScriptError(
+                one.position, "sp_executesql returns the text's error: use TRY … CATCH around it"
+            )
         parameters, given = declared(one), []
         for number, argument in enumerate(one.arguments[2:]):
             parameter = parameter_of(parameters, number, argument, one)
