@@ -9,8 +9,10 @@
 -- the mark of whatever has changed is there after a crash, at a standby and in a copy.
 --
 -- Of two at a time the greater must stay. So comparing and setting are under a lock, which a
--- subtransaction gives back at once: who changes definitions waits for nobody else's commit. The
--- sequence's own lock comes before it, so that enable_broker can't stand in between.
+-- subtransaction gives back at once: who changes definitions waits for nobody else's commit. Only
+-- the broker's owner may take that lock, so no other role can hold it. No read and no change of that
+-- table waits for it. The sequence's own lock comes before it, so that enable_broker can't stand in
+-- between.
 --
 -- In a copy of a database that was restored elsewhere, plans name transactions of another server.
 -- There a mark holds for every plan, until the broker is enabled.
@@ -25,7 +27,7 @@ begin
   if pg_sequence_last_value('broker_private.plan_mark') >= marking then
     return null;
   end if;
-  perform pg_advisory_xact_lock('pg_class'::regclass::integer, 'broker_private.plan_mark'::regclass::integer);
+  lock table broker_private.broker_instance in share update exclusive mode;
   if (pg_sequence_last_value('broker_private.plan_mark') >= marking) is not true then
     perform setval('broker_private.plan_mark', marking);
   end if;

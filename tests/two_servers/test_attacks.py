@@ -328,6 +328,15 @@ def test_a_login_that_holds_every_advisory_lock_stops_nobody(place: Place) -> No
     assert found == [b"to a client"], "the client's wait did not end"
 
 
+def test_a_login_that_holds_advisory_locks_named_as_relations_stops_no_definition(place: Place) -> None:
+    place.user.rows("select pg_advisory_lock('pg_class'::regclass::integer, c.oid::integer) from pg_class c")
+    place.owner.rows("set lock_timeout = '10 s'")
+    for validation in ("EMPTY", "NONE"):
+        place.owner.rows("select broker.alter_message_type('order', %s)", validation)
+    place.owner.rows("reset lock_timeout")
+    assert place.still_whole()
+
+
 def test_a_login_that_notifies_makes_nobody_receive_what_is_not_there(place: Place) -> None:
     queue = place.owner.value(NUMBER, "shop")
     with pybroker.connect(place.shop.database.url) as broker, ThreadPoolExecutor(1) as pool:
