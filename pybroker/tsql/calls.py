@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pybroker.tsql.expressions import types
 from pybroker.tsql.expressions.names import relation
+from pybroker.tsql.expressions.tables import rows_of
 from pybroker.tsql.language import tree
 from pybroker.tsql.language.reading import read_parameters
 from pybroker.tsql.procedures import locks
@@ -43,6 +44,8 @@ def call(at: Preparer, one: tree.Execute) -> Step:
     if signature is None and name.name.lower().startswith(_OWN):
         raise ScriptError(one.position, f"{name.name} is of SQL Server's own: it has no form here")
     given, outputs = [], []
+    # CALL takes no query, so rows are read before.
+    tables: dict[str, str] = {}
     for number, argument in enumerate(one.arguments):
         if argument.value is None:
             if argument.name is None and number + 1 < len(one.arguments):
@@ -54,13 +57,21 @@ def call(at: Preparer, one: tree.Execute) -> Step:
             outputs.append((label, argument.value.text.casefold()))
         quoted = (argument.name or "").replace('"', '""')
         prefix = "" if argument.name is None else f'"{quoted}" => '
-        given.append(f"{prefix}{_value(at, argument.value).sql}")
+        table = at.scope.table_variables.get(argument.value.text.strip().casefold())
+        if table is not None:
+            tables[f"rows of {argument.value.text.strip().casefold()}"] = (
+                f"cast({rows_of(table.sql)} as text)"
+            )
+        value = _value(at, argument.value).sql if table is None else f"%({list(tables)[-1]})s::json"
+        given.append(f"{prefix}{value}")
     result = None if one.result is None else at.variable(one.result, one.position)
     sql = f"call {written}({', '.join(given)})"
 
     def act(execution: Execution) -> None:
         if result is not None:
             execution.query(f"select set_config('{RETURNED}', '0', false)", writes=False)
+        for name, rows in tables.items():
+            execution.values[name] = execution.value(rows)
         execution.session.call(execution, sql, outputs)
         if result is not None and one.result is not None:
             code = execution.value(f"cast(current_setting('{RETURNED}') as integer)")

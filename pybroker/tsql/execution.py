@@ -46,6 +46,14 @@ class ContinueLoop(Exception):  # noqa: N818 - nor is CONTINUE
     """CONTINUE."""
 
 
+class GoTo(Exception):  # noqa: N818 - nor is GOTO
+    """GOTO."""
+
+    def __init__(self, label: str) -> None:
+        super().__init__(label)
+        self.label = label
+
+
 class ReturnFromBatch(Exception):  # noqa: N818 - nor is RETURN
     """RETURN."""
 

@@ -11,6 +11,7 @@ from pybroker.tsql.translation import DEFAULT_SCHEMA
 if TYPE_CHECKING:
     from pybroker.tsql.expressions.scope import Columns, TableVariable
     from pybroker.tsql.expressions.types import Type
+    from pybroker.tsql.language.tree import Code
 
 
 @dataclass(slots=True)
@@ -21,6 +22,7 @@ class Known:
         tables: their columns.
         temporary: temporary tables, with their `#`.
         aliases: types that CREATE TYPE made.
+        table_types: the columns of types that CREATE TYPE … AS TABLE made, as they are written.
         functions: what they return.
         procedures: what CREATE PROCEDURE said, for those that call them.
         reads_identity: whether a batch asks for SCOPE_IDENTITY().
@@ -29,6 +31,7 @@ class Known:
     tables: dict[tuple[str, str], Columns] = field(default_factory=dict)
     temporary: dict[str, TableVariable] = field(default_factory=dict)
     aliases: dict[str, Type] = field(default_factory=dict)
+    table_types: dict[str, Code] = field(default_factory=dict)
     functions: dict[str, Type] = field(default_factory=dict)
     procedures: dict[str, Any] = field(default_factory=dict)
     reads_identity: bool = False
@@ -43,6 +46,7 @@ class Known:
             table_variables=self.temporary,
             tables=self.columns,
             aliases=self.aliases,
+            table_types=self.table_types,
             functions=self.functions,
             placeholders=placeholders,
         )

@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Any
 from pybroker.tsql import administration, conditions, modules, printing, queries, translation
 from pybroker.tsql.administration.translation import translate as translate_administration
 from pybroker.tsql.calls import call
-from pybroker.tsql.execution import BreakLoop, ContinueLoop, OpenCursor, ReturnFromBatch
+from pybroker.tsql.execution import BreakLoop, ContinueLoop, GoTo, OpenCursor, ReturnFromBatch
 from pybroker.tsql.expressions import types
 from pybroker.tsql.expressions.alterations import alteration, insert_target
 from pybroker.tsql.expressions.names import folded, relation
 from pybroker.tsql.expressions.queue import MESSAGE
-from pybroker.tsql.expressions.tables import definition
+from pybroker.tsql.expressions.tables import as_table, definition
 from pybroker.tsql.expressions.translating import assignments, body, condition, expression, query
 from pybroker.tsql.expressions.types import Type, Unfaithful
 from pybroker.tsql.language import tree
+from pybroker.tsql.language.jumps import Left, structured
 from pybroker.tsql.language.printing import print_statement
 from pybroker.tsql.procedures.flow import ISOLATION
 from pybroker.tsql.session import StatementError
@@ -71,7 +72,7 @@ def prepare(
     Raises:
         ScriptError: at the first statement that has no faithful form.
     """
-    return Preparer(batch, known, in_msdb=in_msdb).all(statements)
+    return Preparer(batch, known, in_msdb=in_msdb).all(structured(statements))
 
 
 class Preparer:
@@ -172,6 +173,10 @@ class Preparer:
         type_ = self.type(variable.type, position)
         self.scope.declare(variable.name, type_, f"%({key})s::{type_.sql}")
         return type_
+
+    def as_table(self, variable: tree.Variable | tree.TableVariable) -> tree.Variable | tree.TableVariable:
+        """Return a variable of a table type as a table variable."""
+        return as_table(variable, self.scope)
 
     def type(self, kind: tree.Type, position: Position) -> Type:
         """Translate a type."""
@@ -402,7 +407,7 @@ def _declare(at: Preparer, one: tree.Declare) -> Step:
     defaults: list[tuple[str, str | None]] = []
     made: list[tuple[str, str]] = []
     notes: list[str] = []
-    for variable in one.variables:
+    for variable in map(at.as_table, one.variables):
         if isinstance(variable, tree.TableVariable):
             table = definition(variable.definition, at.known.scope(), notes)
             known = at.scope.declare_table(variable.name, table.columns)
@@ -450,7 +455,7 @@ def _assign(at: Preparer, one: tree.Assign) -> Step:
 def _select_variables(at: Preparer, one: tree.SelectVariables) -> Step:
     for assigned in one.assignments:
         at.variable(assigned.variable, assigned.position)
-    if one.source is None and one.top is None:
+    if one.source is None and one.top is None and one.with_ is None:
         steps = [_assign(at, assigned) for assigned in one.assignments]
 
         def act_each(execution: Execution) -> None:
@@ -464,8 +469,16 @@ def _select_variables(at: Preparer, one: tree.SelectVariables) -> Step:
         if assigned.operator != "=":
             raise ScriptError(assigned.position, f"{assigned.operator} with FROM: write SUM or STRING_AGG")
     pairs = [(assigned.variable, assigned.value) for assigned in one.assignments]
-    done = assignments(pairs, one.source, at.scope, one.top)
+    done = assignments(pairs, one.source, at.scope, one.top, one.with_)
     names = [assigned.variable.casefold() for assigned in one.assignments]
+    if one.source is None:
+
+        def act_values(execution: Execution) -> None:
+            for name, value in zip(names, done.values, strict=True):
+                execution.values[name] = execution.value(value)
+            execution.rowcount = 1
+
+        return at.step(one, f"select {', '.join(done.values)}", act_values, done.notes)
 
     def act(execution: Execution) -> None:
         found = execution.query(done.sql)
@@ -512,6 +525,26 @@ def _question(at: Preparer, one: tree.If) -> conditions.Condition | None:
         return None
     whole = offset_of(at.batch, one.condition.position) + len(one.condition.text)
     return found if end == whole else None
+
+
+def _left(at: Preparer, one: Left) -> Step:
+    inner = tuple(at.all(one.statements))
+
+    def act(execution: Execution) -> None:
+        try:
+            execution.run(inner)
+        except GoTo as jump:
+            if jump.label != one.label:
+                raise
+
+    return Step(one.position, "BEGIN", None, act=act, inner=inner)
+
+
+def _goto(at: Preparer, one: tree.Goto) -> Step:
+    def act(_: Execution) -> None:
+        raise GoTo(one.label.casefold())
+
+    return at.step(one, None, act)
 
 
 def _while(at: Preparer, one: tree.While) -> Step:
@@ -722,7 +755,7 @@ def run_text(at: Preparer, execution: Execution, text: str | None, within: Prepa
         inner = within or Preparer(batch, at.known, in_msdb=at.in_msdb)
         inner.batch = batch
         try:
-            steps = inner.all(read(batch))
+            steps = inner.all(structured(read(batch)))
         except ScriptError as error:
             place = f"{error.position.line}:{error.position.column}"
             raise StatementError(f"in the text of EXEC, {place}: {error}", 102) from None
@@ -909,8 +942,16 @@ def _table(at: Preparer, one: tree.CreateTable) -> Step:
 
 
 def _user_type(at: Preparer, one: tree.CreateType) -> Step:
+    if one.definition is not None:
+        notes: list[str] = []
+        definition(one.definition, at.known.scope(), notes)
+        at.known.table_types[one.name.name.casefold()] = one.definition
+        notes.append(
+            "the type is known to the scripts that are read together: its variables are temporary tables"
+        )
+        return Step(one.position, print_statement(one), None, tuple(notes))
     if one.base is None:
-        raise ScriptError(one.position, "a type of table has no form here: write a temporary table")
+        raise ScriptError(one.position, "a type needs FROM or AS TABLE")
     at.known.aliases[one.name.name.casefold()] = at.type(one.base, one.position)
     note = "the type is known to the scripts that are read together: PostgreSQL gets its base"
     return Step(one.position, print_statement(one), None, (note,))
@@ -964,6 +1005,8 @@ TABLE: dict[type[Statement], Callable[[Preparer, Any], Step]] = {
     tree.Continue: partial(_raising, signal=ContinueLoop),
     tree.Return: _return,
     tree.TryCatch: _try,
+    tree.Goto: _goto,
+    Left: _left,
     tree.Throw: _throw,
     tree.RaiseError: _raise_error,
     tree.Print: _print,

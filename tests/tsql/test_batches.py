@@ -321,6 +321,28 @@ def test_a_batch_asks_for_codes_and_locks(shown: Shown) -> None:
     assert [line for line in lines if line.isdigit()] == ["0", "4"]
 
 
+def test_goto_and_tables_as_arguments_in_a_batch(shown: Shown) -> None:
+    lines = shown("""
+        CREATE TYPE Names AS TABLE (name nvarchar(20))
+        GO
+        CREATE PROCEDURE dbo.Say @names Names READONLY AS SELECT name FROM @names
+        GO
+        DECLARE @n int = 1, @names Names
+        INSERT @names VALUES (N'tea')
+        WHILE 1 = 1
+        BEGIN
+          IF @n > 3 GOTO done
+          SET @n += 1
+        END
+        PRINT 'never'
+        done:
+        PRINT @n
+        EXEC dbo.Say @names
+        """)
+    shown_rows = lines[lines.index("4") - 1 :]
+    assert shown_rows == ["(1 rows affected)", "4", "name", "----", "tea", "(1 rows affected)"]
+
+
 def test_savepoints_and_nested_transactions_are_counted(run: Run) -> None:
     done = run(
         """

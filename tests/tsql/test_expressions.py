@@ -374,7 +374,8 @@ REFUSED_QUERIES = {
     "INSERT INTO unknown VALUES (@body)": "CREATE TABLE",
     "SELECT note + handle FROM unknown": "CAST one",
     "SELECT CAST(note AS nvarchar(9)) FROM unknown": "which is not known",
-    "MERGE orders USING unknown ON 1 = 1 WHEN MATCHED THEN DELETE;": "write UPDATE and INSERT",
+    "MERGE orders USING unknown u ON 1 = 1 WHEN MATCHED THEN DELETE OUTPUT deleted.id;": "write UPDATE and INSERT",
+    "MERGE orders USING unknown u ON 1 = 1 WHEN NOT MATCHED BY SOURCE THEN DELETE;": "NOT EXISTS",
     "SELECT * FROM orders WITH (HOLDLOCK)": "HOLDLOCK",
     "SELECT * FROM sys.dm_exec_requests": "sys.dm_exec_requests",
     "UPDATE orders SET note = 'x' OUTPUT deleted.note": "SELECT it before",
@@ -456,6 +457,14 @@ XML = {
         '<rows><row id="1"><v>x&lt;</v></row></rows>'
     ],
     "SELECT x.v AS v FROM (SELECT 1 AS v UNION ALL SELECT 2) x FOR XML RAW": ['<row v="1"/><row v="2"/>'],
+    "WITH XMLNAMESPACES ('urn:b' AS b, DEFAULT 'urn:a') SELECT @s.value('(/a/b:c[x and @x = \"1\"]/x)[1]', 'nvarchar(9)')": [
+        "yes"
+    ],
+    "WITH XMLNAMESPACES (DEFAULT 'urn:a'), q AS (SELECT 1 AS n) SELECT @s.value('count(//x)', 'int') + q.n FROM q": [
+        2
+    ],
+    "SELECT @s.value('declare default element namespace \"urn:a\"; (//x)[1]', 'nvarchar(9)')": ["yes"],
+    "SELECT @s.value('(//x)[1]', 'nvarchar(9)')": [None],
     "SELECT ',' + x.v FROM (SELECT 'a' AS v UNION ALL SELECT 'b') AS x FOR XML PATH('')": [",a,b"],
 }
 
@@ -465,6 +474,7 @@ def test_xml_is_read_and_made_where_the_server_has_libxml(any_database: Database
         pytest.skip("only PostgreSQL 15 has libxml here")
     known = Scope()
     known.declare("@x", "xml", """'<a id="7"><b>one</b><b>tw&amp;o</b></a>'::xml""")
+    known.declare("@s", "xml", """'<a xmlns="urn:a" xmlns:b="urn:b"><b:c x="1"><x>yes</x></b:c></a>'::xml""")
     with any_database.connect() as session:
         for text, expected in XML.items():
             found = session.execute(translating.query(code(text), known).sql.encode()).fetchall()

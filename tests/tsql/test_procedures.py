@@ -400,7 +400,8 @@ def test_parameters_go_in_and_out(programs: Programs) -> None:
         IF @on = 1 SET @sum += 100
         RETURN 3
     """.replace("@sum int OUTPUT, @on bit = 0", "@on bit = 0, @sum int = 0 OUTPUT")
-    ) + programs.create("""
+    )
+    programs.create("""
         CREATE PROCEDURE dbo.Outer_one AS
         DECLARE @s int
         EXEC Inner_one 1, 'abcdefgh', 1, @s OUTPUT
@@ -456,6 +457,98 @@ def test_a_lock_of_the_application_is_waited_for_and_given_back(programs: Progra
         assert programs.call("dbo.free()")[-1] == "freed -999"
         other.execute("call dbo.hold('T')")
         assert notices == ["got -1", "got 0"]
+
+
+def test_goto_leaves_for_the_error_exit(programs: Programs) -> None:
+    notes = programs.create("""
+        CREATE PROCEDURE dbo.p @n int AS
+        DECLARE @e int
+        BEGIN TRAN
+        WHILE 1 = 1
+        BEGIN
+          INSERT INTO dbo.done (body) VALUES (CAST(10 / @n AS nvarchar(9)))
+          SET @e = @@ERROR
+          IF @e <> 0 GOTO Failed
+          IF @n = 5 GOTO TheEnd
+          BEGIN TRY
+            IF @n = 2 GOTO TheEnd
+            SET @n += 1
+          END TRY
+          BEGIN CATCH SET @e = 9 END CATCH
+        END
+        TheEnd:
+        COMMIT TRAN
+        RETURN 0
+        Failed:
+        ROLLBACK TRAN
+        PRINT CONCAT('failed ', @e)
+        RETURN 1
+    """)
+    assert programs.call("dbo.p(0)")[-1] == "failed 8134"
+    programs.call("dbo.p(2)")
+    programs.call("dbo.p(4)")
+    assert programs.done() == ["5", "2", "2"]
+    assert notes == []
+
+
+def test_merge_changes_what_is_there_and_inserts_the_rest(programs: Programs) -> None:
+    programs.session.execute(
+        "create table dbo.stock (item text primary key, amount integer, note text default 'new')"
+    )
+    programs.session.execute("insert into dbo.stock values ('tea', 1, ''), ('salt', 9, '')")
+    programs.known.tables["dbo", "stock"] = {"item": TEXT, "amount": INTEGER, "note": TEXT}
+    programs.create("""
+        CREATE PROCEDURE dbo.p @item nvarchar(9), @amount int AS
+        MERGE INTO dbo.Stock AS s
+        USING (SELECT @item AS Item, @amount AS amount UNION ALL SELECT 'salt', 0) AS new ON s.item = new.Item
+        WHEN MATCHED AND new.amount = 0 THEN DELETE
+        WHEN MATCHED THEN UPDATE SET amount += new.amount, s.note = 'more'
+        WHEN NOT MATCHED BY TARGET AND new.amount > 0 THEN INSERT (item, amount, note) VALUES (new.item, new.amount, DEFAULT);
+        PRINT @@ROWCOUNT
+    """)
+    assert programs.call("dbo.p('tea', 4)") == ["2"]
+    assert programs.call("dbo.p('rice', 2)") == ["1"]
+    assert programs.rows("select * from dbo.stock order by item") == [("rice", 2, "new"), ("tea", 5, "more")]
+
+
+def test_a_table_is_given_to_a_procedure(programs: Programs) -> None:
+    (made,) = read(
+        next(
+            iter(
+                batches(
+                    "CREATE TYPE dbo.Lines AS TABLE (n int IDENTITY(5, 5), body varbinary(9), at datetime)"
+                )
+            )
+        )
+    )
+    programs.known.table_types["lines"] = made.definition  # type: ignore[attr-defined]
+    programs.create("""
+        CREATE PROCEDURE dbo.Take @first int, @lines dbo.Lines READONLY AS
+        INSERT INTO dbo.done (body) SELECT CAST(n AS nvarchar(9)) + CAST(body AS nvarchar(9)) FROM @lines WHERE n > @first
+        GO
+        CREATE PROCEDURE dbo.p AS
+        DECLARE @mine AS dbo.Lines
+        INSERT INTO @mine (body, at) VALUES (0x41, '20260102'), (0x42, NULL)
+        EXEC dbo.Take @first = 0, @lines = @mine
+        DELETE FROM @mine WHERE n = 5
+        EXEC Take 0, @mine
+        EXEC Take 0
+    """)
+    programs.call("dbo.p()")
+    assert programs.done() == ["5A", "10B", "10B"]
+
+
+def test_variables_get_values_from_the_queries_of_with(programs: Programs) -> None:
+    programs.create(
+        """
+        CREATE PROCEDURE dbo.p AS
+        DECLARE @n int, @m int
+        ;WITH few AS (SELECT 1 AS a UNION ALL SELECT 5), more AS (SELECT a FROM few WHERE a > 1)
+        SELECT TOP (1) @n = more.a, @m = @n FROM more ORDER BY more.a DESC
+        PRINT @n
+    """.replace(", @m = @n", "")
+    )
+    assert programs.call("dbo.p()") == ["5"]
 
 
 def test_a_text_runs_in_place_with_variables_of_its_own(programs: Programs) -> None:
@@ -790,7 +883,15 @@ REFUSED = {
     "CREATE PROCEDURE p AS\nCREATE QUEUE x": ("run it before", 2, 1),
     "CREATE PROCEDURE p AS\nRAISERROR (50001, 16, 1)": ("write the text", 2, 1),
     "CREATE PROCEDURE p AS\nRAISERROR ('%s %s', 16, 1, 'a')": ("2 places", 2, 1),
-    "CREATE PROCEDURE p @t dbo.Rows READONLY AS RETURN": ("@t is a table", 1, 1),
+    "CREATE PROCEDURE p @t dbo.Rows READONLY AS RETURN": ("let its CREATE TYPE stand", 1, 1),
+    "CREATE PROCEDURE p AS\nagain:\nPRINT 1\nGOTO again": ("does not stand further down", 4, 1),
+    "CREATE PROCEDURE p AS\nGOTO nowhere": ("does not stand further down", 2, 1),
+    "CREATE PROCEDURE p AS\na: PRINT 1\nA: PRINT 2": ("stands twice", 3, 1),
+    "CREATE PROCEDURE p AS\nIF 1 = 1 GOTO a\nIF 1 = 2 BEGIN PRINT 1\na: PRINT 2 END": (
+        "does not stand further down",
+        2,
+        10,
+    ),
     "CREATE PROCEDURE p AS\nDECLARE @t TABLE (n int)\nIF @@TRANCOUNT = 9 EXEC p": (
         "share its table variables",
         3,

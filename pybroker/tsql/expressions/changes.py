@@ -16,7 +16,7 @@ from pybroker.tsql.expressions.types import Type, Unfaithful, convert
 from pybroker.tsql.source import ScriptError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pybroker.tsql.expressions.scope import Scope
     from pybroker.tsql.language.tree import Code
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _ENDS_OF_OUTPUT = frozenset(
     {"FROM", "WHERE", "VALUES", "SELECT", "DEFAULT", "EXEC", "EXECUTE", "OPTION", "WITH"}
 )
-_ENDS_OF_SET = frozenset({"FROM", "WHERE", "OUTPUT", "OPTION"})
+_ENDS_OF_SET = frozenset({"FROM", "WHERE", "OUTPUT", "OPTION", "WHEN"})
 _ARITHMETIC = {
     TokenType.PLUS,
     TokenType.DASH,
@@ -57,20 +57,23 @@ class _Clauses:
     top: exp.Expr | None = None
 
 
-def change(code: Code, scope: Scope, notes: list[str]) -> Change:
-    """Print INSERT, UPDATE or DELETE.
+def change(
+    code: Code, scope: Scope, notes: list[str], tokens: list[Token], namespaces: Mapping[str, str]
+) -> Change:
+    """Print INSERT, UPDATE, DELETE, MERGE or TRUNCATE.
 
     Raises:
         ScriptError: there is no faithful form.
     """
-    tokens, clauses = _taken_out(code, tokens_of(code))
+    tokens, clauses = _taken_out(code, tokens)
     tree = parse(code, tokens)
-    printer = Printer(code, scope, notes=notes)
+    printer = Printer(code, scope, notes=notes, namespaces=namespaces)
     ways: dict[Any, Any] = {
         exp.Insert: _insert,
         exp.Update: _update,
         exp.Delete: _delete,
         exp.TruncateTable: _truncate,
+        exp.Merge: _merge,
     }
     way = ways.get(type(tree), _refused)
     try:
@@ -82,7 +85,7 @@ def change(code: Code, scope: Scope, notes: list[str]) -> Change:
 def _taken_out(code: Code, tokens: list[Token]) -> tuple[list[Token], _Clauses]:
     clauses = _Clauses([])
     tokens = _without_top(code, tokens, clauses)
-    tokens = _without_compound(tokens)
+    tokens = _without_compound(tokens, _merged_name(tokens))
     return _without_output(code, tokens, clauses), clauses
 
 
@@ -104,9 +107,17 @@ def _without_top(code: Code, tokens: list[Token], clauses: _Clauses) -> list[Tok
     return [*tokens[: verbs[0] + 1], *tokens[end + 1 :]]
 
 
-def _without_compound(tokens: list[Token]) -> list[Token]:
+def _merged_name(tokens: list[Token]) -> list[Token]:
+    """Return the name of the target of MERGE with a point, as its columns are not alone in a value."""
+    if not tokens or _word(tokens[0]) != "MERGE":
+        return []
+    using = next((index for index, one in at_top(tokens) if _word(one) == "USING"), 1)
+    return [tokens[using - 1], token(TokenType.DOT, ".", tokens[using - 1])]
+
+
+def _without_compound(tokens: list[Token], owner: list[Token]) -> list[Token]:
     """Write `a += b` as `a = a + (b)`."""
-    if not tokens or not any(_word(one) == "UPDATE" for one in tokens[:1]):
+    if not tokens or _word(tokens[0]) not in ("UPDATE", "MERGE"):
         return tokens
     tops = dict(at_top(tokens))
     found: list[Token] = []
@@ -126,6 +137,7 @@ def _without_compound(tokens: list[Token]) -> list[Token]:
             and index in tops
         ):
             target = _target_before(found)
+            target = target if len(target) > 1 else [*owner, *target]
             found += [follows, *target, one, token(TokenType.L_PAREN, "(", one)]
             index, open_ = index + 2, True
             continue
@@ -384,10 +396,68 @@ def _delete(printer: Printer, node: Any, clauses: _Clauses) -> Change:
     return _with_output(printer, f"delete from {head}{using}{where}", clauses, known, "deleted")
 
 
-def _refused(_printer: Printer, node: Any, _clauses: _Clauses) -> Change:
-    if isinstance(node, exp.Merge):
-        raise Unfaithful("MERGE has no form here: write UPDATE and INSERT")
+def _refused(_printer: Printer, _node: Any, _clauses: _Clauses) -> Change:
     raise Unfaithful("this has no form here")
+
+
+def _merge(printer: Printer, node: Any, clauses: _Clauses) -> Change:
+    """Print MERGE; PostgreSQL 15 has its clauses, but for OUTPUT and rows that only the target has."""
+    if clauses.output or clauses.top is not None:
+        raise Unfaithful("MERGE with OUTPUT or TOP has no form here: write UPDATE and INSERT")
+    if node.args.get("with_") is not None:
+        raise Unfaithful("WITH before MERGE has no form here: write the query behind USING")
+    sources: dict[str, Source] = {}
+    head, name = table(printer, node.this, sources, [])
+    known = sources[name.casefold()].columns
+    target = dict(sources)
+    using, _ = table(printer, node.args["using"], sources, [])
+    source = {key: value for key, value in sources.items() if key not in target}
+    printer.sources.append(sources)
+    parts = [f"merge into {head} using {using} on {printer.condition(node.args['on'])}"]
+    for when in node.args["whens"].expressions:
+        if when.args.get("source"):
+            raise Unfaithful(
+                "WHEN NOT MATCHED BY SOURCE has no form here: write DELETE or UPDATE with NOT EXISTS"
+            )
+        is_matched = bool(when.args.get("matched"))
+        printer.sources[-1] = sources if is_matched else source
+        word = "when matched" if is_matched else "when not matched"
+        condition = when.args.get("condition")
+        if condition is not None:
+            word += f" and {printer.condition(condition)}"
+        parts.append(f"{word} then {_merged(printer, when.args['then'], known)}")
+    printer.sources.pop()
+    return Change(" ".join(parts), [], [])
+
+
+def _merged(printer: Printer, then: Any, known: Any) -> str:
+    columns = known or {}
+    if isinstance(then, exp.Update):
+        sets = []
+        for one in then.expressions:
+            if not isinstance(one, exp.EQ) or not isinstance(one.this, exp.Column):
+                raise Unfaithful("this SET of MERGE has no form here: write column = value")
+            type_ = columns.get(one.this.name.casefold(), types.UNKNOWN)
+            sets.append(f"{folded(one.this.name)} = {_new_value(printer, one.expression, type_)}")
+        return f"update set {', '.join(sets)}"
+    if isinstance(then, exp.Insert):
+        listed = [one.name for one in then.this.expressions] if then.this is not None else list(columns)
+        cells = then.expression.expressions if then.expression is not None else []
+        if not listed or len(listed) != len(cells):
+            raise Unfaithful("INSERT of MERGE needs its columns, and a value for each")
+        pairs = zip(listed, cells, strict=True)
+        values = [
+            _new_value(printer, cell, columns.get(name.casefold(), types.UNKNOWN)) for name, cell in pairs
+        ]
+        return f"insert ({', '.join(map(folded, listed))}) values ({', '.join(values)})"
+    if isinstance(then, exp.Var) and then.name.upper() == "DELETE":
+        return "delete"
+    raise Unfaithful("MERGE has UPDATE, DELETE and INSERT here")
+
+
+def _new_value(printer: Printer, node: Any, type_: Type) -> str:
+    is_default = isinstance(node, exp.Var | exp.Column) and node.name.upper() == "DEFAULT"
+    return "default" if is_default else printer.converted(node, type_)
 
 
 def _truncate(printer: Printer, node: Any, _clauses: _Clauses) -> Change:

@@ -68,7 +68,7 @@ class Printer:
     notes: list[str] = field(default_factory=list)
     aliases: dict[str, str] = field(default_factory=dict)
     over: str = ""
-    namespaces: dict[str, str] = field(default_factory=dict)
+    namespaces: Mapping[str, str] = field(default_factory=dict)
 
     def value(self, node: exp.Expr) -> Value:
         """Print a value.

@@ -82,11 +82,15 @@ def _select(printer: Printer, node: Any, *, outermost: bool) -> Rows:
         raise Unfaithful("a query begins with SELECT")
     _refuse_others(node, _SELECT_PARTS)
     begin = len(printer.sources)
-    prefix = _ctes(printer, node)
+    prefix = common_tables(printer, node)
     try:
         tables = from_clause(printer, node)
         printed = _parts(printer, node, tables, prefix, outermost=outermost)
         if node.args.get("for_") is not None:
+            if printer.namespaces:
+                raise Unfaithful(
+                    "FOR XML with XMLNAMESPACES has no form here: write the namespaces as attributes"
+                )
             value = xml.for_xml(
                 _numbered(printer, node, tables, prefix), printed.columns, node.args["for_"], tables.first
             )
@@ -232,7 +236,7 @@ def _unnamed(node: Any) -> Any:
 
 def _united(printer: Printer, node: Any, *, outermost: bool) -> Rows:
     begin = len(printer.sources)
-    prefix = _ctes(printer, node)
+    prefix = common_tables(printer, node)
     left = select(printer, node.this, outermost=outermost)
     right = select(printer, node.expression)
     word = {exp.Union: "union", exp.Except: "except", exp.Intersect: "intersect"}[type(node)]
@@ -250,7 +254,8 @@ def _united(printer: Printer, node: Any, *, outermost: bool) -> Rows:
 # Tables.
 
 
-def _ctes(printer: Printer, node: Any) -> str:
+def common_tables(printer: Printer, node: Any) -> str:
+    """Print WITH and its queries; their columns are known from then on."""
     with_ = node.args.get("with_")
     if with_ is None:
         return ""

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from pybroker.tsql.expressions.names import fitting
 from pybroker.tsql.expressions.types import Type, Unfaithful, read_type
 from pybroker.tsql.translation import identifier, literal
+
+if TYPE_CHECKING:
+    from pybroker.tsql.language.tree import Code
 
 Columns = Mapping[str, Type]
 
@@ -40,6 +44,7 @@ class Scope:
         table_variables: likewise, with the @ or the #.
         tables: tells the columns of a table.
         aliases: types that CREATE TYPE made, by folded names.
+        table_types: the columns of table types, as they are written, likewise.
         functions: what functions return, by folded names with their schemas.
         placeholders: whether a percent sign is written twice, as psycopg wants it beside parameters.
     """
@@ -48,6 +53,7 @@ class Scope:
     table_variables: dict[str, TableVariable] = field(default_factory=dict)
     tables: Tables = lambda _schema, _name: None
     aliases: dict[str, Type] = field(default_factory=dict)
+    table_types: dict[str, Code] = field(default_factory=dict)
     functions: dict[str, Type] = field(default_factory=dict)
     placeholders: bool = False
 
@@ -104,8 +110,14 @@ class Scope:
             raise Unfaithful(f"the table {name} is not declared here: DECLARE or CREATE it above")
         return found
 
+    def table_type(self, written: str) -> Code | None:
+        """Return the columns of a table type, or None if it is another type."""
+        return self.table_types.get(_folded(written))
+
     def type(self, written: str, *, cast: bool = False) -> Type:
         """Return a type by its name; those of CREATE TYPE are known."""
-        folded = written.replace("[", "").replace("]", "").strip().casefold()
-        alias = self.aliases.get(folded) or self.aliases.get(folded.removeprefix("dbo."))
-        return alias or read_type(written, cast=cast)
+        return self.aliases.get(_folded(written)) or read_type(written, cast=cast)
+
+
+def _folded(written: str) -> str:
+    return written.replace("[", "").replace("]", "").strip().casefold().removeprefix("dbo.")

@@ -11,6 +11,7 @@ from pybroker.tsql.expressions.names import folded, relation
 from pybroker.tsql.expressions.printer import Printer, Source
 from pybroker.tsql.expressions.reading import at_top, careful, closing, parse, text_of, tokens_of
 from pybroker.tsql.expressions.types import BIT, Type, Unfaithful, convert
+from pybroker.tsql.language import tree
 from pybroker.tsql.source import ScriptError
 
 if TYPE_CHECKING:
@@ -64,6 +65,27 @@ def definition(code: Code, scope: Scope, notes: list[str]) -> Definition:
         if sql:
             printed.append(sql)
     return Definition(",\n  ".join(printed), columns)
+
+
+def as_table(
+    variable: tree.Variable | tree.TableVariable, scope: Scope
+) -> tree.Variable | tree.TableVariable:
+    """Return a variable of a table type as a table variable, and any other as it is."""
+    if isinstance(variable, tree.TableVariable):
+        return variable
+    columns = scope.table_type(written(variable.type))
+    return variable if columns is None else tree.TableVariable(name=variable.name, definition=columns)
+
+
+def written(type_: tree.Type) -> str:
+    """Return a type as it is written."""
+    name = f"{type_.name.schema}.{type_.name.name}" if type_.name.schema else type_.name.name
+    return f"{name}({', '.join(type_.arguments)})" if type_.arguments else name
+
+
+def rows_of(table: str) -> str:
+    """Print the rows of a table as JSON, as a parameter of a table type takes them."""
+    return f"(select coalesce(json_agg(r), '[]') from {table} r)"
 
 
 def between_commas(tokens: Sequence[Token]) -> list[list[Token]]:

@@ -10,14 +10,15 @@ from sqlglot import TokenType, exp
 from pybroker.tsql.expressions import functions, types
 from pybroker.tsql.expressions.changes import change
 from pybroker.tsql.expressions.names import folded
+from pybroker.tsql.expressions.namespaces import NO_NAMESPACES, without_namespaces
 from pybroker.tsql.expressions.printer import Printer, Source, Sources, Value
 from pybroker.tsql.expressions.reading import careful, parse, place_of, token, tokens_of
-from pybroker.tsql.expressions.rows import from_clause, order_and_limit, select
+from pybroker.tsql.expressions.rows import common_tables, from_clause, order_and_limit, select
 from pybroker.tsql.expressions.types import Family, Type, Unfaithful, convert
 from pybroker.tsql.source import ScriptError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pybroker.tsql.expressions.scope import Scope
     from pybroker.tsql.language.tree import Code
@@ -72,7 +73,11 @@ class Statement:
 
 @careful
 def expression(
-    code: Code, scope: Scope, target: Type | None = None, row: tuple[str, Any] | None = None
+    code: Code,
+    scope: Scope,
+    target: Type | None = None,
+    row: tuple[str, Any] | None = None,
+    namespaces: Mapping[str, str] = NO_NAMESPACES,
 ) -> Expression:
     """Print an expression.
 
@@ -81,13 +86,14 @@ def expression(
         scope: the names that are known.
         target: the type of what it is assigned to; SQL Server converts, shortens texts, and reads bodies.
         row: what stands before the columns of a row that is at hand, and its columns.
+        namespaces: of WITH XMLNAMESPACES, by their prefixes; that of DEFAULT is empty.
 
     Raises:
         ScriptError: there is no faithful form.
     """
     tree = parse(code)
     notes: list[str] = []
-    printer = Printer(code, scope, sources=_row(row), notes=notes)
+    printer = Printer(code, scope, sources=_row(row), notes=notes, namespaces=namespaces)
     value = printer.value(tree)
     if target is not None:
         try:
@@ -134,11 +140,11 @@ def query(code: Code, scope: Scope, *, outermost: bool = True) -> Statement:
     Raises:
         ScriptError: there is no faithful form.
     """
-    tokens = tokens_of(code)
+    namespaces, tokens = without_namespaces(code, tokens_of(code))
     verb = next((one.text.upper() for one in tokens if one.text.upper() in _VERBS), "")
     notes: list[str] = []
     if verb != "SELECT" and not _is_select(tokens):
-        changed = change(code, scope, notes)
+        changed = change(code, scope, notes, tokens, namespaces)
         named = _names(scope)
         return Statement(
             changed.sql,
@@ -149,7 +155,7 @@ def query(code: Code, scope: Scope, *, outermost: bool = True) -> Statement:
             reads=_reads_of(tokens),
         )
     tree: Any = parse(code, tokens)
-    printer = Printer(code, scope, notes=notes)
+    printer = Printer(code, scope, notes=notes, namespaces=namespaces)
     into = tree.args.get("into") if isinstance(tree, exp.Select) else None
     if into is not None:
         return _selected_into(printer, tree, into, notes)
@@ -198,26 +204,33 @@ def _selected_into(printer: Printer, tree: Any, into: Any, notes: list[str]) -> 
 
 @careful
 def assignments(
-    assigned: Sequence[tuple[str, Code]], source: Code | None, scope: Scope, top: Code | None = None
+    assigned: Sequence[tuple[str, Code]],
+    source: Code | None,
+    scope: Scope,
+    top: Code | None = None,
+    with_: Code | None = None,
 ) -> Statement:
-    """Print SELECT @variable = value, … [FROM …].
+    """Print [WITH …] SELECT @variable = value, … [FROM …].
 
     Without a table the values are assigned one after the other. With one they are columns c1, c2 and so on of
     a query: each row assigns, and where there is none the variables stay as they are.
     """
     notes: list[str] = []
     names = tuple(name for name, _ in assigned)
+    namespaces, before = without_namespaces(with_, tokens_of(with_)) if with_ else (NO_NAMESPACES, [])
     if source is None:
         values = []
         for name, code in assigned:
-            one = expression(code, scope, scope.variable(name).type)
+            one = expression(code, scope, scope.variable(name).type, None, namespaces)
             values.append(one.sql)
             notes += one.notes
         return Statement("", assigned=names, values=tuple(values), notes=tuple(notes))
     tokens = tokens_of(source)
     select_ = [token(TokenType.SELECT, "SELECT", tokens[0]), token(TokenType.NUMBER, "1", tokens[0])]
-    tree: Any = parse(source, [*select_, *tokens])
-    printer = Printer(source, scope, notes=notes)
+    tree: Any = parse(source, [*before, *select_, *tokens])
+    printer = Printer(source if with_ is None else with_, scope, notes=notes, namespaces=namespaces)
+    prefix = common_tables(printer, tree)
+    printer.code = source
     tables = from_clause(printer, tree)
     sources, items, reads = printer.sources, [], set(_reads_of(tokens))
     for number, (name, code) in enumerate(assigned, 1):
@@ -230,7 +243,7 @@ def assignments(
                 " write STRING_AGG, SUM or a cursor",
             )
         reads |= used
-        printed = Printer(code, scope, sources=sources, notes=notes).converted(
+        printed = Printer(code, scope, sources=sources, notes=notes, namespaces=namespaces).converted(
             inner, scope.variable(name).type
         )
         items.append(f"{printed} as c{number}")
@@ -244,8 +257,9 @@ def assignments(
     if top is not None:
         rest += f" limit {expression(top, scope).sql}"
     locks = f" {tables.locks}" if tables.locks else ""
+    from_ = f" from {tables.sql}" if tables.sql else ""
     return Statement(
-        f"select {', '.join(items)}{f' from {tables.sql}' if tables.sql else ''}{filtered}{rest}{locks}",
+        f"{prefix}select {', '.join(items)}{from_}{filtered}{rest}{locks}",
         assigned=names,
         notes=tuple(notes),
         reads=frozenset(reads),

@@ -9,11 +9,12 @@ from sqlglot import exp
 
 from pybroker.tsql.expressions import types
 from pybroker.tsql.expressions.names import exact
+from pybroker.tsql.expressions.namespaces import PREFIX, with_default
 from pybroker.tsql.expressions.printer import Printer, Value
 from pybroker.tsql.expressions.types import Family, Type, Unfaithful, cast, convert
 
 _PROLOG = re.compile(
-    r'\s*declare\s+namespace\s+(?P<prefix>[\w.-]+)\s*=\s*(?P<quote>["\'])(?P<uri>[^"\']*)(?P=quote)\s*;'
+    r'\s*declare\s+(?:namespace\s+(?P<prefix>[\w.-]+)\s*=|default\s+element\s+namespace)\s*(?P<quote>["\'])(?P<uri>[^"\']*)(?P=quote)\s*;'
 )
 # What XQuery has and XPath 1.0 has not, and what would reach out of the path.
 _NOT_XPATH = re.compile(r"\b(?:for|let|return|declare|if|some|every|sql:\w+|data|cast\s+as|xs:\w+)\b|[{}]|:=")
@@ -24,11 +25,14 @@ def _path(printer: Printer, node: exp.Expr) -> tuple[str, dict[str, str]]:
         raise Unfaithful("the path of an XML method stands in quotes")
     text, spaces = str(node.this), dict(printer.namespaces)
     while found := _PROLOG.match(text):
-        spaces[found["prefix"]] = found["uri"]
+        spaces[found["prefix"] or ""] = found["uri"]
         text = text[found.end() :]
     text = text.strip()
     if _NOT_XPATH.search(text) or not text:
         raise Unfaithful("paths are XPath 1.0 here: write one without XQuery's own words")
+    if "" in spaces:
+        spaces[PREFIX] = spaces.pop("")
+        text = with_default(text)
     return text, spaces
 
 

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 def print_statement(statement: Statement) -> str:
     """Return the T-SQL of any statement, in one form whatever the script's was."""
     if (method := TABLE.get(type(statement))) is not None:
-        return " ".join(part for part in method(statement) if part) + ";"
+        end = "" if isinstance(statement, tree.Label) else ";"
+        return " ".join(part for part in method(statement) if part) + end
     if type(statement) in printing.TABLE:
         return printing.print_statement(statement)
     return administration.print_statement(statement)
@@ -149,6 +150,7 @@ def _assign(one: tree.Assign) -> Iterable[str]:
 
 def _select_variables(one: tree.SelectVariables) -> Iterable[str]:
     return (
+        _code("", one.with_),
         "SELECT",
         _code("TOP (", one.top, ")"),
         ", ".join(map(_assigned, one.assignments)),
@@ -304,6 +306,8 @@ TABLE: dict[type[Statement], Callable[[Any], Iterable[str]]] = {
     tree.While: _while,
     tree.Break: lambda _: ("BREAK",),
     tree.Continue: lambda _: ("CONTINUE",),
+    tree.Goto: lambda one: (f"GOTO {one.label}",),
+    tree.Label: lambda one: (f"{one.name}:",),
     tree.Return: lambda one: ("RETURN", _code("", one.value)),
     tree.TryCatch: _try,
     tree.Throw: lambda one: ("THROW", ", ".join(map(_line, one.arguments))),

@@ -104,7 +104,6 @@ _ASSIGNMENTS = ("=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=")
 _ENDS_VALUE = frozenset({"word", "quoted", "text", "number", "variable"})
 _MODULES = frozenset({"PROC", "PROCEDURE", "FUNCTION", "TRIGGER", "VIEW"})
 _INSTEAD = {
-    "GOTO": "GOTO is not translated: write a loop with BREAK and CONTINUE",
     "DBCC": "DBCC is not translated: PostgreSQL has other ways to look into itself",
     "KILL": "KILL is not translated: use pg_terminate_backend, or END CONVERSATION",
     "CHECKPOINT": "CHECKPOINT is not translated: leave it out",
@@ -365,10 +364,11 @@ class _Reader:
             return self._by_grammar(administration.read, first)
         if parsing.begins(text, first.begin):
             return self._by_grammar(parsing.read, first)
+        if first.kind == "word" and self._word(1) == ":":
+            self._at += 2
+            return tree.Label(position=self._place(first.begin), name=first.written)
         if first.kind != "word" or first.word not in self._TABLE:
             message = _INSTEAD.get(first.word)
-            if self._word(1) == ":":
-                message = _INSTEAD["GOTO"]
             if self._is("(", "SELECT"):
                 message = "a query in parentheses: leave them out"
             self._refuse(message, "a statement")
@@ -675,17 +675,21 @@ class _Reader:
         return tree.SetOption(position=position, option=option, value=" ".join(rest))
 
     def _select(self, position: Position) -> Statement:
-        first = self._at
-        self._top()
-        one = self._peek()
-        assigns = one is not None and one.kind == "variable" and self._word(1) in _ASSIGNMENTS
-        self._at = first
-        if assigns:
+        if self._assigns():
             return self._select_variables(position)
         self._at -= 1
         return self._query(position)
 
-    def _select_variables(self, position: Position) -> Statement:
+    def _assigns(self) -> bool:
+        """Whether a list of variables with their values stands here, with TOP before it or without."""
+        first = self._at
+        self._top()
+        one = self._peek()
+        self._at, behind = first, self._at
+        word = self._words[behind + 1].word if behind + 1 < len(self._words) else ""
+        return one is not None and one.kind == "variable" and word in _ASSIGNMENTS
+
+    def _select_variables(self, position: Position, with_: tree.Code | None = None) -> Statement:
         top = self._top()
         assignments = []
         while True:
@@ -704,7 +708,9 @@ class _Reader:
         self._span(goes_on=self._query_goes_on("SELECT", first))
         if self._at > first:
             source = self._code_between(first, self._at)
-        return tree.SelectVariables(position=position, top=top, assignments=tuple(assignments), source=source)
+        return tree.SelectVariables(
+            position=position, with_=with_, top=top, assignments=tuple(assignments), source=source
+        )
 
     # Control flow.
 
@@ -728,6 +734,9 @@ class _Reader:
 
     def _continue(self, position: Position) -> Statement:
         return tree.Continue(position=position)
+
+    def _goto(self, position: Position) -> Statement:
+        return tree.Goto(position=position, label=self._identifier())
 
     def _return(self, position: Position) -> Statement:
         return tree.Return(position=position, value=None if self._is_over() else self._code())
@@ -872,6 +881,8 @@ class _Reader:
     def _query(self, position: Position) -> Statement:
         first = self._at
         verb = self._main_verb()
+        if verb == "SELECT" and self._words[first].word == "WITH" and self._assigns():
+            return self._select_variables(position, self._code_between(first, self._at - 1))
         if verb == "MERGE":
             self._span(goes_on=lambda _: True)
         else:
@@ -1316,6 +1327,7 @@ class _Reader:
         "EXECUTE": _exec,
         "FETCH": _fetch,
         "GET": _get,
+        "GOTO": _goto,
         "IF": _if,
         "INSERT": _data,
         "MERGE": _data,

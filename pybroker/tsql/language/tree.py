@@ -168,8 +168,9 @@ class Assign(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectVariables(Statement):
-    """SELECT @variable = value, …; `source` is what follows the list, from FROM on."""
+    """SELECT @variable = value, …; `source` is what follows the list, from FROM on, `with_` its WITH."""
 
+    with_: Code | None = None
     top: Code | None = None
     assignments: tuple[Assign, ...]
     source: Code | None = None
@@ -210,6 +211,20 @@ class Break(Statement):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Continue(Statement):
     """CONTINUE."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goto(Statement):
+    """GOTO."""
+
+    label: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Label(Statement):
+    """A label, which GOTO names."""
+
+    name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ from pybroker.tsql.expressions.queue import MESSAGE
 from pybroker.tsql.expressions.scope import Variable
 from pybroker.tsql.expressions.types import Family, Type, Unfaithful
 from pybroker.tsql.language import tree
+from pybroker.tsql.language.jumps import Left, structured
 from pybroker.tsql.procedures import flow, locks, texts
 from pybroker.tsql.procedures.codes import RETURNED, returning
 from pybroker.tsql.procedures.errors import NUMBER, caught_values, raised
@@ -114,7 +115,7 @@ class Body:
             ScriptError: at a statement without a faithful form.
         """
         self._returns, self._value = returns, value
-        body = texts.expanded(body)
+        body = texts.expanded(structured(body))
         everything = [each for one in body for each in flow.statements(one)]
         self._calls = any(isinstance(one, tree.Execute) for one in everything)
         verbs = {one.verb for one in everything if isinstance(one, tree.Transaction)}
@@ -178,7 +179,7 @@ class Body:
             if isinstance(one, tree.Declare):
                 for variable in one.variables:
                     with self._at(one.position):
-                        self._declare(variable)
+                        self._declare(tables.as_table(variable, self.scope))
 
     def _declare(self, variable: tree.Variable | tree.TableVariable) -> None:
         if isinstance(variable, tree.TableVariable):
@@ -196,10 +197,23 @@ class Body:
             return
         if variable.name.casefold() in self.scope.variables:
             raise Unfaithful(f"{variable.name} is declared twice: leave one out")
-        one = self.scope.declare(variable.name, written(variable.type), self._within_text(variable.name))
+        one = self.scope.declare(
+            variable.name, tables.written(variable.type), self._within_text(variable.name)
+        )
         self.declarations[one.sql] = one.type.sql
         if self._suffix:
             self.line(f"{one.sql} := null;")
+
+    def take_rows(self, one: tree.Parameter, definition: tree.Code) -> str:
+        """Make the table of a parameter of a table type from the rows that it gets; return the parameter."""
+        self._make_table(one.name, definition, self._first)
+        table = self.scope.table_variable(one.name).sql
+        parameter = identifier(one.name)
+        self._first += [
+            f"  insert into {table} overriding system value",
+            f"  select * from json_populate_recordset(null::{table}, {parameter});",
+        ]
+        return f"{parameter} json default '[]'"
 
     def _within_text(self, name: str) -> str | None:
         return f'"{name}{self._suffix}"' if self._suffix else None
@@ -533,6 +547,20 @@ class Body:
         read = self.flow.in_branches.get(id(one), ())
         return [f"{variable} := 0;" for what, variable in _LEFT_BEHIND.items() if what in read]
 
+    def left(self, one: Left) -> None:
+        """Print statements that GOTO leaves."""
+        label = identifier(f"{one.label}:")
+        self.line(f"<<{label}>>")
+        self.line("begin")
+        with self.indented():
+            self._each(one.statements)
+            self.line("null;")
+        self.line(f"end {label};")
+
+    def goto(self, one: tree.Goto) -> None:
+        """Print GOTO."""
+        self.line(f"exit {identifier(f'{one.label.casefold()}:')};")
+
     def return_(self, one: tree.Return) -> None:
         """Print RETURN; the code has no reader here."""
         if self._value is not None:
@@ -627,7 +655,7 @@ class Body:
                 self.assign(each)
             self._set_count(one, "1")
             return
-        found = translating.assignments(pairs, one.source, self.scope, one.top)
+        found = translating.assignments(pairs, one.source, self.scope, one.top, one.with_)
         self._note_all(one.position, found.notes)
         if one.source is None:
             for name, value in zip(found.assigned, found.values, strict=True):
@@ -1048,7 +1076,7 @@ class Body:
     def _given(self, each: texts.Given) -> tuple[str, Type]:
         """Return what a text gets, and the type that it has there."""
         if each.type is not None:
-            type_ = self.scope.type(written(each.type))
+            type_ = self.scope.type(tables.written(each.type))
             return self.value(each.value, type_), type_
         found = translating.expression(each.value, self.scope)
         if each.is_number and found.type.family not in types.NUMBERS:
@@ -1072,7 +1100,15 @@ class Body:
     def _argument(self, argument: tree.Argument, parameter: tree.Parameter | None) -> str:
         if argument.value is None:
             raise Unfaithful("DEFAULT as an argument has no form here: leave the argument out")
-        target = None if parameter is None else self.scope.type(written(parameter.type))
+        if argument.value.text.strip().casefold() in self.scope.table_variables:
+            rows = tables.rows_of(self.scope.table_variable(argument.value.text.strip()).sql)
+            # CALL takes no query.
+            value = f'"@@rows of {argument.value.text.strip().lower()}"'
+            self.declarations[value] = "json"
+            self._computing([f"{value} := {rows};"])
+            name = None if argument.name is None else parameter.name if parameter else argument.name
+            return value if name is None else f"{identifier(name)} => {value}"
+        target = None if parameter is None else self.scope.type(tables.written(parameter.type))
         if argument.is_output or (parameter is not None and parameter.is_output):
             if not argument.is_output:
                 name = "" if parameter is None else parameter.name
@@ -1201,16 +1237,10 @@ def _said(one: Any) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(one).__name__).upper()
 
 
-def written(type_: tree.Type) -> str:
-    """Return a type as it is written."""
-    name = f"{type_.name.schema}.{type_.name.name}" if type_.name.schema else type_.name.name
-    return f"{name}({', '.join(type_.arguments)})" if type_.arguments else name
-
-
 def _is_harmless(one: Any) -> bool:
     """Whether a statement can't fail."""
     match one:
-        case tree.Break() | tree.Continue() | tree.Return(value=None) | tree.SetOption():
+        case tree.Break() | tree.Continue() | tree.Goto() | tree.Return(value=None) | tree.SetOption():
             return True
         case tree.Declare():
             return all(getattr(each, "default", None) is None for each in one.variables)
@@ -1281,7 +1311,9 @@ TABLE: dict[type, Callable[[Body, Any], None]] = {
     tree.Execute: Body.execute,
     tree.Fetch: Body.fetch,
     tree.GetConversationGroup: Body.get_conversation_group,
+    tree.Goto: Body.goto,
     tree.If: Body.if_,
+    Left: Body.left,
     tree.MoveConversation: Body.move_conversation,
     administration.NoMeaning: Body.no_meaning,
     tree.Print: Body.print_,

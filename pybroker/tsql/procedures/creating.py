@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from pybroker.tsql.expressions import translating
 from pybroker.tsql.expressions.names import folded, relation
 from pybroker.tsql.expressions.scope import TableVariable
+from pybroker.tsql.expressions.tables import written
 from pybroker.tsql.expressions.types import Unfaithful, without_literal
 from pybroker.tsql.language import tree
-from pybroker.tsql.procedures.body import Body, all_code, written
+from pybroker.tsql.procedures.body import Body, all_code
 from pybroker.tsql.source import ScriptError
 from pybroker.tsql.translation import DEFAULT_SCHEMA, Translation
 from pybroker.tsql.tree import Name
@@ -250,7 +251,10 @@ def _granted_to_nobody(
     """Take from PUBLIC what PostgreSQL grants it; in one statement, so that nobody calls it in between."""
     if not security:
         return sql
-    types = ", ".join(body.scope.variable(one.name).type.sql for one in parameters)
+    known = body.scope.variables
+    types = ", ".join(
+        known[one.name.casefold()].type.sql if one.name.casefold() in known else "json" for one in parameters
+    )
     revoked = f"revoke execute on routine {name}({types}) from public;"
     made = "\n".join(("begin", sql, revoked, "end"))
     return f"do {_quoted(made)};"
@@ -283,8 +287,11 @@ def dollars(text: str) -> str:
 
 
 def _parameter(body: Body, one: tree.Parameter) -> str:
+    columns = body.scope.table_type(written(one.type))
+    if columns is not None:
+        return body.take_rows(one, columns)
     if one.is_readonly:
-        raise Unfaithful(f"{one.name} is a table: give the rows in a temporary table, or one by one")
+        raise Unfaithful(f"{one.name} is a table: let its CREATE TYPE stand in these scripts")
     variable = body.scope.declare(one.name, written(one.type))
     mode = "inout " if one.is_output else ""
     default = ""
@@ -302,7 +309,7 @@ def _fit_parameters(body: Body, parameters: tuple[tree.Parameter, ...]) -> None:
     fitted = [
         f"  {known.sql} := cast({known.sql} as {known.type.sql});"
         for one in parameters
-        if "(" in (known := body.scope.variable(one.name)).type.sql
+        if (known := body.scope.variables.get(one.name.casefold())) is not None and "(" in known.type.sql
     ]
     body.lines[:0] = fitted
 

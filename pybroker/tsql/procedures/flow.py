@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pybroker.tsql.language import tree
+from pybroker.tsql.language.jumps import Left
 from pybroker.tsql.tree import Statement
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ PURE = (
     tree.DeclareCursor,
     tree.Delay,
     tree.Fetch,
+    tree.Goto,
     tree.Print,
     tree.RaiseError,
     tree.Return,
@@ -149,6 +151,8 @@ class Flow:
     before: dict[int, set[State]] = field(default_factory=dict)
     after: dict[int, frozenset[str]] = field(default_factory=dict)
     in_branches: dict[int, frozenset[str]] = field(default_factory=dict)
+    _jumps: dict[str, set[State]] = field(default_factory=dict)
+    _behind: dict[str, frozenset[str]] = field(default_factory=dict)
     _breaks: list[set[State]] = field(default_factory=list)
     _continues: list[set[State]] = field(default_factory=list)
     _caught: list[set[State]] = field(default_factory=list)
@@ -161,11 +165,17 @@ class Flow:
             states = self._run_one(one, states)
         return states
 
-    def _run_one(self, one: Any, states: States) -> States:  # noqa: PLR0911 - a case for each class
+    def _run_one(self, one: Any, states: States) -> States:  # noqa: PLR0911, PLR0912 - a case for each class
         self.before.setdefault(id(one), set()).update(states)
         for caught in self._caught[-1:]:
             caught.update(states)
         match one:
+            case Left():
+                self._jumps[one.label] = set()
+                return self.run(one.statements, states) | self._jumps[one.label]
+            case tree.Goto():
+                self._jumps[one.label.casefold()].update(states)
+                return frozenset()
             case tree.Block():
                 return self.run(one.statements, states)
             case tree.If():
@@ -242,6 +252,11 @@ class Flow:
         own = reads(one) & {"@@rowcount", "@@error"}
         self.after[id(one)] = self.after.get(id(one), frozenset()) | after
         match one:
+            case Left():
+                self._behind[one.label] = after
+                return self._look_list(one.statements, after, exit_, again)
+            case tree.Goto():
+                return self._behind.get(one.label.casefold(), frozenset())
             case tree.Block():
                 return self._look_list(one.statements, after, exit_, again)
             case tree.If():

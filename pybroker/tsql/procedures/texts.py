@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pybroker.tsql.calls import declared, parameter_of
 from pybroker.tsql.language import read, tree
+from pybroker.tsql.language.jumps import Left
 from pybroker.tsql.language.words import words
 from pybroker.tsql.procedures import flow
 from pybroker.tsql.source import Batch, Position, ScriptError, batches, offset_of
@@ -37,6 +38,8 @@ _INSTEAD: dict[type, str] = {
     tree.Cursor: "a cursor in a text has no form here: write it outside of the text",
     tree.DeclareCursor: "a cursor in a text has no form here: write it outside of the text",
     tree.Fetch: "a cursor in a text has no form here: write it outside of the text",
+    tree.Goto: "GOTO in a text has no form here: write IF",
+    tree.Label: "a label in a text has no form here: write IF",
     tree.Return: "RETURN in a text has no form here: write IF around what follows it",
     tree.Transaction: "a transaction in a text has no form here: write it around EXEC",
 }
@@ -124,6 +127,10 @@ class _Expanding:
     def _one(self, one: Any, known: _Known) -> Statement:  # noqa: PLR0911 - a case for each class
         """Return a statement; `known` is what variables hold before it, and then behind it."""
         match one:
+            case Left():
+                inner = self.all(one.statements, dict(known))
+                _forget(known, _written(one))
+                return replace(one, statements=inner)
             case tree.Block():
                 return replace(one, statements=self.all(one.statements, known))
             case tree.If():
