@@ -10,9 +10,9 @@
 --
 -- Of two at a time the greater must stay. So comparing and setting are under a lock, which a
 -- subtransaction gives back at once: who changes definitions waits for nobody else's commit. Only
--- the broker's owner may take that lock, so no other role can hold it. No read and no change of that
--- table waits for it. The sequence's own lock comes before it, so that enable_broker can't stand in
--- between.
+-- the broker's owner may take that lock, so no other role can hold it. Nobody who reads or changes
+-- that table waits for it. The sequence's own lock comes before it, so that enable_broker can't
+-- stand in between.
 --
 -- In a copy of a database that was restored elsewhere, plans name transactions of another server.
 -- There a mark holds for every plan, until the broker is enabled.
