@@ -19,7 +19,7 @@ import pytest
 from pybroker.workers.activation import READER_NAME, Activation
 from pybroker.workers.clock import Clock
 from pybroker.workers.database import Database
-from tests.patience import until
+from tests.patience import PATIENCE, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine, Iterator
@@ -28,13 +28,12 @@ if TYPE_CHECKING:
     from tests.conftest import Database as MigratedDatabase
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-PATIENCE = 60.0
 CLI = "from pybroker.commands import main; main()"
 
 
 def eventually(condition: Callable[[], Any]) -> Any:
     """Return the condition's first true value."""
-    return until(condition, seconds=PATIENCE)
+    return until(condition)
 
 
 RAMP = 5.0

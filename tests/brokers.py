@@ -17,6 +17,7 @@ import psycopg
 from pybroker.embedded import EmbeddedServer
 from tests import sql_calls
 from tests.conftest import migrated_database
+from tests.patience import PATIENCE
 from tests.shop import Session
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ class Site:
     def stop_worker(self) -> int:
         assert self.worker is not None
         self.worker.terminate()
-        return self.worker.wait(timeout=60)
+        return self.worker.wait(timeout=PATIENCE)
 
     def close(self) -> None:
         if self.worker is not None and self.worker.poll() is None:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     import pytest
 
+# Seconds after which a wait for what takes none has failed, on the busiest machine; a test itself has 300.
+PATIENCE = 240.0
 # When a wait of the running test gives up: before the test's own limit ends it without a word.
 _gives_up_at = math.inf
 

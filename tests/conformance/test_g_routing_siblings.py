@@ -11,6 +11,7 @@ import pytest
 
 from tests import sql_calls
 from tests.conftest import migrated_database
+from tests.patience import PATIENCE
 from tests.shop import END_DIALOG, Session, until
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def siblings(
         worker = subprocess.Popen([sys.executable, "-m", "pybroker", "worker", *urls], stdout=log, stderr=log)
     yield Siblings(*sessions)
     worker.terminate()
-    worker.wait(timeout=60)
+    worker.wait(timeout=PATIENCE)
     for session in sessions:
         session.connection.close()
     for name in NAMES:

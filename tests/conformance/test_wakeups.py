@@ -17,6 +17,7 @@ import pytest
 import pybroker
 from pybroker.embedded import EmbeddedServer
 from tests.conftest import SETTINGS, migrated_database
+from tests.patience import PATIENCE
 from tests.shop import Session, Shop, until, waits
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ def test_row_061_a_send_notifies_only_while_somebody_sleeps(shop: Shop) -> None:
     shop.psql.send(dialog)
     shop.psql.rows("rollback")
     shop.psql.send(dialog)
-    notified = list(sleeper.connection.notifies(timeout=20, stop_after=1))
+    notified = list(sleeper.connection.notifies(timeout=PATIENCE, stop_after=1))
     assert [n.pid for n in notified] == [shop.psql.connection.info.backend_pid]
     sleeper.rows("select broker.wake_up('warehouse')")
     shop.psql.send(dialog)
@@ -193,7 +194,7 @@ def test_everything_that_arrives_wakes_the_sleeper(shop: Shop, arrival: str) -> 
     sleeper.rows("select broker.sleep_on('warehouse')")
     assert sleeper.value("select broker.sleep_on('warehouse')")
     shop.psql.rows(arrival, *([dialog] if "%s" in arrival else []))
-    assert list(sleeper.connection.notifies(timeout=20, stop_after=1))
+    assert list(sleeper.connection.notifies(timeout=PATIENCE, stop_after=1))
     assert len(sleeper.receive()) == 1
 
 
@@ -204,7 +205,7 @@ def test_a_timer_wakes_the_sleeper(shop: Shop) -> None:
     assert sleeper.value("select broker.sleep_on('shop')")
     shop.psql.rows("select broker.begin_conversation_timer(%s, '1 ms')", dialog)
     until(lambda: shop.psql.value("select broker_private.fire_timers()"))
-    assert list(sleeper.connection.notifies(timeout=20, stop_after=1))
+    assert list(sleeper.connection.notifies(timeout=PATIENCE, stop_after=1))
 
 
 def test_one_session_sleeps_on_a_queue_and_the_end_of_the_session_ends_it(shop: Shop) -> None:
@@ -296,7 +297,7 @@ def test_row_061_no_wake_up_is_lost_however_sleeper_and_senders_interleave(shop:
                     received += found
                 elif reader.value("select broker.sleep_on('warehouse')"):
                     slept += 1
-                    lost += not list(reader.connection.notifies(timeout=20, stop_after=1))
+                    lost += not list(reader.connection.notifies(timeout=PATIENCE, stop_after=1))
                     reader.rows("select broker.wake_up('warehouse')")
             for one in sending:
                 one.result()

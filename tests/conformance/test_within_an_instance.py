@@ -10,6 +10,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from tests.conftest import migrated_database
+from tests.patience import PATIENCE
 from tests.proxy import proxy_to
 from tests.shop import Session
 
@@ -47,7 +48,7 @@ def test_row_121_messages_within_an_instance_pass_in_the_clear_though_encryption
             assert warehouse.bodies("queue", timeout="60 s") == [SECRET]
         finally:
             worker.terminate()
-            worker.wait(timeout=60)
+            worker.wait(timeout=PATIENCE)
         assert SECRET in proxy.seen
         encrypted = "select is_encrypted from broker.conversation_endpoints"
         assert (shop.rows(encrypted), warehouse.rows(encrypted)) == ([(True,)], [(True,)])

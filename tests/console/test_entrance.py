@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tests.console.conftest import PASSWORD, Site, running_console
 from tests.console.visitor import Visitor
+from tests.patience import PATIENCE
 
 if TYPE_CHECKING:
     from pybroker.embedded import EmbeddedServer
@@ -91,7 +92,7 @@ def test_an_address_of_the_network_needs_encryption() -> None:
         "--database-url",
         "postgresql:///x",
     ]
-    refused = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    refused = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert refused.returncode == 2
     assert "--tls-certificate" in refused.stderr
 

@@ -10,6 +10,7 @@ from tests.activated import start_worker
 from tests.console.browsing import click, enter, quarantined, queried, reader_of, seen, sent
 from tests.console.conftest import PASSWORD, Site, running_console
 from tests.console.visitor import Visitor
+from tests.patience import PATIENCE
 from tests.shop import Session
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def worker(*sites: Site) -> Iterator[None]:
             yield
         finally:
             process.terminate()
-            process.communicate(timeout=60)
+            process.communicate(timeout=PATIENCE)
 
 
 def test_both_ends_of_a_conversation_are_on_one_time_line(site: Site, other: Site) -> None:

@@ -11,6 +11,7 @@ from selenium.webdriver.common.by import By
 
 from tests.console.browsing import click, enter, queried, reader_of, seen
 from tests.console.conftest import PASSWORD, Site, running_console
+from tests.patience import PATIENCE
 from tests.shop import Session
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def test_who_may_not_receive_a_message_sees_no_trace_of_it(site: Site, visitor: 
 def test_what_is_no_template_of_an_address_is_refused_at_the_start(template: str) -> None:
     command = [sys.executable, "-m", "pybroker", "console", "--database-url", "postgresql:///x"]
     refused = subprocess.run(
-        [*command, "--trace-url", template], capture_output=True, text=True, check=False, timeout=60
+        [*command, "--trace-url", template], capture_output=True, text=True, check=False, timeout=PATIENCE
     )
     assert refused.returncode == 2
     assert "--trace-url" in refused.stderr

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from http.cookiejar import CookieJar
 from urllib.parse import urlencode
 
+from tests.patience import PATIENCE
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -46,7 +48,7 @@ class Visitor:
 
     def _ask(self, request: urllib.request.Request) -> Answer:
         try:
-            answer = self._opener.open(request, timeout=30)
+            answer = self._opener.open(request, timeout=PATIENCE)
         except urllib.error.HTTPError as error:
             answer = error
         with answer:

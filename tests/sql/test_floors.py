@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
+from tests.patience import PATIENCE
 from tests.shop import Session, Shop, in_background, until, waits
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def test_a_message_is_received_though_a_raiser_met_floors_that_are_younger_than_
     late.send(dialog, "order", b"2")
     for number, work in enumerate(raising):
         psql.rows("select pg_advisory_unlock(%s)", number)
-        work.result(10)
+        work.result(PATIENCE)
     late.connection.commit()
     assert psql.bodies() == [b"2"]
 

@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from tests.hop import Batch, Hop
+from tests.patience import PATIENCE
 from tests.shop import ERROR, Session, until, waits
 from tests.specs import tlc
 
@@ -402,7 +403,7 @@ def test_a_delivery_wakes_who_sleeps(hop: Hop) -> None:
         assert batch is not None
         assert hop.deliver(batch) == (number + 1, None)
         hop.acknowledge(batch, number + 1)
-        assert list(reader.connection.notifies(timeout=20, stop_after=1))
+        assert list(reader.connection.notifies(timeout=PATIENCE, stop_after=1))
         reader.rows("select broker.wake_up('warehouse')")
         assert reader.bodies() == [body]
     reader.connection.close()

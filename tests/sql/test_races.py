@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
+from tests.patience import PATIENCE
 from tests.shop import Session, Shop, in_background, until, waits
 
 if TYPE_CHECKING:
@@ -194,7 +195,7 @@ def test_two_acknowledgements_of_one_dialog_at_once_remove_no_more_than_the_coun
     waiting = in_background(lambda: other.value(acknowledge, far, endpoint, 2, rows[1]))
     until(lambda: waits(psql, other, "Lock"))
     one.connection.commit()
-    waiting.result(30)
+    waiting.result(PATIENCE)
     other.connection.commit()
     # Whatever is left has the numbers that it had.
     (((_,), left, numbers),) = psql.rows(take, destination)
@@ -476,7 +477,7 @@ def test_who_looks_at_queues_while_one_is_dropped_gets_no_error(shop: Shop) -> N
     look = in_background(lambda: looking.rows("select name from broker.service_queues"))
     until(lambda: waits(shop.psql, looking, "Lock"))
     dropping.connection.commit()
-    assert ("warehouse",) in look.result(20)
+    assert ("warehouse",) in look.result(PATIENCE)
     assert ("returns",) not in looking.rows("select name from broker.service_queues")
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
+from tests.patience import PATIENCE
 from tests.shop import Session, Shop, in_background, until, waits
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def test_a_send_that_waited_for_its_group_sees_what_changed_meanwhile(
     # Nor does it wait for who holds the group.
     psql.rows(change.format(clerk=clerk))
     holding.connection.commit()
-    assert_seen(shop, sending.result(10), expected)
+    assert_seen(shop, sending.result(PATIENCE), expected)
 
 
 @pytest.mark.parametrize("name", CHANGES)

@@ -14,6 +14,7 @@ from pybroker.tsql.known import Known
 from pybroker.tsql.language import read
 from pybroker.tsql.source import batches
 from tests.activated import eventually, start_worker
+from tests.patience import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -179,7 +180,7 @@ def test_the_stock_trade_goes_through_by_its_activated_procedures(
     finally:
         worker.terminate()
         try:
-            worker.communicate(timeout=30)
+            worker.communicate(timeout=PATIENCE)
         except subprocess.TimeoutExpired:
             worker.kill()
             worker.communicate()

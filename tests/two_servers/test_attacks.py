@@ -19,6 +19,7 @@ import pytest
 import pybroker
 from pybroker.migrations import migrate
 from pybroker.status_readings import read
+from tests.patience import PATIENCE
 from tests.shop import Session, Shop, in_background, until, waits
 
 if TYPE_CHECKING:
@@ -187,7 +188,7 @@ def test_a_login_that_listens_hears_that_something_came_and_nothing_else(place: 
     # While somebody holds the queue's lock, each SEND notifies.
     place.user.rows("select pg_advisory_lock(1886937714, %s)", queue)
     place.owner.send(place.dialog, "order", b"heard")
-    heard = list(place.user.connection.notifies(timeout=30, stop_after=1))
+    heard = list(place.user.connection.notifies(timeout=PATIENCE, stop_after=1))
     assert [(notify.channel, notify.payload) for notify in heard] == [(f"pybroker_{queue}", "")]
 
 

@@ -14,6 +14,7 @@ from pybroker.workers.clock import Clock
 from pybroker.workers.database import Database as Served
 from pybroker.workers.wake_ups import WakeUps
 from tests.activated import RunningLoop, next_event, start_worker
+from tests.patience import PATIENCE
 from tests.shop import Shop, until
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ def test_who_changes_what_a_look_asks_for_wakes_the_workers(shop: Shop) -> None:
         listener.execute('listen "pybroker_-1"')
         for change in CHANGES:
             shop.psql.rows(change)
-            assert list(listener.notifies(timeout=60, stop_after=1)), f"nobody was woken by: {change}"
+            assert list(listener.notifies(timeout=PATIENCE, stop_after=1)), f"nobody was woken by: {change}"
         shop.psql.send(shop.psql.dialog())
         shop.psql.receive("warehouse")
         assert not list(listener.notifies(timeout=0)), "messages are no change of a definition"

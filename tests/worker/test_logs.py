@@ -12,6 +12,7 @@ import pytest
 
 from pybroker import logs
 from tests.activated import CLI, REPOSITORY, next_event, start_worker
+from tests.patience import PATIENCE
 from tests.shop import Shop
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def run(*arguments: str) -> tuple[int, list[str]]:
         check=False,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
     return ended.returncode, ended.stderr.splitlines()
 

@@ -27,6 +27,7 @@ from pybroker.metrics.catalogue import every_metric
 from pybroker.metrics.collector import DatabaseCollector
 from tests.activated import Application, next_event
 from tests.brokers import free_port
+from tests.patience import PATIENCE
 from tests.shop import Shop, in_background, until
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ Numbers = dict[str, dict[tuple[str, ...], float]]
 
 def get(port: int, path: str) -> tuple[int, str]:
     try:
-        with urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
+        with urlopen(f"http://127.0.0.1:{port}{path}", timeout=PATIENCE) as answer:
             return answer.status, answer.read().decode()
     except HTTPError as error:
         return error.code, error.read().decode()
@@ -316,7 +317,7 @@ def test_a_service_program_serves_the_same_pages(shop: Shop) -> None:
         app.stop()
         running.result(60)
     with pytest.raises(URLError):
-        urlopen(f"http://127.0.0.1:{port}/healthz", timeout=30)
+        urlopen(f"http://127.0.0.1:{port}/healthz", timeout=PATIENCE)
 
 
 def test_a_service_program_without_the_extra_says_what_to_install(database: Database) -> None:
@@ -331,7 +332,11 @@ app.run(metrics_port=0)
     with database.connect() as session:
         session.execute("select broker.create_queue('orders')")
     run = subprocess.run(
-        [sys.executable, "-c", code, database.url], check=False, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", code, database.url],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
     )
     assert 'prometheus_client is not installed: pip install "pybroker[telemetry]"' in run.stderr
 

@@ -17,6 +17,7 @@ from tests.activated import Application, eventually
 from tests.brokers import INITIATOR_DEFINITIONS, TARGET_DEFINITIONS
 from tests.conformance.test_i_forwarding import bind, forward, three_sites
 from tests.otlp import Collector, collecting, provided
+from tests.patience import PATIENCE
 from tests.shop import Session, until
 
 if TYPE_CHECKING:
@@ -351,7 +352,7 @@ def test_without_the_extra_a_worker_says_what_to_install(database: Database) -> 
     )
     run = subprocess.run(
         [sys.executable, "-c", code, "worker", "--traces", "--database-url", database.url],
-        check=False, capture_output=True, text=True, timeout=60,
+        check=False, capture_output=True, text=True, timeout=PATIENCE,
     )  # fmt: skip
     assert run.returncode == 1
     assert 'opentelemetry is not installed: pip install "pybroker[telemetry]"' in run.stderr
