@@ -13,9 +13,10 @@
 -- the lock. It locks nothing for a role that may not send, nor on a dialog whose lifetime is over.
 -- The second begins after the lock: it inserts, unless the mark says that the plan is old
 -- (refresh_plan). Where another dialog of the group has its plan on that row, the endpoint's row
--- tells. That it is still the same under the lock is seen from its place and version. All else is
--- send_slowly's: the first message, a refusal, a queue that is off or retains, validation, an old
--- plan. It makes the plan.
+-- tells. That it is still the same under the lock is seen from its place and version. A session in
+-- REPEATABLE READ could not see that. Of the group's row it gets 40001 if the plan changed since
+-- its snapshot. All else is send_slowly's: the first message, a refusal, a queue that is off or
+-- retains, validation, an old plan. It makes the plan.
 --
 -- Within this database no look at far_events is needed. An EndDialog or Error of the far side comes
 -- with its local_end. One for the lifetime comes after send_expires_at. Whatever else puts an Error
@@ -111,7 +112,6 @@ begin
   if (
     stack collate "C" >= E'PL/pgSQL function broker_private.send(name,uuid,text,bytea) line 15 at GET DIAGNOSTICS\nPL/pgSQL function broker.'
     and stack collate "C" < E'PL/pgSQL function broker_private.send(name,uuid,text,bytea) line 15 at GET DIAGNOSTICS\nPL/pgSQL function broker/'
-    and current_setting('transaction_isolation') = 'read committed'
     and octet_length(content) <= broker_private.largest_body()
     and current_setting('pybroker.traceparent', true) is null
   ) is not true
@@ -119,7 +119,7 @@ begin
     if not broker_private.is_seen(stack, caller) then
       return null;
     end if;
-    if current_setting('transaction_isolation') <> 'read committed' or octet_length(content) <= broker_private.largest_body() is not true then
+    if octet_length(content) <= broker_private.largest_body() is not true then
       perform broker_private.send_slowly(caller, handle, type_name, array[content]);
       return true;
     end if;
@@ -139,8 +139,7 @@ begin
       insert into broker_private.messages (group_no, endpoint_no, queue_id, message_type_id, precedence, urgency, body)
       select f.group_no, target, place, type_id, level, 2, nullif(content, '')
       from broker_private.endpoints f
-      where f.endpoint_no = target
-        and f.local_end is null and made > pg_sequence_last_value('broker_private.plan_mark');
+      where f.endpoint_no = target and f.local_end is null and made > pg_sequence_last_value('broker_private.plan_mark');
       if found and pg_try_advisory_xact_lock_shared(broker_private.sleepers_lock(), place) then
         return found;
       elsif found then
@@ -171,7 +170,7 @@ begin
     from broker_private.endpoints e
     where e.conversation_handle = handle and e.expires_at > broker_private.clock()
       and case
-        when e.send_types is null then false
+        when e.send_types is null or current_setting('transaction_isolation') <> 'read committed' then false
         when pg_has_role(caller, e.send_receiver, 'USAGE') is not false then true
         else broker_private.may_receive(caller, e.queue_id)
       end;

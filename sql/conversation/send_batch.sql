@@ -49,9 +49,7 @@ begin
     );
   end if;
   -- Where all bodies together are not too large none is.
-  if current_setting('transaction_isolation') = 'read committed' and pg_column_size(contents) <= broker_private.largest_body()
-    and array_position(contents, null) is null
-  then
+  if pg_column_size(contents) <= broker_private.largest_body() and array_position(contents, null) is null then
     select g.send_made, g.send_target, g.send_place, g.send_precedence, (g.send_types -> type_name)::integer
     into made, target, place, level, type_id
     from broker_private.groups g

@@ -34,8 +34,7 @@ begin
       insert into broker_private.messages (group_no, endpoint_no, queue_id, message_type_id, precedence, urgency, body)
       select f.group_no, target, place, type_id, level, 2, nullif(content, '')
       from broker_private.endpoints f
-      where f.endpoint_no = target
-        and f.local_end is null and made > pg_sequence_last_value('broker_private.plan_mark')
+      where f.endpoint_no = target and f.local_end is null and made > pg_sequence_last_value('broker_private.plan_mark')
       returning id
     )
     insert into broker_private.traceparents (endpoint_no, queuing_order, noted_at, traceparent)

@@ -24,6 +24,8 @@ DETECTORS = {
         "conformance/test_d_receiving_and_ending.py",
         "conformance/test_strange_arrivals.py",
     ],
+    "sql/sending/mark_plans": ["sql/test_send_plans.py", "conformance/test_identity.py"],
+    "sql/sending/refresh_plan": ["sql/test_send_plans.py"],
     "sql/sending": ["conformance/test_d_receiving_and_ending.py", "conformance/test_far_sides.py"],
     "sql/housekeeping/fire_timers": ["conformance/test_e_timers.py"],
     "sql/housekeeping/sweep": [

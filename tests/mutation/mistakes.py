@@ -279,6 +279,30 @@ MISTAKES = [
         "\n",
     ),
     Mistake(
+        "SEND believes a plan that a change made old",
+        "sql/conversation/send.sql",
+        "f.local_end is null and made > pg_sequence_last_value('broker_private.plan_mark');",
+        "f.local_end is null;",
+    ),
+    Mistake(
+        "a plan is believed that was made while a change was not committed",
+        "sql/sending/refresh_plan.sql",
+        "txid_snapshot_xmin(txid_current_snapshot())",
+        "txid_current()",
+    ),
+    Mistake(
+        "of two marks the later stays, not the greater",
+        "sql/sending/mark_plans.sql",
+        "  if pg_sequence_last_value('broker_private.plan_mark') >= marking then\n    return null;\n  end if;\n",
+        "  perform setval('broker_private.plan_mark', marking);\n  return null;\n",
+    ),
+    Mistake(
+        "a copy keeps the plans of the other server",
+        "sql/sending/mark_plans.sql",
+        "case when broker_private.is_copy() then 9223372036854775807 else txid_current() end",
+        "txid_current()",
+    ),
+    Mistake(
         "whoever knows a handle moves the conversation",
         "sql/conversation/move_conversation.sql",
         "      perform broker_private.require_conversation_ownership(caller, e, 'move');\n",

@@ -202,6 +202,54 @@ def test_send_does_not_write_the_group_while_a_long_transaction_makes_that_vain(
     assert psql.value(PLACE) != before
 
 
+@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
+@pytest.mark.parametrize("place", ["alone", "beside another dialog"])
+def test_a_snapshot_from_before_a_dialog_moved_or_ended_sends_nothing_on_it(
+    shop: Shop, level: str, place: str
+) -> None:
+    psql = shop.psql
+    first, other = psql.dialog(), psql.dialog()
+    psql.send(first)
+    for change in ("broker.move_conversation({dialog}, {group})", "broker.end_conversation({dialog})"):
+        dialog = psql.dialog(**({} if place == "alone" else {"related_conversation": first}))
+        for _ in range(2):
+            psql.send(dialog)
+        old = shop.session(autocommit=False)
+        old.rows(f"set transaction isolation level {level}")
+        old.rows("select 1")
+        assert outcome(old, dialog) == SENT
+        old.connection.rollback()
+        old.rows(f"set transaction isolation level {level}")
+        old.rows("select 1")
+        group = psql.value(
+            "select conversation_group_id from broker.conversation_endpoints where conversation_handle = %s",
+            other,
+        )
+        psql.rows("select " + change.format(dialog=f"'{dialog}'", group=f"'{group}'"))
+        assert outcome(old, dialog) == "40001"
+        old.connection.rollback()
+
+
+@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
+@pytest.mark.parametrize("place", ["alone", "beside another dialog"])
+def test_a_snapshot_from_before_a_definition_changed_sends_by_what_it_sees(
+    shop: Shop, level: str, place: str
+) -> None:
+    psql = shop.psql
+    first = psql.dialog()
+    psql.send(first)
+    dialog = first if place == "alone" else psql.dialog(related_conversation=first)
+    for _ in range(2):
+        psql.send(dialog)
+    old = shop.session(autocommit=False)
+    old.rows(f"set transaction isolation level {level}")
+    old.rows("select 1")
+    psql.rows("select broker.alter_message_type('order', 'EMPTY')")
+    assert outcome(old, dialog) == SENT
+    old.connection.commit()
+    assert outcome(psql, dialog) == "S8430"
+
+
 def test_a_change_that_is_rolled_back_costs_each_dialog_a_plan_and_no_more(shop: Shop) -> None:
     psql = shop.psql
     dialog = psql.dialog()
