@@ -54,11 +54,15 @@ EXTRAS = {
     "psutil": "spark",
     "pyarrow": "spark",
     "pyspark": "spark",
+    "scipy": "spark",
     "sqlalchemy": "migrate",
+    "sqlglot": "tsql",
     "starlette": "console",
     "structlog": "worker",
     "uvicorn": "console",
 }
+# What needs several is told at once, not one after the other.
+COMMAND_EXTRAS = {"demo": "embedded,worker"}
 
 
 class LazyGroup(TyperGroup):
@@ -84,7 +88,7 @@ class LazyGroup(TyperGroup):
         try:
             return super().invoke(ctx)
         except Exception as error:
-            line = None if ctx.params.get("debug") else one_line(error)
+            line = None if ctx.params.get("debug") else one_line(error, ctx.invoked_subcommand)
             if line is None:
                 raise
             typer.echo(f"pybroker: {line}", err=True)
@@ -101,11 +105,12 @@ def load(name: str) -> Any:
     return get_command(application)
 
 
-def one_line(error: Exception) -> str | None:
-    """Say what went wrong and what to do about it; None for an error that deserves its traceback."""
+def one_line(error: Exception, command: str | None = None) -> str | None:
+    """Say what went wrong in a command, and what to do; None for an error that deserves its traceback."""
     if isinstance(error, ModuleNotFoundError) and error.name and error.name.partition(".")[0] in EXTRAS:
         module = error.name.partition(".")[0]
-        return f'{module} is not installed: pip install "pybroker[{EXTRAS[module]}]"'
+        extra = COMMAND_EXTRAS.get(command or "", EXTRAS[module])
+        return f'{module} is not installed: pip install "pybroker[{extra}]"'
     # A module that nobody imported raised nothing: --help and usage errors stay free of the client's import.
     mendable = tuple(
         getattr(sys.modules[module], name) for module, name in MENDABLE_ERRORS if module in sys.modules

@@ -182,18 +182,18 @@ def worker(
 
     async def serve() -> None:
         stop = asyncio.Event()
-        serving = supervisor.run(
-            database_url,
-            key_directory,
-            stop,
-            grace=grace,
-            pace=pace,
-            heartbeat_file=heartbeat_file,
-            waits=wait,
-            logins=login or (),
-            traces=traces,
-        )
         with exported(traces), measured(database_url, metrics_address, metrics_port):
+            serving = supervisor.run(
+                database_url,
+                key_directory,
+                stop,
+                grace=grace,
+                pace=pace,
+                heartbeat_file=heartbeat_file,
+                waits=wait,
+                logins=login or (),
+                traces=traces,
+            )
             await until_signalled(serving, stop)
 
     try:

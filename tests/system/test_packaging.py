@@ -92,15 +92,32 @@ def test_a_clone_has_each_folder_under_its_import_name() -> None:
 # Runs a program as if only what `pip install pybroker` brings were installed.
 CLIENT_ALONE = """
 import sys
-from pybroker.commands import EXTRAS
+from importlib.metadata import packages_distributions, requires
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+brought, rest = set(), ["pybroker"]
+while rest:
+    name = canonicalize_name(rest.pop())
+    brought.add(name)
+    for each in map(Requirement, requires(name) or ()):
+        wanted = {"binary", "pool"} if name == "psycopg" else {""}
+        if any(each.marker is None or each.marker.evaluate({"extra": extra}) for extra in wanted):
+            rest += {canonicalize_name(each.name)} - brought
+brought |= {"setuptools", "packaging"}
+# Of what is installed here, what the client does not bring.
+beyond = {
+    module for module, owners in packages_distributions().items()
+    if brought.isdisjoint(map(canonicalize_name, owners))
+}
 
 class Missing:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in EXTRAS:
+        if name.partition(".")[0] in beyond:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
-for name in [each for each in sys.modules if each.partition(".")[0] in EXTRAS]:
-    sys.exit(f"the client imports {name}")
+for name in [each for each in sys.modules if each.partition(".")[0] in beyond - {"_distutils_hack"}]:
+    sys.exit(f"{name} is there already")
 sys.meta_path.insert(0, Missing())
 """
 
@@ -135,15 +152,20 @@ with pybroker.connect({database.url!r}) as broker:
         ("migrate --database-url postgresql://a/b", "migrate"),
         ("certificate create far --key-directory .", "worker"),
         ("activate --database-url postgresql://a/b --config pyproject.toml", "worker"),
-        ("demo", "migrate"),
-        ("throughput", "spark"),
+        ("console --database-url postgresql://a/b", "console"),
+        ("tsql check pyproject.toml", "tsql"),
+        ("tsql translate pyproject.toml", "tsql"),
+        ("tsql run pyproject.toml --database-url postgresql://a/b", "tsql"),
+        ("tsql shell --database-url postgresql://a/b", "tsql"),
+        ("demo", "embedded,worker"),
+        ("throughput", "spark,embedded"),
     ],
 )
 def test_a_command_names_the_extra_that_it_needs(command: str, extra: str) -> None:
     program = "from pybroker.commands import main; main()"
     done = without_extras(program, *command.split())
     assert done.returncode in (1, 2)
-    assert f"pybroker[{extra}" in done.stderr, done.stderr
+    assert f'pip install "pybroker[{extra}]"' in done.stderr, done.stderr
     assert "Traceback" not in done.stderr
 
 
