@@ -12,7 +12,8 @@ from pybroker.tsql.expressions.scope import TableVariable
 from pybroker.tsql.expressions.tables import written
 from pybroker.tsql.expressions.types import Unfaithful, without_literal
 from pybroker.tsql.language import tree
-from pybroker.tsql.procedures.body import Body, all_code
+from pybroker.tsql.procedures.body import Body
+from pybroker.tsql.procedures.flow import all_code
 from pybroker.tsql.source import ScriptError
 from pybroker.tsql.translation import DEFAULT_SCHEMA, Translation
 from pybroker.tsql.tree import Name

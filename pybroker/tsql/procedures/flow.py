@@ -110,6 +110,13 @@ def reads_identity(one: Any) -> bool:
     return any("scope_identity" in code.text.lower() for code in code_of(one))
 
 
+def all_code(one: Any) -> Iterator[tree.Code]:
+    """Yield all code of a statement, and of those within it."""
+    for each in statements(one):
+        if isinstance(each, tree.Code):
+            yield each
+
+
 def ends_transactions(one: Any) -> bool:
     """Whether COMMIT, ROLLBACK or BEGIN TRANSACTION is within."""
     return any(isinstance(each, tree.Transaction) for each in statements(one))

@@ -1,0 +1,155 @@
+"""EXEC of procedures and of texts in PL/pgSQL."""
+
+from __future__ import annotations
+
+import re
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+
+from pybroker.tsql.expressions import tables, translating, types
+from pybroker.tsql.expressions.names import relation
+from pybroker.tsql.expressions.scope import Variable
+from pybroker.tsql.expressions.types import Family, Type, Unfaithful
+from pybroker.tsql.procedures import locks, texts
+from pybroker.tsql.procedures.codes import RETURNED, returning
+from pybroker.tsql.source import ScriptError
+from pybroker.tsql.translation import identifier
+
+if TYPE_CHECKING:
+    from pybroker.tsql.language import tree
+    from pybroker.tsql.procedures.body import Body
+
+# A variable that DECLARE made; it is not known within a text of EXEC.
+_OWN = re.compile(r"@(?!@)")
+
+
+def execute(body: Body, one: tree.Execute) -> None:
+    """Print EXEC of a procedure."""
+    if one.procedure.name.startswith("@"):
+        raise Unfaithful("the name of a procedure in a variable has no form here: write an IF for each")
+    name = relation(one.procedure.schema, one.procedure.name)
+    if one.procedure.name.lower() in locks.PROCEDURES and name not in body.procedures:
+        locks.print_call(body, one)
+        return
+    if one.procedure.name.lower().startswith(("sp_", "xp_")) and name not in body.procedures:
+        raise Unfaithful(f"{one.procedure.name} is not known here: write what it does")
+    if one.procedure.database:
+        raise Unfaithful("a procedure of another database can't be called here: send it a message")
+    if body.flow.is_read(one, "@@rowcount"):
+        raise Unfaithful("@@ROWCOUNT behind EXEC is that of the procedure: use an OUTPUT parameter")
+    known = body.procedures.get(name)
+    body.calls.setdefault(name, one.position)
+    if getattr(known, "ends_transactions", False) and max(body.flow.depths(one), default=0):
+        raise Unfaithful(
+            f"{name} ends transactions, so it can't be called within one: take BEGIN TRAN out of it"
+        )
+    parameters = list(known or ())
+    arguments = []
+    for at, argument in enumerate(one.arguments):
+        parameter = _parameter(parameters, argument, at)
+        arguments.append(_argument(body, argument, parameter))
+    if one.result is not None:
+        body.line(returning("'0'"))
+    body.line(f"call {name}({', '.join(arguments)});")
+    if one.result is not None:
+        body.set_result(one.result, f"cast(current_setting('{RETURNED}') as integer)")
+
+
+def text(body: Body, one: texts.Text) -> None:
+    """Print the statements of a text that EXEC runs; it has variables of its own."""
+    body.text_count += 1
+    suffix = f" {body.text_count}"
+    body.line("-- The text of EXEC.")
+    inner = {name: known for name, known in body.scope.variables.items() if not _OWN.match(name)}
+    found = [(each, *_given(body, each)) for each in one.given]
+    lines = []
+    for each, value, type_ in found:
+        known = Variable(f'"{each.name}{suffix}"', type_)
+        if each.name.casefold() in inner:
+            raise Unfaithful(f"{each.name} is given twice: leave one out")
+        inner[each.name.casefold()] = known
+        body.declarations[known.sql] = type_.sql
+        lines.append(f"{known.sql} := {value};")
+    body.computing(lines)
+    parts = [inner[each.name.casefold()].sql for each in one.given if each.is_part]
+    if parts:
+        body.line(f"if {' and '.join(f'{part} is not null' for part in parts)} then")
+    saved = body.scope.variables, body.scope.table_variables, body.suffix, body.aborts
+    body.scope.variables, body.suffix = inner, suffix
+    body.scope.table_variables = temporary = {
+        name: table for name, table in saved[1].items() if name.startswith("#")
+    }
+    before, notes = len(temporary), len(body.notes)
+    try:
+        with body.indented() if parts else nullcontext():
+            body.declare_all(one.statements)
+            body.each(one.statements)
+            if parts and not one.statements:
+                body.line("null;")
+    except ScriptError as error:
+        raise ScriptError(one.place(error.position), f"in the text of EXEC: {error}") from None
+    body.notes[notes:] = [(one.place(position), note) for position, note in body.notes[notes:]]
+    body.scope.variables, body.scope.table_variables, body.suffix, body.aborts = saved
+    if len([name for name in temporary if name.startswith("#")]) > before:
+        raise Unfaithful("a temporary table of a text goes with it: use a table variable")
+    if parts:
+        body.line("end if;")
+    outputs = []
+    for each in one.given:
+        if each.output is not None:
+            outer, own = body.scope.variable(each.output), inner[each.name.casefold()]
+            outputs.append(f"{outer.sql} := {types.convert(own.sql, own.type, outer.type)};")
+    body.computing(outputs)
+
+
+def _given(body: Body, each: texts.Given) -> tuple[str, Type]:
+    """Return what a text gets, and the type that it has there."""
+    if each.type is not None:
+        type_ = body.scope.type(tables.written(each.type))
+        return body.value(each.value, type_), type_
+    found = translating.expression(each.value, body.scope)
+    if each.is_number and found.type.family not in types.NUMBERS:
+        raise Unfaithful(f"{each.value.text} is no number, so it may be any SQL: write an IF for each")
+    if not each.is_number and found.type.family is not Family.TEXT:
+        raise Unfaithful(f"{each.value.text} is no text: CAST it to nvarchar")
+    return (found.sql, found.type) if each.is_number else (body.value(each.value, types.TEXT), types.TEXT)
+
+
+def _argument(body: Body, argument: tree.Argument, parameter: tree.Parameter | None) -> str:
+    if argument.value is None:
+        raise Unfaithful("DEFAULT as an argument has no form here: leave the argument out")
+    if argument.value.text.strip().casefold() in body.scope.table_variables:
+        rows = tables.rows_of(body.scope.table_variable(argument.value.text.strip()).sql)
+        # CALL takes no query.
+        value = f'"@@rows of {argument.value.text.strip().lower()}"'
+        body.declarations[value] = "json"
+        body.computing([f"{value} := {rows};"])
+        name = None if argument.name is None else parameter.name if parameter else argument.name
+        return value if name is None else f"{identifier(name)} => {value}"
+    target = None if parameter is None else body.scope.type(tables.written(parameter.type))
+    if argument.is_output or (parameter is not None and parameter.is_output):
+        if not argument.is_output:
+            name = "" if parameter is None else parameter.name
+            raise Unfaithful(f"{name} is an OUTPUT parameter: write OUTPUT behind it")
+        value = body.scope.variable(argument.value.text.strip()).sql
+    else:
+        value = body.value(argument.value, target)
+        if target is not None and target.sql == "smallint":
+            value = types.cast(value, target)
+    if argument.name is None:
+        return value
+    name = parameter.name if parameter else argument.name
+    return '"' + name.replace('"', '""') + f'" => {value}'
+
+
+def _parameter(parameters: list[tree.Parameter], argument: tree.Argument, at: int) -> tree.Parameter | None:
+    if not parameters:
+        return None
+    if argument.name is None:
+        if at >= len(parameters):
+            raise Unfaithful(f"the procedure has {len(parameters)} parameters")
+        return parameters[at]
+    for one in parameters:
+        if one.name.casefold() == argument.name.casefold():
+            return one
+    raise Unfaithful(f"the procedure has no parameter {argument.name}")
