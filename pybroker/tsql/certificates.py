@@ -20,8 +20,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from pybroker.tsql import private_key_blob
-from pybroker.tsql.administration.translation import principal
 from pybroker.tsql.session import StatementError
+from pybroker.tsql.translation import principal
 from pybroker.workers.self_signed import BACKDATED, KEY_BITS, common_name, self_signed
 from pybroker.workers.transport.dialog_security.key_files import (
     check_key_directory,

@@ -23,6 +23,11 @@ class Seconds:
     count: int
 
 
+OWNERS = {"dbo", "sa"}
+_DATABASE_OWNER = (
+    "(select pg_catalog.pg_get_userbyid(d.datdba) from pg_catalog.pg_database d"
+    " where d.datname = pg_catalog.current_database())"
+)
 Value = str | int | bool | None | tuple[str, ...] | Seconds
 
 
@@ -68,6 +73,13 @@ def literal(value: Value) -> str:
             return "E'" + quoted.replace("\\", "\\\\") + "'" if "\\" in quoted else f"'{quoted}'"
 
 
+def principal(name: str) -> str:
+    """Write who is meant, as SQL; `dbo` and `sa` are the database's owner, and `guest` is everybody."""
+    if name.lower() in OWNERS:
+        return _DATABASE_OWNER
+    return literal("public" if name.lower() in ("guest", "public") else name)
+
+
 def identifier(name: str) -> str:
     """Write the name of a table, queue or procedure; these match in any case, so they are folded."""
     return '"' + name.lower().replace('"', '""') + '"'
@@ -75,8 +87,15 @@ def identifier(name: str) -> str:
 
 def call(function: str, name: str, **arguments: Value) -> str:
     """Write a call of a function in schema `broker`; arguments that are None are left out."""
-    given = "".join(f", {key} => {literal(value)}" for key, value in arguments.items() if value is not None)
+    given = "".join(
+        f", {key} => {_argument(key, value)}" for key, value in arguments.items() if value is not None
+    )
     return f"select broker.{function}({literal(name)}{given});"
+
+
+def _argument(key: str, value: Value) -> str:
+    is_owner = key in ("owner", "execute_as") and isinstance(value, str) and value.lower() in OWNERS
+    return principal(str(value)) if is_owner else literal(value)
 
 
 def _verb(statement: Any) -> str:

@@ -241,6 +241,18 @@ def test_users_own_services_and_get_permissions(scripts: Scripts, database: Data
     assert rows(database, granted) == [("Far user", "RECEIVE"), ("Far user", "SEND")]
 
 
+def test_dbo_is_the_owner_of_the_database_in_definitions_too(scripts: Scripts, database: Database) -> None:
+    scripts.done(
+        "CREATE MESSAGE TYPE m AUTHORIZATION dbo VALIDATION = NONE\n"
+        "CREATE CONTRACT c AUTHORIZATION [dbo] (m SENT BY ANY)\nCREATE QUEUE q\n"
+        "CREATE SERVICE s AUTHORIZATION DBO ON QUEUE q (c)\nCREATE ROUTE r AUTHORIZATION dbo WITH ADDRESS = 'LOCAL'",
+        "--database-url",
+        database.url,
+    )
+    owners = "select principal_id = current_user from broker.services where name = 's'"
+    assert rows(database, owners) == [(True,)]
+
+
 def test_a_caller_who_may_not_make_roles_has_broker_users(scripts: Scripts, database: Database) -> None:
     owner = database.role()
     user = f"User_{uuid.uuid4().hex[:8]}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from pybroker.tsql.administration import tree
 from pybroker.tsql.administration.printing import without_passwords
 from pybroker.tsql.source import ScriptError
-from pybroker.tsql.translation import DEFAULT_SCHEMA, call, identifier, literal
+from pybroker.tsql.translation import DEFAULT_SCHEMA, OWNERS, call, identifier, literal, principal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,11 +17,6 @@ if TYPE_CHECKING:
     from pybroker.tsql.tree import Name, Statement
 
 # Who owns a database is dbo in it, and sa in the server.
-_OWNERS = {"dbo", "sa"}
-_DATABASE_OWNER = (
-    "(select pg_catalog.pg_get_userbyid(d.datdba) from pg_catalog.pg_database d"
-    " where d.datname = pg_catalog.current_database())"
-)
 _END_OF_SCHEMA = re.compile(r"</(?:[\w.-]+:)?schema\s*>")
 _OWNED = {"SERVICE", "MESSAGE TYPE", "CONTRACT", "ROUTE", "REMOTE SERVICE BINDING", "XML SCHEMA COLLECTION"}
 _TABLE_PERMISSIONS = {"SELECT", "INSERT", "UPDATE", "DELETE"}
@@ -52,18 +47,11 @@ def translate(statement: Statement) -> Administered:
     return done
 
 
-def principal(name: str) -> str:
-    """Write who is meant, as SQL; `dbo` and `sa` are the database's owner, and `guest` is everybody."""
-    if name.lower() in _OWNERS:
-        return _DATABASE_OWNER
-    return literal("public" if name.lower() in ("guest", "public") else name)
-
-
 def role(name: str) -> str:
     """Write the name of a role where a statement of PostgreSQL wants it."""
     if name.lower() in ("guest", "public"):
         return "public"
-    return "current_user" if name.lower() in _OWNERS else '"' + name.replace('"', '""') + '"'
+    return "current_user" if name.lower() in OWNERS else '"' + name.replace('"', '""') + '"'
 
 
 def _refuse(statement: Statement, message: str) -> NoReturn:
@@ -114,7 +102,7 @@ def _alter_database(one: tree.AlterDatabase) -> Administered:
 
 
 def _create_principal(one: tree.CreatePrincipal) -> Administered:
-    if one.name.lower() in (*_OWNERS, "guest", "public"):
+    if one.name.lower() in (*OWNERS, "guest", "public"):
         _refuse(one, f'"{one.name}" is always there: choose another name')
     notes = [
         f"{without_passwords(clause)} has no meaning here: a principal does not log in"
