@@ -39,13 +39,29 @@ left join broker.service_contracts c on c.service_contract_id = e.service_contra
 where e.conversation_id = %s
 order by e.is_initiator desc
 """
+# Matching stops at the first step that finds a route, and a mirror comes first: see sending/route_of.sql. The
+# far side's broker is not told before it has answered: until then it may be any route that names the service.
 _ROUTES = """
-select r.name, r.address, r.remote_service_name as service, r.broker_instance::text as instance
-from broker.routes r
-where r.scope = 'DATABASE' and (r.remote_service_name is null or r.remote_service_name = %(service)s)
-  and (r.broker_instance is null or %(instance)s::text is null or r.broker_instance::text = %(instance)s)
-  and (r.lifetime is null or r.lifetime > now())
-order by r.remote_service_name nulls last, r.broker_instance nulls last, r.route_id
+select m.name, m.address, m.service, m.instance
+from (
+  select
+    r.route_id, r.name, r.address, r.mirror_address, r.remote_service_name as service,
+    r.broker_instance::text as instance,
+    dense_rank() over (order by case
+      when r.remote_service_name is null then 3
+      when %(instance)s::text is null or r.broker_instance is not null then 1
+      else 2
+    end) as step
+  from broker.routes r
+  where r.scope = 'DATABASE' and (r.lifetime is null or r.lifetime > now())
+    and (
+      r.remote_service_name is null
+      or r.remote_service_name = %(service)s
+      and (r.broker_instance is null or %(instance)s::text is null or r.broker_instance::text = %(instance)s)
+    )
+) m
+where m.step = 1
+order by m.mirror_address is null, m.address = 'TRANSPORT', m.route_id
 limit 20
 """
 
@@ -75,7 +91,7 @@ class Side:
 
 @dataclass(frozen=True)
 class RouteShown:
-    """A route that a side's messages could take."""
+    """A route that a side's messages take, or one of several."""
 
     name: str
     address: str

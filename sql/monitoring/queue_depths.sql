@@ -26,26 +26,32 @@ select
   c.walked > 10000 or r.counted > 10000 or i.counted > 10000 as is_estimate
 from broker_private.visible_queues q
 cross join lateral (
-  -- From one message to the next: each step is a probe of messages_head, whatever the planner believes of the tables' sizes. A plain
-  -- LIMIT, also of a thousand a step, is met by a plan that reads the whole queue first. Then one probe of endpoints a dialog.
+  -- Eight messages a step, by messages_head, whatever the planner believes of the tables' sizes: for so few no other plan
+  -- is cheaper. A plain LIMIT, also of a thousand a step, is met by a plan that reads the whole queue first. One message a
+  -- step costs eight times the pages. Then one probe of endpoints a dialog.
   with recursive walk as (
-    (
+    select b.precedence, b.id, b.endpoint_no, row_number() over (order by b.precedence, b.id) as place
+    from (
       select m.precedence, m.id, m.endpoint_no
       from broker_private.messages m
       where m.queue_id = q.queue_id
       order by m.precedence, m.id
-      limit 1
-    )
+      limit 8
+    ) b
     union all
-    select n.precedence, n.id, n.endpoint_no
+    select n.precedence, n.id, n.endpoint_no, n.place
     from walk w
     cross join lateral (
-      select m.precedence, m.id, m.endpoint_no
-      from broker_private.messages m
-      where m.queue_id = q.queue_id and (m.precedence, m.id) > (w.precedence, w.id)
-      order by m.precedence, m.id
-      limit 1
+      select b.precedence, b.id, b.endpoint_no, row_number() over (order by b.precedence, b.id) as place
+      from (
+        select m.precedence, m.id, m.endpoint_no
+        from broker_private.messages m
+        where m.queue_id = q.queue_id and (m.precedence, m.id) > (w.precedence, w.id)
+        order by m.precedence, m.id
+        limit 8
+      ) b
     ) n
+    where w.place = 8
   )
   select
     coalesce(sum(d.messages), 0)::bigint as walked,

@@ -32,15 +32,15 @@ def enter(chromium: Chrome, console: str, role: str) -> None:
     seen(chromium, "Overview")
 
 
+def shown_text(chromium: Chrome) -> str:
+    """What the page says; nothing while it is on its way to the next."""
+    return str(chromium.execute_script("return document.body ? document.body.innerText : ''"))
+
+
 def seen(chromium: Chrome, text: str) -> None:
     """Wait until the page shows a text."""
-
-    def shows(browser: Chrome) -> bool:
-        # The page may be on its way to the next.
-        return text in str(browser.execute_script("return document.body ? document.body.innerText : ''"))
-
     try:
-        WebDriverWait(chromium, 60).until(shows)
+        WebDriverWait(chromium, 60).until(lambda browser: text in shown_text(browser))
     except TimeoutException:
         shown = chromium.find_element(By.TAG_NAME, "body").text
         pytest.fail(f"{chromium.current_url} never showed {text!r}, but {shown!r}")
@@ -55,6 +55,18 @@ def click(chromium: Chrome, text: str) -> None:
     # An open page may be just replacing what it shows.
     found = WebDriverWait(chromium, 60).until(lambda browser: browser.execute_script(find, text))
     chromium.execute_script("arguments[0].click()", found)
+
+
+class Clicks:
+    """Clicks of a person, and what they were made on."""
+
+    def __init__(self, chromium: Chrome) -> None:
+        self.made: list[str] = []
+        self._chromium = chromium
+
+    def click(self, text: str) -> None:
+        click(self._chromium, text)
+        self.made.append(text)
 
 
 def look(chromium: Chrome, size: tuple[int, int], theme: str) -> None:

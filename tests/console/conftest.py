@@ -114,9 +114,9 @@ def visitor(console: str) -> Visitor:
     return Visitor(console)
 
 
-@pytest.fixture(scope="session")
-def chromium() -> Iterator[Chrome]:
-    """Debian's chromium, without a window."""
+@contextmanager
+def started_chromium() -> Iterator[Chrome]:
+    """Start Debian's chromium, without a window, and with a profile of its own."""
     browser, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if browser is None or driver is None:
         missing = "chromium and chromedriver are not installed here"
@@ -129,5 +129,14 @@ def chromium() -> Iterator[Chrome]:
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     found = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-    yield found
-    found.quit()
+    try:
+        yield found
+    finally:
+        found.quit()
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Chrome]:
+    """A browser that the tests of a process share."""
+    with started_chromium() as found:
+        yield found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from tests.activated import start_worker
 from tests.console.browsing import click, enter, quarantined, queried, reader_of, seen, sent
@@ -67,6 +68,42 @@ def test_from_a_message_to_its_conversation_and_why_it_waits(
     seen(chromium, "Why it is here")
     seen(chromium, "waits in the transmission queue: order")
     seen(chromium, "303: //nowhere")
+
+
+def test_the_route_of_a_conversation_is_the_one_that_its_messages_take(site: Site, visitor: Visitor) -> None:
+    """Less exact routes match too, and are not taken; nobody knows the broker of a far side that never answered."""
+    route = "select broker.create_route(%s, %s, service_name => %s, broker_instance => %s)"
+    queried(site, route, "exact", "tcp://127.0.0.1:1", "//far", str(uuid4()))
+    queried(site, route, "any broker", "tcp://127.0.0.1:2", "//far", None)
+    queried(site, route, "another service", "tcp://127.0.0.1:3", "//another", None)
+    begin = "select broker.begin_dialog('//shop', %s, 'ordering', encryption => false)"
+    ((named,),), ((unnamed,),) = queried(site, begin, "//far"), queried(site, begin, "//else")
+    visitor.login(site.role("superuser"), PASSWORD)
+    for handle, taken in {
+        named: "one of exact: tcp://127.0.0.1:1; any broker: tcp://127.0.0.1:2",
+        unnamed: "AutoCreatedLocal: LOCAL (for any service)",
+    }.items():
+        page = visitor.get(f"/database/1/conversation/{handle}").text
+        (found,) = re.findall(r"<dt>Route</dt><dd>(.*?)</dd>", page, re.DOTALL)
+        assert " ".join(found.split()) == taken
+    visitor.login(reader_of(site, "shop"), PASSWORD)
+    page = visitor.get(f"/database/1/conversation/{named}").text
+    assert "none that this role may see matches" in page
+
+
+def test_security_says_whether_a_conversation_is_encrypted(site: Site, visitor: Visitor) -> None:
+    """Who the far side is, a worker finds out: test_under_load has one."""
+    begin = "select broker.begin_dialog('//shop', '//far', 'ordering', encryption => %s)"
+    ((sealed,),), ((clear,),) = queried(site, begin, True), queried(site, begin, False)
+    local = sent(site, b"near")
+    visitor.login(site.role("superuser"), PASSWORD)
+    for handle, security in {
+        sealed: "encryption on, far user not known",
+        clear: "encryption off, far user not known",
+        local: "within this database, nothing crosses the network",
+    }.items():
+        page = visitor.get(f"/database/1/conversation/{handle}").text
+        assert set(re.findall(r"<dt>Security</dt><dd>(.*?)</dd>", page)) == {security}
 
 
 def test_a_conversation_of_others_is_not_shown(site: Site, visitor: Visitor) -> None:

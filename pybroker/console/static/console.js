@@ -17,7 +17,8 @@ async function refresh() {
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     const fresh = page.getElementById("live");
     main.dataset.wait = page.getElementById("main").dataset.wait;
-    if (!answer.ok) {
+    // What is not there any more is an answer.
+    if (answer.status >= 500) {
       trouble = "No answer from the database; what is shown is old.";
     } else if (fresh) {
       show(fresh);
