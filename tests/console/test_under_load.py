@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 SHOP, WAREHOUSE = "/database/1", "/database/2"
 CLICKS = 5
-LARGE = 100_000_000
 
 
 @pytest.fixture(scope="module")
@@ -253,37 +252,6 @@ def test_definitions_of_one_database_are_imported_into_the_other(
     assert live.shop.psql.rows("select from broker.service_message_types where name = 'imported'") == [()]
 
 
-def test_a_script_a_binary_and_a_large_body_are_shown_and_never_run(
-    inside: Chrome, address: str, live: Loaded
-) -> None:
-    script = b"<script>document.title = 'run'</script><img src=x onerror=\"document.title = 'run'\">"
-    binary = bytes(range(256))
-    far = live.arrived(live.sent(script, binary), 2)
-    session = live.warehouse.psql
-    session.rows("select broker.create_service('//near', 'side')")
-    near = session.value("select broker.begin_dialog('//near', '//side', 'ordering', encryption => false)")
-    session.rows("select broker.send(%s, 'order', repeat('x', %s))", near, LARGE)
-    orders = [
-        order
-        for handle in (far, session.handle_of(near))
-        for (order,) in session.rows(
-            "select queuing_order from side where conversation_handle = %s order by queuing_order", handle
-        )
-    ]
-    pages = []
-    for order in orders:
-        inside.get(f"{address}{WAREHOUSE}/message/5/{order}/side")
-        seen(inside, "shown as")
-        assert "run" not in inside.title
-        pages.append(inside.find_element(By.ID, "body").text)
-    assert pages[0] == script.decode()
-    assert "00 01 02 03" in pages[1]
-    assert len(pages[2]) < 100_000
-    assert f"{LARGE:,} bytes" in shown_text(inside)
-    for handle in (far, session.handle_of(near)):
-        session.rows("select from broker.receive('side', conversation_handle => %s)", handle)
-
-
 def test_a_role_that_may_not_see_a_queue_finds_no_way_to_it(
     chromium: Chrome, address: str, live: Loaded
 ) -> None:
@@ -408,38 +376,6 @@ FAULTS = {
         "select not exists (select from broker.quarantine)",
     ),
 }  # fmt: skip
-
-
-def test_pages_live_on_when_a_server_crashes_and_comes_back(
-    chromium: Chrome, address: str, live: Loaded
-) -> None:
-    inside = chromium
-    enter(inside, address, live.role("superuser"))
-    inside.get(f"{address}{WAREHOUSE}/queue/side")
-    seen(inside, "Activation log")
-    inside.switch_to.new_window("tab")
-    try:
-        inside.get(f"{address}/")
-        seen(inside, "a worker serves it")
-        queue, overview = inside.window_handles[-2:]
-        live.warehouse.server.kill()
-        seen(inside, "The database can't be reached")
-        assert live.shop.name in shown_text(inside), "the other database is still shown"
-        inside.switch_to.window(queue)
-        seen(inside, "No answer from the database; what is shown is old")
-        assert "Activation log" in shown_text(inside), "what was read stays"
-        live.warehouse.server.start()
-        live.warehouse.reconnect()
-        far = live.arrived(live.sent(b"after the crash"))
-        seen(inside, str(far))
-        until(lambda: "No answer" not in shown_text(inside))
-        inside.switch_to.window(overview)
-        until(lambda: shown_text(inside).count("a worker serves it") == 2)
-        live.flows()
-    finally:
-        inside.close()
-        inside.switch_to.window(inside.window_handles[0])
-    live.warehouse.psql.rows("select from broker.receive('side')")
 
 
 def said(chromium: Chrome, term: str) -> str:
