@@ -30,14 +30,14 @@ create or replace function broker_private.deliver_fully(
   out next_numbers bigint[], out fault_codes integer[], out fault_texts text[], out fault_is_final boolean[]
 )
 returns record
-language plpgsql
+language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set jit = off
 set enable_bitmapscan = off
 set enable_mergejoin = off
--- deliver turns it off, and here a join of the batch with itself is hashed.
+-- A join of the batch with itself is hashed.
 set enable_hashjoin = on
 as $$
 declare
@@ -52,11 +52,8 @@ declare
   is_doubtful boolean;
   is_behind boolean;
   confirmed bigint[];
-  -- Each once, in the order of their endpoints.
-  known bigint[];
-  places integer[];
-  counters tid[];
-  expected bigint[];
+  -- Each once.
+  known bigint;
   unpinned integer[];
   answered bigint[];
   answer record;
@@ -135,16 +132,16 @@ begin
   select
     bool_or(c.next_number <> d.acknowledged), bool_or(c.next_number < d.acknowledged),
     array_agg(d.endpoint_no) filter (where d.acknowledged > 0 and not c.is_confirmed),
-    array_agg(d.endpoint_no), array_agg(d.place::integer), array_agg(c.location), array_agg(c.next_number)
-  into is_doubtful, is_behind, confirmed, known, places, counters, expected
+    count(*)
+  into is_doubtful, is_behind, confirmed, known
   from (
-    select u.endpoint_no, max(u.acknowledged) as acknowledged, max(u.place) as place
-    from unnest(endpoint_nos, deliver_fully.acknowledged) with ordinality as u (endpoint_no, acknowledged, place)
+    select u.endpoint_no, max(u.acknowledged) as acknowledged
+    from unnest(endpoint_nos, deliver_fully.acknowledged) as u (endpoint_no, acknowledged)
     group by u.endpoint_no
     order by u.endpoint_no
   ) d
   cross join lateral (
-    select n.ctid as location, n.next_number, n.is_confirmed from broker_private.sequence_counters n
+    select n.next_number, n.is_confirmed from broker_private.sequence_counters n
     where n.endpoint_no = d.endpoint_no and n.kind = '<next expected>'
     order by n.epoch desc
     limit 1
@@ -162,14 +159,16 @@ begin
   end if;
   sent_at := coalesce(sent_at, array_fill(null::timestamp with time zone, array[cardinality(sequence_numbers)]));
   -- What repeats nothing can't tell that the sender's database has gone back.
-  if is_behind is not true and cardinality(known) = dialogs
-    and deliver_fully.kinds = repeat('<message>', cardinality(dialog_index)) and array_remove(fault_codes, null) = '{}'
+  if (made is not null or unpinned is not null or answered is not null or deliver_fully.acknowledged is null)
+    and is_behind is not true and known = dialogs and deliver_fully.kinds = repeat('<message>', cardinality(dialog_index))
+    and array_remove(fault_codes, null) = '{}'
   then
+    -- Now nothing of it may be odd any more.
     next_numbers := broker_private.deliver_plain(
-      known, places, counters, expected, type_names, dialog_index, type_index, sequence_numbers, bodies, sent_at
+      from_broker, conversation_ids, from_initiator, to_brokers, type_names, dialog_index, type_index,
+      sequence_numbers, bodies, security_kinds, far_users, session_keys, deliver_fully.acknowledged, sent_at
     );
   end if;
-  -- It moves the counters, so only now: deliver_plain was told where they are.
   perform broker_private.confirm_dialogs(confirmed);
   if next_numbers is not null then
     return;

@@ -4,9 +4,9 @@
 -- Returns the number that its dialog expects next. If there is anything odd in it, it stores
 -- nothing and returns null, and deliver goes on. Odd is what it is for deliver and deliver_plain.
 --
--- What is read before the counter is locked may be of the time before it was free. That is true of
+-- What is read before the counter is moved may be of the time before it was free. That is true of
 -- group, queue and end at any time, as an arrival locks none of them (sql/README.md, "What moves").
--- What another arrival leaves is looked at afterwards.
+-- What another arrival leaves is looked at afterwards, and if it is odd, the counter is put back.
 -- Locks: the dialog's counter.
 -- Plan: each table by its key, in a statement of its own: a join costs more than two of them.
 -- Why: arrays, aggregates and joins cost 450,000 instructions where there is one of each.
@@ -30,7 +30,6 @@ declare
   level smallint;
   contract integer;
   type_id integer;
-  counter tid;
 begin
   select e.endpoint_no, e.group_no, e.queue_id, 10 - e.priority, e.contract_id
   into endpoint, conversation_group, queue, level, contract
@@ -67,10 +66,11 @@ begin
     return null;
   end if;
 
-  select n.ctid into counter
-  from broker_private.sequence_counters n
-  where n.endpoint_no = endpoint and n.kind = '<next expected>' and n.epoch = number >> 7 and n.next_number = number
-  for update;
+  update broker_private.sequence_counters n
+  set
+    next_number = number + 1, epoch = (number + 1) >> 7, sent_before = n.sent_at, sent_at = sent,
+    is_confirmed = n.is_confirmed or acknowledged > 0
+  where n.endpoint_no = endpoint and n.kind = '<next expected>' and n.epoch = number >> 7 and n.next_number = number;
   if not found then
     return null;
   end if;
@@ -88,13 +88,12 @@ begin
     and (broker_private.is_surely_on(b) and (b.service_broker_guid = to_broker) is not false) is not true
   limit 1;
   if found then
+    update broker_private.sequence_counters n
+    set next_number = number, epoch = number >> 7, sent_at = n.sent_before
+    where n.endpoint_no = endpoint and n.kind = '<next expected>' and n.epoch = (number + 1) >> 7
+      and n.next_number = number + 1;
     return null;
   end if;
-  update broker_private.sequence_counters n
-  set
-    next_number = number + 1, epoch = (number + 1) >> 7, sent_at = sent,
-    is_confirmed = n.is_confirmed or acknowledged > 0
-  where n.ctid = counter;
   insert into broker_private.messages (
     group_no, endpoint_no, sequence_number, enqueue_time, queue_id, message_type_id, precedence,
     urgency, body

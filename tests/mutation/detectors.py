@@ -11,7 +11,11 @@ DETECTORS = {
         "conformance/test_g_routing_siblings.py",
     ],
     "sql/delivery/deliver": ["sql/test_hop.py", "conformance/test_strange_arrivals.py"],
-    "sql/delivery/deliver_plain": ["conformance/test_wakeups.py", "conformance/test_between_databases.py"],
+    "sql/delivery/deliver_plain": [
+        "sql/test_plain_batches.py",
+        "conformance/test_wakeups.py",
+        "conformance/test_between_databases.py",
+    ],
     "sql/delivery/deliver_one": ["sql/test_lone_messages.py"],
     "sql/delivery/deliver_piece": [
         "conformance/test_i_protocol.py",

@@ -111,16 +111,28 @@ MISTAKES = [
         "",
     ),
     Mistake(
-        "a delivery locks no counter",
-        "sql/delivery/deliver.sql",
-        "        limit 1\n        for update\n",
-        "        limit 1\n",
+        "what arrived meanwhile is not seen",
+        "sql/delivery/deliver_plain.sql",
+        "select from broker_private.early_messages h where h.endpoint_no = any (endpoint_nos) and h.is_whole\n",
+        "select from broker_private.early_messages h where false\n",
+    ),
+    Mistake(
+        "what is odd is found when the counters have moved",
+        "sql/delivery/deliver_plain.sql",
+        "n.xmin = pg_current_xact_id()::xid",
+        "false",
+    ),
+    Mistake(
+        "what is put back forgets when it was sent",
+        "sql/delivery/deliver_plain.sql",
+        ">> 7, sent_at = n.sent_before\n",
+        ">> 7\n",
     ),
     Mistake(
         "a gap is stepped over",
         "sql/delivery/deliver_plain.sql",
-        "sequence_numbers[place] = next_numbers[dialog]",
-        "sequence_numbers[place] >= next_numbers[dialog]",
+        "next_numbers[dialog] <> sequence_numbers[place]",
+        "next_numbers[dialog] > sequence_numbers[place]",
     ),
     Mistake(
         "a message that came alone overtakes what is looked at",
@@ -149,8 +161,8 @@ MISTAKES = [
     Mistake(
         "a queue that is off takes messages",
         "sql/delivery/deliver_plain.sql",
-        "  where q.queue_id = any (queue_ids) and not q.is_enqueue_enabled\n",
-        "  where q.queue_id = any (queue_ids) and false\n",
+        "where q.queue_id = any (queue_ids) and not q.is_enqueue_enabled\n",
+        "where q.queue_id = any (queue_ids) and false\n",
     ),
     Mistake(
         "a refused first message leaves a conversation",
@@ -255,8 +267,8 @@ MISTAKES = [
     Mistake(
         "a delivery wakes nobody",
         "sql/delivery/deliver_plain.sql",
-        "        perform broker_private.wake_sleepers(queue);\n",
-        "        null;\n",
+        "      perform broker_private.wake_sleepers(queue);\n",
+        "      null;\n",
     ),
     # Poison.
     Mistake(

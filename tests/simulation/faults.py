@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 # At whose statements a worker or a session dies: what moves messages, and whatever comes first.
 _AT = (
-    None, None, "COMMIT", "COMMIT", "COMMIT", "take", "deliver", "deliver_one", "acknowledge",
+    None, None, "COMMIT", "COMMIT", "COMMIT", "take", "deliver", "deliver_one", "deliver_plain", "acknowledge",
     "acknowledge_one", "broker_instance", "transmission_work", "dialogs_to_ask",
 )  # fmt: skip
 _AT_OF_SESSIONS = (None, "COMMIT", "COMMIT", "send", "receive", "end_conversation", "begin_dialog")

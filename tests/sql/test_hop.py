@@ -58,8 +58,8 @@ MISTAKES = {
     ),
     "a duplicate is not dropped": (
         "deliver_plain",
-        "sequence_numbers[place] = next_numbers[dialog] and ",
-        "",
+        "n.next_number = first_numbers[",
+        "n.next_number >= first_numbers[",
     ),
 }
 

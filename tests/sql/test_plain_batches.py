@@ -1,4 +1,4 @@
-"""A batch in which nothing is odd: what a sender remembers of its dialogs, and how it is acknowledged.
+"""A batch in which nothing is odd: what a sender remembers of its dialogs, how it is stored and acknowledged.
 
 What a sender remembers of the wrong database would send one dialog's messages as another's. What is acknowledged
 though it is not all there would be lost, or sent again as other messages.
@@ -7,6 +7,7 @@ though it is not all there would be lost, or sent again as other messages.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -15,7 +16,8 @@ import pytest
 from pybroker.workers.transport import statements
 from pybroker.workers.transport.outgoing import batches, sender
 from pybroker.workers.transport.protocol import arrays, wire
-from tests.hop import Hop
+from tests.hop import Batch, Hop
+from tests.shop import Session, in_background, until, waits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -141,6 +143,151 @@ def test_why_messages_waited_is_forgotten_once_they_are_acknowledged(hop: Hop) -
     )
     assert acknowledged(hop)
     assert hop.near.value("select count(*) from broker_private.transmission_status") == 0
+
+
+ARRIVED = "select n.endpoint_no, n.next_number, n.sent_at from broker_private.sequence_counters n where n.kind = 'I' order by 1"
+STORED = "select m.endpoint_no, m.sequence_number, m.body from broker_private.messages m order by 1, 2"
+_ARGUMENTS = (
+    "conversation_ids", "from_initiator", "to_brokers", "type_names", "dialog_index", "type_index",
+    "sequence_numbers", "bodies",
+)  # fmt: skip
+
+
+def taken(hop: Hop) -> Batch:
+    batch = hop.take()
+    assert batch is not None
+    return batch
+
+
+def arrive(site: Session, batch: Batch, hop: Hop, **changes: object) -> list[int] | None:
+    """Bring a batch; return the numbers that are expected next, or None if it is the general form's."""
+    columns = {name: batch.columns[name] for name in _ARGUMENTS}
+    dialogs = len(batch.columns["conversation_ids"])
+    told: dict[str, Any] = {
+        "from_broker": hop.near_broker,
+        **columns,
+        "security_kinds": ["N"] * dialogs,
+        "far_users": [None] * dialogs,
+        "session_keys": [None] * dialogs,
+        "acknowledged": batch.acknowledged,
+        "sent_at": batch.sent_at,
+        **changes,
+    }
+    numbers: list[int] | None = site.value(
+        "select broker_private.deliver_plain(%s, %s, %s, %s, %s, %s, %s, %s, %s::bytea[], %s, %s::text[],"
+        " %s::bytea[], %s, %s)",
+        *told.values(),
+    )
+    return numbers
+
+
+def part(batch: Batch, place: int, number: int | None = None, body: bytes | None = None) -> Batch:
+    """Return one message of a batch of one for each dialog, or another one of its dialog."""
+    lone = {"kinds": "M", "type_names": batch.columns["type_names"], "type_index": [1], "dialog_index": [1]}
+    # In their order.
+    columns = {name: lone.get(name) or [column[place]] for name, column in batch.columns.items()}
+    if number is not None:
+        columns |= {"sequence_numbers": [number], "bodies": [body]}
+    return dataclasses.replace(
+        batch, columns=columns, acknowledged=[batch.acknowledged[place]], sent_at=[batch.sent_at[place]]
+    )
+
+
+def test_a_batch_of_known_dialogs_is_stored_at_once_and_only_once(hop: Hop) -> None:
+    batch = taken(hop)
+    assert arrive(hop.far, batch, hop) == [2, 2]
+    before = hop.far.rows(ARRIVED), hop.far.rows(STORED)
+    assert [at for _, _, at in before[0]] == batch.sent_at
+    assert arrive(hop.far, batch, hop) is None, "it is known already"
+    assert (hop.far.rows(ARRIVED), hop.far.rows(STORED)) == before
+
+
+def _ended_there(hop: Hop) -> None:
+    hop.far.rows(
+        "insert into broker_private.far_events (endpoint_no, event)"
+        " select max(e.endpoint_no), 'E' from broker_private.endpoints e returning 1"
+    )
+
+
+ODD: dict[str, Callable[[Hop, Batch], object]] = {
+    "a queue is off": lambda hop, _: hop.far.rows("select broker.alter_queue('warehouse', status => false)"),
+    "the far side of one has ended": lambda hop, _: _ended_there(hop),
+    "this side of one has ended": lambda hop, _: hop.far.rows(
+        "select broker.end_conversation(max(e.conversation_handle::text)::uuid) from broker.conversation_endpoints e"
+    ),
+    "the message of one is here": lambda hop, batch: hop.deliver(part(batch, 1)),
+    "one after it came before it": lambda hop, batch: hop.deliver(part(batch, 1, 2, b"early")),
+    "the broker is off": lambda hop, _: hop.far.rows("select broker.alter_broker('DISABLE_BROKER')"),
+}
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_where_one_dialog_is_odd_nothing_of_the_batch_is_stored_by_the_short_form(hop: Hop, odd: str) -> None:
+    """And what is remembered of the others is as it was, with the time at which the last message was sent."""
+    batch = taken(hop)
+    ODD[odd](hop, batch)
+    before = hop.far.rows(ARRIVED), hop.far.rows(STORED)
+    assert arrive(hop.far, batch, hop) is None
+    assert (hop.far.rows(ARRIVED), hop.far.rows(STORED)) == before
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"from_initiator": [True, False]},
+        {"to_brokers": [None, "00000000-0000-0000-0000-000000000007"]},
+        {"type_names": ["ack"]},
+        {"type_names": ["unknown"]},
+        {"type_names": [None]},
+        {"type_index": [1, 2]},
+        {"type_index": [0, 1]},
+        {"dialog_index": [1, 1]},
+        {"dialog_index": [0, 1]},
+        {"dialog_index": [1, 3]},
+        {"sequence_numbers": [1, 2]},
+        {"sequence_numbers": [1, None]},
+        {"security_kinds": ["N", "A"]},
+        {"security_kinds": ["N", None]},
+        {"acknowledged": [1, 2]},
+        {"bodies": [b"one"]},
+    ],
+    ids=str,
+)
+def test_what_is_odd_in_a_batch_is_not_stored_by_the_short_form(hop: Hop, changes: dict[str, object]) -> None:
+    before = hop.far.rows(ARRIVED), hop.far.rows(STORED)
+    assert arrive(hop.far, taken(hop), hop, **changes) is None
+    assert (hop.far.rows(ARRIVED), hop.far.rows(STORED)) == before
+
+
+def test_a_batch_sees_what_came_too_early_while_it_waited_for_a_counter(hop: Hop) -> None:
+    """Else nobody would give it out before it is sent again."""
+    batch = taken(hop)
+    with (
+        psycopg.connect(hop.far.connection.info.dsn) as early,
+        psycopg.connect(hop.far.connection.info.dsn, autocommit=True) as late,
+    ):
+        hop_of_early, hop_of_late = Session(early), Session(late)
+        far, hop.far = hop.far, hop_of_early
+        hop.deliver(part(batch, 1, 2, b"early"))
+        hop.far = far
+        stored = in_background(lambda: arrive(hop_of_late, batch, hop))
+        until(lambda: stored.done() or waits(far, hop_of_late, "Lock"))
+        assert not stored.done(), "it waits for the counter that the other one holds"
+        early.commit()
+        assert stored.result(30) is None
+    hop.deliver(batch)
+    stored_after_all = [(number, bytes(body)) for _, number, body in hop.far.rows(STORED) if number]
+    assert sorted(stored_after_all) == [(1, b"second"), (1, b"second"), (2, b"early")]
+
+
+def test_what_is_put_back_in_a_savepoint_fails_rather_than_to_count_as_stored(hop: Hop) -> None:
+    batch = taken(hop)
+    _ended_there(hop)
+    with psycopg.connect(hop.far.connection.info.dsn) as connection:
+        connection.execute("savepoint one")
+        with pytest.raises(psycopg.Error, match="behind a savepoint"):
+            arrive(Session(connection), batch, hop)
+        connection.rollback()
 
 
 RENAMED = (

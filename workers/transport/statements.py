@@ -7,6 +7,7 @@ single cursors, so whoever else uses the connection sees lists as always.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 from weakref import WeakKeyDictionary
@@ -71,14 +72,13 @@ _TAKE = (
     " %b::boolean, %b::bigint[], %b::bigint[], %b::bigint[])"
 )
 # Workers and databases are not upgraded in one moment, so a session asks once.
-_new: WeakKeyDictionary[AsyncConnection[Any], bool] = WeakKeyDictionary()
-_DESCRIBED = tuple(field.name for field in fields(Described))
-# Of one dialog: no code, no text, and so nothing final.
-_NO_FAULT = (
-    arrays.from_elements([None], arrays.INTEGER),
-    arrays.from_texts([None]),
-    arrays.from_elements([b"\0"], arrays.BOOLEAN),
+_known: WeakKeyDictionary[AsyncConnection[Any], dict[str, bool]] = WeakKeyDictionary()
+_DESCRIBE = "broker_private.describe_dialogs(bigint[], integer[])"
+_DELIVER_PLAIN = (
+    "broker_private.deliver_plain(uuid, uuid[], boolean[], uuid[], text[], integer[], integer[], bigint[],"
+    " bytea[], text[], text[], bytea[], bigint[], timestamp with time zone[])"
 )
+_DESCRIBED = tuple(field.name for field in fields(Described))
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,13 +265,17 @@ async def take_small(
 
 
 async def _is_new(connection: AsyncConnection[Any]) -> bool:
-    """Return whether the database had the functions for what is plain when this session first asked."""
-    if connection not in _new:
-        found = await connection.execute(
-            "select to_regprocedure('broker_private.describe_dialogs(bigint[], integer[])') is not null"
-        )
-        _new[connection] = bool((await found.fetchone() or (False,))[0])
-    return _new[connection]
+    """Return whether the database has the functions for what is plain."""
+    return await _has(connection, _DESCRIBE)
+
+
+async def _has(connection: AsyncConnection[Any], function: str) -> bool:
+    """Return whether the database had a function when this session first asked."""
+    known = _known.setdefault(connection, {})
+    if function not in known:
+        found = await connection.execute("select to_regprocedure(%s) is not null", (function,))
+        known[function] = bool((await found.fetchone() or (False,))[0])
+    return known[function]
 
 
 async def take_piece(
@@ -320,14 +324,21 @@ async def deliver_piece(
 
 async def deliver(connection: AsyncConnection[Any], batch: Batch, securities: Securities) -> Delivered:
     """Store a batch."""
-    if batch.kinds == "M" and batch.acknowledged and batch.sent_at and await _is_new(connection):
-        delivered = await _deliver_one(connection, batch, securities)
+    whole = "deliver"
+    if batch.acknowledged and batch.sent_at and not batch.kinds.strip("M") and await _is_new(connection):
+        if len(batch.kinds) == 1:
+            delivered = await _deliver_one(connection, batch, securities)
+        elif await _has(connection, _DELIVER_PLAIN):
+            delivered = await _deliver_plain(connection, batch, securities)
+            whole = "deliver_fully"
+        else:
+            delivered = None
         if delivered is not None:
             return delivered
     async with await _array_cursor(connection, args_row(Delivered)) as cursor:
         await cursor.execute(
             "select next_numbers, fault_codes, fault_texts, fault_is_final"  # noqa: S608
-            f" from broker_private.deliver({_DELIVERED}, {_SECURITIES}, {_HISTORY})",
+            f" from broker_private.{whole}({_DELIVERED}, {_SECURITIES}, {_HISTORY})",
             (*_delivery(batch), *_securities(securities), *_history(batch)),
         )
         return await anext(cursor)
@@ -365,7 +376,51 @@ async def _deliver_one(
         next_number: int | None = await anext(cursor)
     if next_number is None:
         return None
-    return Delivered(arrays.from_integers([next_number], arrays.BIGINT), *_NO_FAULT)
+    return Delivered(arrays.from_integers([next_number], arrays.BIGINT), *_no_faults(1))
+
+
+@lru_cache(maxsize=64)
+def _no_faults(dialogs: int) -> tuple[bytes, bytes, bytes]:
+    """Return columns without a code and a text, so that nothing is final."""
+    return (
+        arrays.from_elements([None] * dialogs, arrays.INTEGER),
+        arrays.from_texts([None] * dialogs),
+        arrays.from_elements([b"\0"] * dialogs, arrays.BOOLEAN),
+    )
+
+
+async def _deliver_plain(
+    connection: AsyncConnection[Any], batch: Batch, securities: Securities
+) -> Delivered | None:
+    """Store a batch; return None, with nothing stored, if anything in it is odd."""
+    async with await _array_cursor(connection, scalar_row) as cursor:
+        await cursor.execute(
+            "select broker_private.deliver_plain(%b::uuid, %b::uuid[], %b::boolean[], %b::uuid[], %b::text[],"
+            f" %b::integer[], %b::integer[], %b::bigint[], %b::bytea[], {_SECURITIES}, {_HISTORY})",
+            (
+                UUID(bytes=batch.from_broker),
+                *map(
+                    Binary,
+                    (
+                        batch.conversation_ids,
+                        batch.from_initiator,
+                        batch.to_brokers,
+                        batch.type_names,
+                        batch.dialog_index,
+                        batch.type_index,
+                        batch.sequence_numbers,
+                        batch.bodies,
+                    ),
+                ),
+                *_securities(securities),
+                *_history(batch),
+            ),
+        )
+        next_numbers: bytes | None = await anext(cursor)
+    if next_numbers is None:
+        return None
+    dialogs = arrays.element_count(next_numbers, arrays.BIGINT)
+    return Delivered(next_numbers, *_no_faults(dialogs))
 
 
 def _delivery(batch: Batch) -> tuple[object, ...]:
