@@ -6,7 +6,7 @@ Revision ID: pybroker_0021
 from pybroker.migrations import run_revision_sql
 
 revision = "pybroker_0021"
-down_revision = "pybroker_0018"
+down_revision = "pybroker_0020"
 branch_labels = None
 depends_on = None
 
