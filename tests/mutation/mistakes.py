@@ -101,8 +101,8 @@ MISTAKES = [
     Mistake(
         "what a sender remembers outlives a restored database",
         "workers/transport/outgoing/known_dialogs.py",
-        "incarnation != self._incarnation or ",
-        "",
+        "if incarnation != self._incarnation:",
+        "if not self._incarnation:",
     ),
     Mistake(
         "an answer for some dialogs is taken for all",

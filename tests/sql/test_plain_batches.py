@@ -15,6 +15,7 @@ import pytest
 
 from pybroker.workers.transport import statements
 from pybroker.workers.transport.outgoing import batches, sender
+from pybroker.workers.transport.outgoing.known_dialogs import KnownDialogs, Room
 from pybroker.workers.transport.protocol import arrays, wire
 from tests.hop import Batch, Hop
 from tests.shop import Session, in_background, until, waits
@@ -316,3 +317,24 @@ def test_what_is_remembered_is_not_believed_of_a_database_that_was_restored(hop:
         return
     after = hop.near.rows("select e.conversation_id from broker_private.endpoints e order by e.endpoint_no")
     assert conversations(hop) == [conversation for (conversation,) in after]
+
+
+def test_what_is_remembered_of_all_destinations_together_has_one_bound(hop: Hop) -> None:
+    """Each destination remembers its two dialogs and their type; there is room for those of two destinations."""
+    room = Room(7)
+    destinations = [KnownDialogs(room) for _ in range(4)]
+    expected = conversations(hop)
+    for known in [*destinations, *reversed(destinations)]:
+        hop.known = known
+        assert conversations(hop) == expected
+        assert room.remembered <= 7
+    assert room.remembered == 6
+    small = Room(2)
+    hop.known = KnownDialogs(small)
+    for _ in range(2):
+        assert conversations(hop) == expected, "more than there is room for goes all the same"
+        assert small.remembered == 0
+    del destinations
+    known = hop.known = KnownDialogs(room)
+    assert conversations(hop) == expected
+    assert room.remembered == 3, "what is gone takes no room"

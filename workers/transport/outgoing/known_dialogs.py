@@ -8,6 +8,7 @@ same numbers to other dialogs: it has another incarnation, and nothing of it is 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from weakref import WeakKeyDictionary
 
 from pybroker.workers.transport import statements
 from pybroker.workers.transport.protocol import arrays, envelope
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 Columns = tuple[bytes | None, ...]
 
-# About a kilobyte each. Beyond it all of them are asked for anew.
-_MOST: Final = 10_000
+# About a kilobyte each, of all destinations of all databases of a worker.
+_MOST: Final = 20_000
 # The columns of a batch that say what a dialog is, and the type of their elements: what never changes, and
 # what may, which nobody looks at where a dialog is in the clear.
 _LASTING: Final = {
@@ -60,11 +61,53 @@ class Found(NamedTuple):
     from_broker: UUID | None = None
 
 
+class Room:
+    """How much may be remembered of all destinations together, as those may be many."""
+
+    def __init__(self, most: int = _MOST) -> None:
+        """Prepare.
+
+        Args:
+            most: dialogs and message types. Beyond it the destinations that were not sent to for longest are
+                forgotten whole, and what they need is asked for anew.
+        """
+        self._most = most
+        # In the order of their last use. A destination that is gone leaves by itself.
+        self._sizes: WeakKeyDictionary[KnownDialogs, int] = WeakKeyDictionary()
+
+    @property
+    def remembered(self) -> int:
+        """How many dialogs and message types are remembered."""
+        return sum(self._sizes.values())
+
+    def use(self, known: KnownDialogs, size: int) -> None:
+        """Note that a destination is sent to, of which so much is remembered; make room for it."""
+        has_grown = size > self._sizes.pop(known, 0)
+        self._sizes[known] = size
+        if not has_grown:
+            return
+        excess = self.remembered - self._most
+        for other, others_size in list(self._sizes.items()):
+            if excess <= 0:
+                return
+            other.forget()
+            self._sizes[other] = 0
+            excess -= others_size
+
+
+_ROOM: Final = Room()
+
+
 class KnownDialogs:
     """The dialogs of one destination."""
 
-    def __init__(self) -> None:
-        """Prepare: nothing is known."""
+    def __init__(self, room: Room = _ROOM) -> None:
+        """Prepare: nothing is known.
+
+        Args:
+            room: shared with other destinations.
+        """
+        self._room = room
         self._incarnation = ""
         self._dialogs: dict[int, Columns] = {}
         self._types: dict[int, bytes | None] = {}
@@ -82,6 +125,21 @@ class KnownDialogs:
 
         `is_sibling`: it stays within this worker, so nobody asks how its dialogs are secured.
         """
+        try:
+            return await self._take(connection, destination, lane, limits, is_sibling=is_sibling)
+        finally:
+            # Last, as there may be too many for all of them to stay.
+            self._room.use(self, len(self._dialogs) + len(self._types))
+
+    async def _take(
+        self,
+        connection: AsyncConnection[Any],
+        destination: int,
+        lane: tuple[int, int],
+        limits: tuple[int, int, int],
+        *,
+        is_sibling: bool,
+    ) -> Found | None:
         said = dict[int, Columns]()
         for _ in range(_LOOKS):
             plain = await statements.take_plain(connection, destination, lane, limits)
@@ -108,10 +166,14 @@ class KnownDialogs:
         return None
 
     def _begin(self, incarnation: str) -> None:
-        if incarnation != self._incarnation or len(self._dialogs) > _MOST or len(self._types) > _MOST:
+        if incarnation != self._incarnation:
             self._incarnation = incarnation
-            self._dialogs.clear()
-            self._types.clear()
+            self.forget()
+
+    def forget(self) -> None:
+        """Forget all that is known."""
+        self._dialogs.clear()
+        self._types.clear()
 
     def _learn(self, described: Described, types: Sequence[int]) -> dict[int, Columns]:
         """Remember what was said that never changes; return all that was said of dialogs."""
