@@ -1,8 +1,8 @@
 -- The dialogs that wait in the transmission queue for a queue here that is on.
 --
 -- The oldest come first.
--- Plan: what waits for destinations in this database, by transmission_messages_destination;
--- endpoints by key for each dialog of it.
+-- Plan: local_destinations; what waits for them, by transmission_messages_destination; endpoints by
+-- key for each dialog of it.
 create or replace function broker_private.local_dialogs_waiting()
 returns table (endpoint_no bigint, queue_id integer, first_id bigint)
 language plpgsql
@@ -13,7 +13,7 @@ as $$
 begin
   return query
   select t.endpoint_no, q.queue_id, t.first_id
-  from broker_private.destinations d
+  from broker_private.local_destinations() d
   cross join lateral (
     select m.endpoint_no, min(m.id) as first_id
     from broker_private.transmission_messages m
@@ -31,10 +31,7 @@ begin
   ) f on true
   left join broker_private.services s on s.name = e.far_service
   join broker_private.queues q on q.queue_id = coalesce(f.queue_id, s.queue_id) and q.is_enqueue_enabled
-  where (select broker_private.broker_problem()) is null and (
-    d.destination_no = 0
-    or (select r.address from broker_private.route_of(d.service_name, d.broker_instance) r) = 'LOCAL'
-  )
+  where (select broker_private.broker_problem()) is null
   order by t.first_id;
 end
 $$;

@@ -3,8 +3,8 @@
 -- A service that was missing is there, and its queue is off: nothing moves, so nobody else would
 -- say so.
 -- Locks: the rows that say it, skipping what somebody else writes.
--- Plan: destinations, and transmission_status, which has a row only for dialogs with a reason of
--- their own.
+-- Plan: local_destinations; transmission_status, which has a row only for dialogs with a reason of
+-- their own, for 1,000 of them in turn.
 create or replace function broker_private.note_local_reasons()
 returns void
 language plpgsql
@@ -12,6 +12,10 @@ set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 set jit = off
 as $$
+declare
+  local_nos constant integer[] := array(select l.destination_no from broker_private.local_destinations() l);
+  began constant bigint := coalesce(pg_sequence_last_value('broker_private.reasons_turn'), 0);
+  turn bigint[];
 begin
   update broker_private.destinations d
   set transmission_status = x.reason
@@ -23,12 +27,17 @@ begin
       where s.name = y.service_name
     ) as reason
     from broker_private.destinations y
-    where y.transmission_status is not null
-      and (select r.address from broker_private.route_of(y.service_name, y.broker_instance) r) = 'LOCAL'
+    where y.transmission_status is not null and y.destination_no = any (local_nos)
     for update of y skip locked
   ) x
   where d.destination_no = x.destination_no and d.transmission_status is distinct from x.reason;
 
+  turn := array(
+    select w.endpoint_no from broker_private.transmission_status w where w.endpoint_no > began order by w.endpoint_no limit 1000
+  );
+  if cardinality(turn) = 1000 or began > 0 then
+    perform setval('broker_private.reasons_turn', case when cardinality(turn) = 1000 then turn[1000] else 0 end);
+  end if;
   update broker_private.transmission_status t
   set status = x.reason
   from (
@@ -47,14 +56,7 @@ begin
     ) f on true
     left join broker_private.services s on s.name = e.far_service
     join broker_private.queues q on q.queue_id = coalesce(f.queue_id, s.queue_id) and not q.is_enqueue_enabled
-    where w.status <> broker_private.waiting_reason(q) and (
-      e.destination_no = 0 or (
-        select r.address
-        from broker_private.destinations d
-        cross join lateral broker_private.route_of(d.service_name, d.broker_instance) r
-        where d.destination_no = e.destination_no
-      ) = 'LOCAL'
-    )
+    where w.endpoint_no = any (turn) and e.destination_no = any (local_nos) and w.status <> broker_private.waiting_reason(q)
     for update of w skip locked
   ) x
   where t.endpoint_no = x.endpoint_no;

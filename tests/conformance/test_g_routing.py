@@ -407,6 +407,32 @@ def test_row_116_a_service_is_asked_for_missing_routes_once_at_a_time(psql: Sess
     assert destinations(psql) == {("//<far>", None): 2}
 
 
+def test_row_116_an_answer_is_kept_as_long_as_it_counts_and_then_forgotten(psql: Session) -> None:
+    psql.rows("select broker.create_queue('routing')")
+    psql.rows("select broker.create_service(%s, 'routing', array[%s])", BROKER_CONFIGURATION, NOTICE)
+    look = "select broker_private.request_route(service_name) from broker_private.transmission_work() where is_missing"
+    for number in range(3):
+        begun(psql, f"//far/{number}")
+    psql.rows(look)
+    for _ in range(3):
+        ((handle,),) = psql.rows("select conversation_handle from broker.receive('routing')")
+        psql.end(handle, 5, "unknown")
+    psql.rows(look)
+    psql.rows("select broker_private.sweep()")
+    psql.rows(look)
+    assert psql.bodies("routing") == [], "the answers still count"
+    psql.rows(
+        "create or replace function broker_private.clock() returns timestamptz language sql volatile"
+        " begin atomic select pg_catalog.clock_timestamp() + interval '11 min'; end"
+    )
+    psql.rows("select broker_private.sweep()")
+    assert psql.value("select count(*) from broker_private.configuration_requests") == 0
+    psql.rows(look)
+    assert len([psql.receive("routing") for _ in range(3)]) == psql.value(
+        "select count(*) from broker_private.configuration_requests"
+    )
+
+
 def test_row_116_the_service_is_asked_for_missing_bindings_and_its_no_counts_for_ten_minutes(
     psql: Session,
 ) -> None:

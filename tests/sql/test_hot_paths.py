@@ -621,3 +621,64 @@ def test_no_view_of_a_database_that_was_never_analyzed_is_dear_enough_to_be_comp
         for (view,) in views
     }
     assert {view: cost for view, cost in costs.items() if cost >= dearest} == {}
+
+
+def send_to_many(session: Session, first: int, last: int) -> None:
+    """Send to that many services, which nobody has ever heard of."""
+    session.rows(
+        "select broker.send(broker.begin_dialog('//shop', '//nowhere/' || number, 'ordering', encryption => false), 'order', '\\x01'::bytea)"
+        " from generate_series(%s::integer, %s::integer) number",
+        first,
+        last,
+    )
+
+
+def test_a_look_touches_as_few_pages_when_messages_wait_for_thousands_of_services_as_when_for_hundreds(
+    shop: Shop,
+) -> None:
+    psql = shop.psql
+    psql.rows("select broker.create_queue('closed', status => false)")
+    psql.rows("select broker.create_service('//closed', 'closed', '{ordering}')")
+    psql.rows(
+        "select broker.send(broker.begin_dialog('//shop', '//closed', 'ordering'), 'order', '\\x01'::bytea)"
+    )
+    looks = {name: LOOKS[name] for name in ("transmission_work", "deliver_local")} | {
+        "has_arrivals": "select broker_private.has_arrivals(0)"
+    }
+    send_to_many(psql, 1, 400)
+    few = fewest_pages(psql, looks)
+    send_to_many(psql, 401, 3_000)
+    many = fewest_pages(psql, looks)
+    assert {name: many[name] < 1.5 * few[name] + 100 for name in looks} == dict.fromkeys(looks, True), (
+        few,
+        many,
+    )
+    psql.rows(
+        "select broker.end_conversation(conversation_handle, cleanup => true) from broker.conversation_endpoints"
+    )
+    none = fewest_pages(psql, looks)
+    assert {name: none[name] < few[name] + 100 for name in looks} == dict.fromkeys(looks, True), (few, none)
+
+
+def test_who_names_many_services_delays_no_message_for_another_one(shop: Shop) -> None:
+    psql = shop.psql
+    send_to_many(psql, 1, 250)
+    look = "select service_name from broker_private.transmission_work({})"
+    seen = set()
+    for _ in range(3):
+        rows = psql.rows(look.format(""))
+        assert len(rows) <= 100
+        seen |= set(rows)
+    assert len(seen) == 250, "each had its turn"
+    psql.rows(
+        "select broker_private.set_destination_status(destination_no, '9793: nowhere') from broker_private.destinations"
+        " where service_name like '//nowhere/%'"
+    )
+    send_to_many(psql, 251, 251)
+    for _ in range(3):
+        assert ("//nowhere/251",) in psql.rows(look.format("")), "what has no problem waits for none that has"
+    running = psql.value(
+        "select destination_no from broker_private.destinations where service_name = '//nowhere/7'"
+    )
+    for _ in range(3):
+        assert ("//nowhere/7",) in psql.rows(look.format(f"array[{running}]"))

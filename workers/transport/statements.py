@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
+import psycopg
 from psycopg.adapt import Buffer, Dumper, Loader
 from psycopg.pq import Format
 from psycopg.rows import args_row, class_row, scalar_row, tuple_row
@@ -142,10 +143,18 @@ async def note_forwarded_messages(connection: AsyncConnection[Any], worker: UUID
     await connection.execute("select broker_private.note_forwarded_messages(%s, %s)", (worker, messages))
 
 
-async def transmission_work(connection: AsyncConnection[Any]) -> list[Destination]:
-    """Return the destinations that messages wait for."""
+async def transmission_work(
+    connection: AsyncConnection[Any], running: Sequence[int] = ()
+) -> list[Destination]:
+    """Return the next destinations that messages wait for, and those that are being sent to."""
+    select = f"select {_DESTINATION} from broker_private.transmission_work"  # noqa: S608
     async with connection.cursor(row_factory=class_row(Destination)) as cursor:
-        await cursor.execute(f"select {_DESTINATION} from broker_private.transmission_work()")  # noqa: S608
+        try:
+            await cursor.execute(f"{select}(%s::integer[])", (list(running),))
+        except psycopg.errors.UndefinedFunction:
+            # The database is not upgraded yet, and returns all of them.
+            await connection.rollback()
+            await cursor.execute(f"{select}()")
         return await cursor.fetchall()
 
 

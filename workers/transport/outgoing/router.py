@@ -43,6 +43,10 @@ _LOCAL = "LOCAL"
 _SEVERAL = 2
 # Until it is tried again to give the dialogs of a destination to brokers, after none could be given.
 _SPREAD_SECONDS = 0.5
+# A look has fewer destinations where it has all of them: see broker_private.transmission_work.
+_MOST_AT_ONCE = 100
+# Of more destinations nothing is remembered between two looks at them.
+_MOST_SENDERS = 1_000
 
 logger: FilteringBoundLogger = structlog.get_logger()
 
@@ -139,14 +143,18 @@ class Router:
     async def _look(self) -> float:
         """Start what is not running for each destination that messages wait for; return the longest pause."""
         async with self._database.statement() as connection:
-            work = await statements.transmission_work(connection)
+            running = [number for number in self._running if isinstance(number, int)]
+            work = await statements.transmission_work(connection, running)
         for destination in work:
             await self._dispatch(destination)
-        for number in self._senders.keys() - {destination.destination_no for destination in work}:
-            # What it remembers is of no more use, and destinations may be many over time.
-            if number not in self._running:
-                del self._senders[number]
-                self._spread_after.pop(number, None)
+        # What it remembers is of no more use, and destinations may be many over time. Of very many a look has
+        # only some: the last ones that it had are remembered, so that nothing is said of them twice.
+        most = 0 if len(work) < _MOST_AT_ONCE else _MOST_SENDERS
+        waiting = {destination.destination_no for destination in work}
+        idle = [number for number in self._senders if number not in waiting and number not in self._running]
+        for number in idle[: max(len(idle) - most, 0)]:
+            del self._senders[number]
+            self._spread_after.pop(number, None)
         if self._running:
             return RUNNING_SECONDS
         return IDLE_SECONDS if work else self.arrived.pause(IDLE_SECONDS)
@@ -157,9 +165,9 @@ class Router:
                 self._start(_LOCAL, self._local.deliver)
             return
         number = destination.destination_no
-        sender = self._senders.get(number)
+        sender = self._senders.pop(number, None)
         if sender is None:
-            sender = self._senders[number] = Sender(
+            sender = Sender(
                 self._database,
                 number,
                 self._dialogs,
@@ -167,6 +175,8 @@ class Router:
                 pace=self._pace,
                 traces=self._traces,
             )
+        # Last, as those that were not looked at for longest are forgotten first.
+        self._senders[number] = sender
         if not self._database.greeting.is_broker_enabled:
             # The views say why by themselves.
             return
