@@ -1,5 +1,5 @@
--- After which conversation in quarantine the next look begins (settle_poison). What is lost in a crash costs no more than a turn.
-create unlogged sequence broker_private.quarantine_turn as bigint minvalue 0;
+-- After which conversation in quarantine the next look begins (settle_poison).
+create sequence broker_private.quarantine_turn as bigint minvalue 0;
 create index quarantine_unexplained on broker_private.quarantine (quarantined_at) where last_error is null;
 
 -- Ends that were acknowledged and are still to be closed; sweep removes the event when it closes them.

@@ -1,7 +1,7 @@
 -- Sees to it that a queue has so many marks, sequences that RECEIVE writes into.
 --
 -- Unlogged: a mark costs no WAL, and after a crash, which ended every transaction, counting begins
--- anew.
+-- anew. At a standby that is promoted they may be lost: renew_marks makes them again.
 create or replace function broker_private.make_marks(queue integer, wanted integer)
 returns void
 language plpgsql

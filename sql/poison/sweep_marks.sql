@@ -1,4 +1,4 @@
--- Removes what dropped queues left behind for activation.
+-- Removes what dropped queues left behind for activation, and renews marks that are lost.
 --
 -- The marks of their RECEIVEs go once no transaction that has received holds them, and their log
 -- after a day.
@@ -11,6 +11,7 @@ as $$
 declare
   marks regclass;
 begin
+  perform broker_private.renew_marks();
   for marks in
     select c.oid::regclass
     from pg_class c
