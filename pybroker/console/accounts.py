@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 Found = TypeVar("Found")
+# Each takes one of the forty threads that all roles share, and waits for the role's session.
+_PAGES_AT_ONCE = 12
 FRESH_SECONDS = 2.0
 # The server must ask for the password. Otherwise trust, peer or a client certificate would let anybody in who
 # reaches the console, as the account that runs it.
@@ -75,11 +77,16 @@ class _Line:
 
 
 class Account:
-    """A role with its password: all its open pages share one session and one reading of a database."""
+    """A role with its password: all its open pages share one session and one reading of a database.
+
+    Attributes:
+        room: for the pages of the role that are read at the same time.
+    """
 
     def __init__(self, role: str, password: str, targets: tuple[Target, ...]) -> None:
         self.role = role
         self.readings = Readings()
+        self.room = threading.BoundedSemaphore(_PAGES_AT_ONCE)
         self._password = password
         self._lines = {target.number: _Line(target) for target in targets}
 

@@ -85,10 +85,16 @@ class Page:
         """Answer with what is read now, or was read for another open page a little while ago."""
         readings = self.account.readings
         is_refresh = _REFRESH in self.request.headers
-        try:
-            shown = readings.of(str(self.request.url), read, is_refresh=is_refresh)
-        except (psycopg.Error, BrokerError) as error:
-            shown = Shown("trouble.html", {"title": "No answer", "why": reason(error)}, 503)
+        if self.account.room.acquire(blocking=False):
+            try:
+                shown = readings.of(str(self.request.url), read, is_refresh=is_refresh)
+            except (psycopg.Error, BrokerError) as error:
+                shown = Shown("trouble.html", {"title": "No answer", "why": reason(error)}, 503)
+            finally:
+                self.account.room.release()
+        else:
+            why = "Too many pages of this role are being read. Please try again."
+            shown = Shown("trouble.html", {"title": "Too many", "why": why}, 429)
         if shown.text is not None:
             headers = {"Content-Disposition": 'attachment; filename="definitions.sql"'}
             return PlainTextResponse(shown.text, headers=headers)

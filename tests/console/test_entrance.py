@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from tests.console.conftest import PASSWORD, Site, running_console
 from tests.console.visitor import Visitor
 from tests.patience import PATIENCE
+from tests.shop import until
 
 if TYPE_CHECKING:
     from pybroker.embedded import EmbeddedServer
@@ -105,3 +108,19 @@ def test_pages_of_one_role_share_a_session_of_the_database(site: Site, console: 
     with site.database.connect() as session:
         query = "select count(*) from pg_stat_activity where application_name = 'pybroker console' and usename = %s"
         assert session.execute(query, (role,)).fetchone() == (1,)
+
+
+def test_one_role_s_many_pages_leave_the_console_to_others(site: Site, other: Site) -> None:
+    """Each waits for a lock, and all of them for one session, while another role looks elsewhere."""
+    with running_console(site.url, other.url) as address, ThreadPoolExecutor(60) as pool:
+        greedy, patient = Visitor(address), Visitor(address)
+        for visitor in (greedy, patient):
+            visitor.login(site.role(), PASSWORD)
+        with site.database.connect() as holder, holder.transaction():
+            holder.execute("lock table broker_private.queues in access exclusive mode")
+            asked = [pool.submit(greedy.get, f"/database/1/queue/shop?n={number}") for number in range(60)]
+            until(lambda: any(one.done() for one in asked))
+            assert patient.get("/database/2/definitions").status == 200
+        statuses = Counter(one.result().status for one in asked)
+    assert statuses[429] >= 40, statuses
+    assert statuses[429] < 60, statuses
