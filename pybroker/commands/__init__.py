@@ -147,7 +147,6 @@ application = typer.Typer(
     cls=LazyGroup,
     name="pybroker",
     no_args_is_help=True,
-    add_completion=False,
     # Rich takes longer to import than all the rest that the help needs.
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
