@@ -1,6 +1,6 @@
 -- After which conversation in quarantine the next look begins (settle_poison).
 create sequence broker_private.quarantine_turn as bigint minvalue 0;
-create index quarantine_unexplained on broker_private.quarantine (quarantined_at) where last_error is null;
+create index quarantine_unexplained on broker_private.quarantine (failed_in) where last_error is null;
 
 -- Ends that were acknowledged and are still to be closed; sweep removes the event when it closes them.
 create index far_events_to_close on broker_private.far_events (endpoint_no) where event = 'A';

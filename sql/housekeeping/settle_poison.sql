@@ -24,7 +24,6 @@ declare
   conversation record;
   turn bigint[];
   last bigint;
-  recent constant timestamp with time zone := broker_private.clock() - interval '1 min';
 begin
   for queue in
     select q.queue_id, q.name, q.holds_quarantine, q.is_receive_enabled from broker_private.queues q where q.is_receive_enabled or q.holds_quarantine
@@ -78,26 +77,17 @@ begin
     end if;
   end loop;
   -- An activated procedure's error, which its reader logs after the rollback: its own words (9724), not the line that says how the task ended.
-  -- It comes soon or not at all.
+  -- It comes soon or not at all, so the youngest lines are enough.
   update broker_private.quarantine z
-  set last_error = l.text
+  set last_error = f.text
   from (
-    select x.endpoint_no from broker_private.quarantine x
-    where x.last_error is null and x.quarantined_at > recent
-    order by x.quarantined_at desc
-    limit 100
-  ) n
-  join broker_private.endpoints e on e.endpoint_no = n.endpoint_no
-  cross join lateral (
-    select distinct on (n.spid) n.spid, n.text
-    from (
-      select a.id, a.spid, a.text from broker_private.activation_log a
-      where a.queue_id = e.queue_id and a.severity = 'ERROR' and a.number = 9724
-      order by a.id desc
-      limit 100
-    ) n
-    order by n.spid, n.id desc
-  ) l
-  where z.endpoint_no = n.endpoint_no and z.last_error is null and l.spid = z.failed_in;
+    select distinct on (x.endpoint_no) x.endpoint_no, l.text
+    from (select a.id, a.queue_id, a.spid, a.severity, a.number, a.text from broker_private.activation_log a order by a.id desc limit 1000) l
+    join broker_private.quarantine x on x.failed_in = l.spid and x.last_error is null
+    join broker_private.endpoints e on e.endpoint_no = x.endpoint_no and e.queue_id = l.queue_id
+    where l.severity = 'ERROR' and l.number = 9724
+    order by x.endpoint_no, l.id desc
+  ) f
+  where z.endpoint_no = f.endpoint_no;
 end
 $$;
