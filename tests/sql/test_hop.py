@@ -48,8 +48,8 @@ MISTAKES = {
     ),
     "a lone duplicate is not dropped": (
         "deliver_one",
-        " and n.epoch = number >> 7 and n.next_number = number\n",
-        "\n",
+        " and n.epoch = number >> 7 and n.next_number = number;",
+        ";",
     ),
     "the rows are not counted": (
         "acknowledge",

@@ -334,9 +334,9 @@ def test_an_upgrade_from_rows_that_mark_plans_keeps_what_was_sent_and_believes_n
             "update broker_private.groups set send_made = '1', receive_made = '1';"
             "create table broker_private.plan_marks (marked_by xid8 not null);"
             "drop sequence broker_private.plan_mark cascade;"
-            "delete from broker_private.applied_sql where path = 'queue/is_plan_marked.sql';"
-            "update broker_private.alembic_version set version_num = 'pybroker_0019'"
+            "delete from broker_private.applied_sql where path = 'queue/is_plan_marked.sql'"
         )
+        psql.rows((VERSIONS / "0020_plan_mark.sql").read_text(encoding="utf-8"))
         migrate(empty)
         psql.rows("select broker.send_batch(%s, 'order', '{3,4}')", dialog)
         for _ in range(2):

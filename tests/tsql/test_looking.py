@@ -79,7 +79,7 @@ def test_the_databases_are_those_that_the_command_names(database: Database, tmp_
         "SELECT name FROM sys.traces",
         "PRINT 'a' + @b",
         "EXEC sp_who",
-        "CREATE TYPE t AS TABLE (a int)",
+        "CREATE TYPE t AS TABLE (a binary(3))",
         "INSERT INTO t EXEC p",
         "BREAK",
         "RETURN 1",
