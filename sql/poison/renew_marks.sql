@@ -11,39 +11,31 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
+  queue integer;
   this record;
   mark regclass;
 begin
-  begin
-    perform pg_sequence_last_value(m.mark)
-    from broker_private.queues q
-    cross join unnest(q.marks || q.receive_marks) as m (mark)
-    where m.mark is not null;
-    return;
-  exception
-    when internal_error then
-      null;
-  end;
-  for this in
-    select q.queue_id, q.marks, q.receive_marks from broker_private.queues q for update skip locked
+  for queue in
+    select q.queue_id from broker_private.queues q
   loop
     begin
       perform pg_sequence_last_value(m.mark)
-      from unnest(this.marks || this.receive_marks) as m (mark)
-      where m.mark is not null;
+      from broker_private.queues q
+      cross join unnest(q.marks || q.receive_marks) as m (mark)
+      where q.queue_id = queue and m.mark is not null;
       continue;
     exception
       when internal_error then
-        null;
+        select q.marks, q.receive_marks into this from broker_private.queues q where q.queue_id = queue for update skip locked;
     end;
-    update broker_private.queues q set marks = '{}', receive_marks = null where q.queue_id = this.queue_id;
-    foreach mark in array this.marks || this.receive_marks loop
-      continue when mark is null;
+    continue when this is null;
+    update broker_private.queues q set marks = '{}', receive_marks = null where q.queue_id = queue;
+    foreach mark in array array_remove(this.marks || this.receive_marks, null) loop
       execute format('drop sequence %s', mark);
     end loop;
-    perform broker_private.make_marks(this.queue_id, cardinality(this.marks));
+    perform broker_private.make_marks(queue, cardinality(this.marks));
     if this.receive_marks is not null then
-      perform broker_private.create_receive_marks(this.queue_id);
+      perform broker_private.create_receive_marks(queue);
     end if;
   end loop;
 end

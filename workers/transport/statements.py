@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
-import psycopg
 from psycopg.adapt import Buffer, Dumper, Loader
 from psycopg.pq import Format
 from psycopg.rows import args_row, class_row, scalar_row, tuple_row
@@ -74,6 +73,7 @@ _TAKE = (
 )
 # Workers and databases are not upgraded in one moment, so a session asks once.
 _known: WeakKeyDictionary[AsyncConnection[Any], dict[str, bool]] = WeakKeyDictionary()
+_TRANSMISSION_WORK = "broker_private.transmission_work(integer[])"
 _DESCRIBE = "broker_private.describe_dialogs(bigint[], integer[])"
 _DELIVER_PLAIN = (
     "broker_private.deliver_plain(uuid, uuid[], boolean[], uuid[], text[], integer[], integer[], bigint[],"
@@ -149,11 +149,10 @@ async def transmission_work(
     """Return the next destinations that messages wait for, and those that are being sent to."""
     select = f"select {_DESTINATION} from broker_private.transmission_work"  # noqa: S608
     async with connection.cursor(row_factory=class_row(Destination)) as cursor:
-        try:
+        if await _has(connection, _TRANSMISSION_WORK):
             await cursor.execute(f"{select}(%s::integer[])", (list(running),))
-        except psycopg.errors.UndefinedFunction:
+        else:
             # The database is not upgraded yet, and returns all of them.
-            await connection.rollback()
             await cursor.execute(f"{select}()")
         return await cursor.fetchall()
 
