@@ -25,7 +25,8 @@ from sqlalchemy.pool import NullPool
 
 from pybroker import database_version
 from pybroker.connection_string import checked
-from pybroker.errors import BrokerError
+from pybroker.migrations.errors import MigrationError
+from pybroker.migrations.table_locks import lock_tables
 from pybroker.sql import sql_files
 
 if TYPE_CHECKING:
@@ -149,10 +150,6 @@ def _note_version(driver: psycopg.Connection[Any]) -> None:
         driver.execute(sql.SQL("comment on schema broker is {}").format(database_version.comment()))
 
 
-class MigrationError(BrokerError):
-    """The database can't be migrated this way; nothing was changed."""
-
-
 def offline_sql(*, worker_roles: Sequence[str] = ()) -> str:
     """Return the whole migration of an empty database as a SQL script, for ``psql -1 -f``."""
     buffer = io.StringIO()
@@ -182,6 +179,7 @@ def run_revision_sql(file_name: str) -> None:
         return
     connection = op.get_bind()
     with _pinned_path(connection):
+        lock_tables(_driver(connection))
         _execute(connection, text)
         if file_name == max(path.name for path in VERSIONS.glob("*.sql")):
             _apply_changed_files(connection)
