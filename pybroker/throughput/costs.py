@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import msgspec
-from scipy import stats
+import scipy
 
 from pybroker.throughput.analysis import ROLES
 from pybroker.throughput.estimates import CONFIDENCE
@@ -77,8 +77,8 @@ def _cost(role: str, payload: int, outcomes: Sequence[Outcome]) -> Cost | None:
     batches = [batch for batch, _ in points]
     if len(points) < _FEWEST or max(batches) < _SPREAD * min(batches):
         return None
-    line = stats.linregress([1 / batch for batch in batches], [cost for _, cost in points])
-    wide = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(points) - 2))
+    line = scipy.stats.linregress([1 / batch for batch in batches], [cost for _, cost in points])
+    wide = float(scipy.stats.t.ppf((1 + CONFIDENCE) / 2, len(points) - 2))
     return Cost(
         role=role,
         message=float(line.intercept),

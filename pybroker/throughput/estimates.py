@@ -6,7 +6,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 import msgspec
-from scipy import stats
+import scipy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,8 +48,8 @@ def estimate(values: Sequence[float]) -> Estimate:
     mean = fmean(values)
     if len(values) == 1:
         return Estimate(mean, None, None, 1)
-    error = float(stats.sem(values))
+    error = float(scipy.stats.sem(values))
     if not error:
         return Estimate(mean, mean, mean, len(values))
-    low, high = stats.t.interval(CONFIDENCE, len(values) - 1, loc=mean, scale=error)
+    low, high = scipy.stats.t.interval(CONFIDENCE, len(values) - 1, loc=mean, scale=error)
     return Estimate(mean, float(low), float(high), len(values))

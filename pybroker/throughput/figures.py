@@ -16,15 +16,12 @@ from xml.sax.saxutils import escape
 
 import matplotlib as mpl
 import msgspec
+from matplotlib.figure import Figure as Canvas
+from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator, StrMethodFormatter
 
 from pybroker.throughput.analysis import ALL_ROLES, ROLES
 from pybroker.throughput.estimates import Estimate
 from pybroker.throughput.matrix import GAIN_FROM_THREADS, GAIN_PERCENT, HEADLINES
-
-mpl.use("Agg")
-
-import matplotlib.pyplot as plt
-from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator, StrMethodFormatter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -286,7 +283,8 @@ class _Drawing:
 
     def __init__(self, name: str, across: str, up: str) -> None:
         self._name = name
-        self._figure, self._axes = plt.subplots(figsize=_SIZE)
+        self._figure = Canvas(figsize=_SIZE)
+        self._axes = self._figure.subplots()
         self._axes.set_xlabel(across, color=_INK)
         self._axes.set_ylabel(up, color=_INK)
         self._lines: list[str] = []
@@ -374,7 +372,6 @@ class _Drawing:
         self._figure.savefig(
             image, format="svg", bbox_inches="tight", transparent=True, metadata={"Date": None}
         )
-        plt.close(self._figure)
         return Figure(self._name, title, caption, self._in_the_page(image.getvalue()), self._lines)
 
     def _point(self, name: str, place: int, height: float, words: str, number: int) -> None:

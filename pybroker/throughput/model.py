@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
-from scipy import stats
+import scipy
 
 from pybroker.throughput.analysis import ALL_ROLES, ROLES
 from pybroker.throughput.estimates import CONFIDENCE, Estimate
@@ -175,4 +175,4 @@ def _fit(role: str, outcomes: Sequence[Outcome]) -> _Plane:
     weights = inverse @ places.T @ costs
     left = max(1, len(outcomes) - int(np.linalg.matrix_rank(places)))
     variance = float(((costs - places @ weights) ** 2).sum()) / left
-    return _Plane(weights, variance * inverse, variance, float(stats.t.ppf((1 + CONFIDENCE) / 2, left)))
+    return _Plane(weights, variance * inverse, variance, float(scipy.stats.t.ppf((1 + CONFIDENCE) / 2, left)))
