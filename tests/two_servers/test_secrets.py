@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import traceback
@@ -15,6 +16,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import dsa, ec, rsa
 
 import pybroker
+from pybroker.commands import main
 from pybroker.connection_string import checked
 from pybroker.migrations import migrate
 from pybroker.workers import supervisor
@@ -67,18 +69,36 @@ def test_a_malformed_url_is_refused_without_a_word_of_its_password(
         with pytest.raises((psycopg.ProgrammingError, ServingError)) as refused:
             attempt(url)
         shows_nothing(refused.value)
+
+
+@pytest.mark.parametrize("url", MALFORMED)
+def test_no_command_says_a_word_of_the_password_of_a_malformed_url(
+    url: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("PYBROKER_DATABASE_URL", url)
     for arguments, code in ((["status"], 2), (["worker", "--help"], 0)):
-        process = subprocess.run(
-            [sys.executable, "-c", CLI, "--debug", *arguments],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=PATIENCE,
-        )
-        assert process.returncode == code, process
-        assert "hidden" not in process.stdout + process.stderr
-        assert "zzden" not in process.stdout + process.stderr
+        monkeypatch.setattr(sys, "argv", ["pybroker", "--debug", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code == code
+        said = "".join(capfd.readouterr())
+        assert said
+        assert "hidden" not in said
+        assert "zzden" not in said
+
+
+def test_a_command_s_own_process_says_no_password_either() -> None:
+    process = subprocess.run(
+        [sys.executable, "-c", CLI, "--debug", "status"],
+        env={**os.environ, "PYBROKER_DATABASE_URL": MALFORMED[0]},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+    assert process.returncode == 2, process
+    assert process.stderr
+    assert "zzden" not in process.stdout + process.stderr
 
 
 def test_an_unusual_url_is_taken_as_libpq_takes_it() -> None:
