@@ -12,7 +12,8 @@ PYTHON_FLOOR ?= 85
 unexport PYTHONDONTWRITEBYTECODE
 SQL_FLOOR ?= 97
 # Twice quiet is errors only: a package index that lacks a package is no news when the next one has it.
-PIP_INSTALL := -m pip install --quiet --quiet --disable-pip-version-check
+# Python compiles a module when it first imports it; most are never imported, and compiling all takes as long as the rest.
+PIP_INSTALL := -m pip install --quiet --quiet --disable-pip-version-check --no-compile
 # With the versions that were tested: a library's next release must not turn a test red.
 INSTALL := $(BIN)/python $(PIP_INSTALL) --constraint constraints.txt
 
@@ -106,6 +107,15 @@ lint: .venv/.linters
 	@echo "Installing what the documentation is built with into .venv"
 	@$(INSTALL) --group docs
 	@touch $@
+
+# What CI needs, by one resolution instead of four.
+.venv/.ci: pyproject.toml constraints.txt
+	@echo "Installing pybroker, Spark, the linters and what the documentation is built with into .venv"
+	@$(PYTHON) -m venv .venv
+	@$(INSTALL) --upgrade "pip>=25.1" setuptools
+	@$(INSTALL) --config-settings editable_mode=compat --editable ".[console,containers,embedded,migrate,spark,telemetry,tsql,worker]" \
+	  --group test --group lint --group docs
+	@touch .venv/.installed .venv/.spark .venv/.linters .venv/.docs $@
 
 # A link that leads nowhere fails it.
 docs: .venv/.docs
