@@ -163,7 +163,7 @@ def test_a_send_commits_while_the_queue_of_notifications_is_full_and_the_sleeper
         deaf.rows("select 1")
         with (
             pybroker.connect(database.url) as broker,
-            waiting(lambda: broker.receive("warehouse", timeout=20)) as received,
+            waiting(lambda: broker.receive("warehouse", timeout=PATIENCE)) as received,
         ):
             until(is_asleep(shop))
             with pytest.raises(psycopg.errors.ProgramLimitExceeded):

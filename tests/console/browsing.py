@@ -13,6 +13,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
 from tests.console.conftest import PASSWORD, Site
+from tests.patience import PATIENCE
 from tests.shop import Session
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def shown_text(chromium: Chrome) -> str:
 def seen(chromium: Chrome, text: str) -> None:
     """Wait until the page shows a text."""
     try:
-        WebDriverWait(chromium, 60).until(lambda browser: text in shown_text(browser))
+        WebDriverWait(chromium, PATIENCE).until(lambda browser: text in shown_text(browser))
     except TimeoutException:
         shown = chromium.find_element(By.TAG_NAME, "body").text
         pytest.fail(f"{chromium.current_url} never showed {text!r}, but {shown!r}")
@@ -53,7 +54,7 @@ def click(chromium: Chrome, text: str) -> None:
         ".find(one => one.innerText.trim().startsWith(arguments[0]))"
     )
     # An open page may be just replacing what it shows.
-    found = WebDriverWait(chromium, 60).until(lambda browser: browser.execute_script(find, text))
+    found = WebDriverWait(chromium, PATIENCE).until(lambda browser: browser.execute_script(find, text))
     chromium.execute_script("arguments[0].click()", found)
 
 

@@ -15,6 +15,7 @@ from psycopg import sql
 
 from tests.conftest import NEWEST, Database, migrated_database
 from tests.console.visitor import Visitor
+from tests.patience import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -91,7 +92,7 @@ def running_console(
             yield line.split()[-1]
         finally:
             process.terminate()
-            process.wait(20)
+            process.wait(PATIENCE)
 
 
 @pytest.fixture

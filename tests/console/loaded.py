@@ -13,7 +13,7 @@ from psycopg import sql
 from tests.brokers import Site, two_sites
 from tests.conftest import NEWEST
 from tests.console.conftest import PASSWORD
-from tests.patience import until
+from tests.patience import PATIENCE, until
 from tests.shop import END_DIALOG, Session
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ class Loaded:
         """Let the application end: everything that it sent was handled, and nothing twice."""
         self._is_over.set()
         for thread in self._threads[:1]:
-            thread.join(30)
+            thread.join(PATIENCE)
         sent = set(self.shop.psql.rows("select body from public.sent"))
         session = self.warehouse.psql
 
@@ -164,7 +164,7 @@ class Loaded:
 
         until(lambda: missing() == 0)
         for thread in self._threads:
-            thread.join(30)
+            thread.join(PATIENCE)
         assert self.errors == []
 
     def _order(self, session: Session) -> None:

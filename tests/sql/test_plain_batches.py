@@ -18,6 +18,7 @@ from pybroker.workers.transport.outgoing import batches, sender
 from pybroker.workers.transport.outgoing.known_dialogs import KnownDialogs, Room
 from pybroker.workers.transport.protocol import arrays, wire
 from tests.hop import Batch, Hop
+from tests.patience import PATIENCE
 from tests.shop import Session, in_background, until, waits
 
 if TYPE_CHECKING:
@@ -275,7 +276,7 @@ def test_a_batch_sees_what_came_too_early_while_it_waited_for_a_counter(hop: Hop
         until(lambda: stored.done() or waits(far, hop_of_late, "Lock"))
         assert not stored.done(), "it waits for the counter that the other one holds"
         early.commit()
-        assert stored.result(30) is None
+        assert stored.result(PATIENCE) is None
     hop.deliver(batch)
     stored_after_all = [(number, bytes(body)) for _, number, body in hop.far.rows(STORED) if number]
     assert sorted(stored_after_all) == [(1, b"second"), (1, b"second"), (2, b"early")]

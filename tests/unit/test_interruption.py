@@ -15,7 +15,7 @@ from pybroker.commands.interruption import Interruption, interruptible
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PATIENCE = 10.0
+PATIENCE = 60.0
 
 
 class Thing:
