@@ -67,8 +67,8 @@ begin
     chosen := chosen || found_here;
   end loop;
   return query
-  select d.destination_no, d.service_name, d.broker_instance, case when d.destination_no = 0 then 'LOCAL' else r.address end, r.mirror_address,
-    r.is_local, r.broker_instances, not e.is_initiator, r.is_missing and e.is_initiator, case when d.destination_no <> 0 then r.problem end, d.transmission_status is not null,
+  select d.destination_no, d.service_name, d.broker_instance, case when d.service_name = '' then 'LOCAL' else r.address end, r.mirror_address,
+    r.is_local, r.broker_instances, not e.is_initiator, r.is_missing and e.is_initiator, case when d.service_name <> '' then r.problem end, d.transmission_status is not null,
     d.broker_instance is not null and e.is_initiator and not r.is_exact and exists (
       select
       from (

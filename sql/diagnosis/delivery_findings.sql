@@ -35,7 +35,7 @@ begin
         select t.endpoint_no, t.enqueue_time from broker_private.transmission_messages t
         where endpoint is null and t.destination_no = d.destination_no
         order by t.precedence, t.id
-        limit case when d.destination_no = 0 then 1000 else 1 end
+        limit case when d.service_name = '' then 1000 else 1 end
       ) f
       join broker_private.endpoints e on e.endpoint_no = f.endpoint_no
       left join broker_private.transmission_status s on s.endpoint_no = e.endpoint_no

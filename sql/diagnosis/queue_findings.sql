@@ -53,7 +53,7 @@ begin
     elsif is_off and exists (
       select
       from broker_private.services s
-      join broker_private.destinations d on d.destination_no = 0 or d.service_name = s.name
+      join broker_private.destinations d on d.queue_id = queue.queue_id or d.destination_no = 0 or d.service_name = s.name
       cross join lateral (
         select t.endpoint_no from broker_private.transmission_messages t
         where t.destination_no = d.destination_no

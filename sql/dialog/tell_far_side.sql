@@ -7,7 +7,10 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  if e.path = '<remote>' or e.path = '<delayed>' and broker_private.destination_for(e) <> 0 then
+  if e.path = '<remote>' or e.path = '<delayed>' and not exists (
+    select from broker_private.endpoints f
+    where f.conversation_id = e.conversation_id and f.is_initiator <> e.is_initiator
+  ) and e.destination_no <> 0 then
     insert into broker_private.transmission_messages (
       endpoint_no, enqueue_time, destination_no, message_type_id, precedence, kind, body
     )

@@ -1,9 +1,11 @@
--- The destinations that are in this database: those of its services, and that without a name.
+-- The destinations that are in this database: those of its queues and of its services.
 --
--- Plan: from the services by destinations_name, so that it takes no longer where others have named
+-- is_open: the queue is on, as far as the destination tells. 0 is what waited before queues had
+-- destinations.
+-- Plan: destinations_name, from the services, so that it takes no longer where others have named
 -- thousands of services that are nowhere.
 create or replace function broker_private.local_destinations()
-returns table (destination_no integer)
+returns table (destination_no integer, is_open boolean)
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
@@ -11,10 +13,16 @@ set jit = off
 as $$
 begin
   return query
-  select 0
+  select d.destination_no, coalesce(q.is_enqueue_enabled, true)
+  from broker_private.destinations d
+  left join broker_private.queues q on q.queue_id = d.queue_id
+  where d.service_name = '' and exists (
+    select from broker_private.transmission_messages t where t.destination_no = d.destination_no
+  )
   union all
-  select d.destination_no
+  select d.destination_no, q.is_enqueue_enabled
   from broker_private.services s
+  join broker_private.queues q on q.queue_id = s.queue_id
   cross join lateral (
     -- OFFSET 0: only those are asked for their route.
     select x.destination_no, x.service_name, x.broker_instance

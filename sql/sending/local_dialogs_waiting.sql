@@ -1,9 +1,10 @@
 -- The dialogs that wait in the transmission queue for a queue here that is on.
 --
--- The oldest come first.
--- Plan: local_destinations; what waits for them, by transmission_messages_destination; endpoints by
--- key for each dialog of it.
-create or replace function broker_private.local_dialogs_waiting()
+-- The oldest come first. chosen: only these are looked at, else all that wait.
+-- Plan: local_destinations; without chosen, what waits for them, by
+-- transmission_messages_destination; for each dialog transmission_messages_endpoint and endpoints
+-- by key.
+create or replace function broker_private.local_dialogs_waiting(chosen bigint[] default null)
 returns table (endpoint_no bigint, queue_id integer, first_id bigint)
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -11,18 +12,25 @@ set enable_seqscan = off
 set jit = off
 as $$
 begin
+  if broker_private.broker_problem() is not null then
+    return;
+  end if;
+  if chosen is null then
+    chosen := array(
+      select distinct m.endpoint_no
+      from broker_private.local_destinations() d
+      join broker_private.transmission_messages m on m.destination_no = d.destination_no
+    );
+  end if;
   return query
-  select t.endpoint_no, q.queue_id, t.first_id
-  from broker_private.local_destinations() d
-  cross join lateral (
-    select m.endpoint_no, min(m.id) as first_id
-    from broker_private.transmission_messages m
-    where m.destination_no = d.destination_no
-    group by m.endpoint_no
-  ) t
+  select w.endpoint_no, q.queue_id, t.id
+  from unnest(chosen) as w (endpoint_no)
   -- LIMIT 1: a probe of the key for each dialog that waits, whatever the planner believes of the tables' sizes.
   cross join lateral (
-    select x.conversation_id, x.is_initiator, x.far_service from broker_private.endpoints x where x.endpoint_no = t.endpoint_no limit 1
+    select m.id from broker_private.transmission_messages m where m.endpoint_no = w.endpoint_no order by m.id limit 1
+  ) t
+  cross join lateral (
+    select x.conversation_id, x.is_initiator, x.far_service from broker_private.endpoints x where x.endpoint_no = w.endpoint_no limit 1
   ) e
   left join lateral (
     select x.queue_id from broker_private.endpoints x
@@ -31,7 +39,6 @@ begin
   ) f on true
   left join broker_private.services s on s.name = e.far_service
   join broker_private.queues q on q.queue_id = coalesce(f.queue_id, s.queue_id) and q.is_enqueue_enabled
-  where (select broker_private.broker_problem()) is null
-  order by t.first_id;
+  order by t.id;
 end
 $$;

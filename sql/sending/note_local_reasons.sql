@@ -4,7 +4,7 @@
 -- say so.
 -- Locks: the rows that say it, skipping what somebody else writes.
 -- Plan: local_destinations; transmission_status, which has a row only for dialogs with a reason of
--- their own, for 1,000 of them in turn.
+-- their own, for 100 of them in turn.
 create or replace function broker_private.note_local_reasons()
 returns void
 language plpgsql
@@ -33,10 +33,10 @@ begin
   where d.destination_no = x.destination_no and d.transmission_status is distinct from x.reason;
 
   turn := array(
-    select w.endpoint_no from broker_private.transmission_status w where w.endpoint_no > began order by w.endpoint_no limit 1000
+    select w.endpoint_no from broker_private.transmission_status w where w.endpoint_no > began order by w.endpoint_no limit 100
   );
-  if cardinality(turn) = 1000 or began > 0 then
-    perform setval('broker_private.reasons_turn', case when cardinality(turn) = 1000 then turn[1000] else 0 end);
+  if cardinality(turn) = 100 or began > 0 then
+    perform setval('broker_private.reasons_turn', case when cardinality(turn) = 100 then turn[100] else 0 end);
   end if;
   update broker_private.transmission_status t
   set status = x.reason

@@ -682,3 +682,51 @@ def test_who_names_many_services_delays_no_message_for_another_one(shop: Shop) -
     )
     for _ in range(3):
         assert ("//nowhere/7",) in psql.rows(look.format(f"array[{running}]"))
+
+
+def wait_for_closed_queues(session: Session, messages: int) -> None:
+    """Send on dialogs whose far sides are there and on dialogs that have none yet."""
+    fill(session, messages // DIALOGS // 2)
+    session.rows(
+        "select broker.send(broker.begin_dialog('//shop', '//closed', 'ordering', encryption => false), 'order', '\\x02'::bytea)"
+        " from generate_series(1, %s)",
+        messages // 2,
+    )
+
+
+def test_a_look_touches_as_few_pages_when_thousands_wait_for_queues_that_are_off_as_when_a_hundred_do(
+    shop: Shop,
+) -> None:
+    psql = shop.psql
+    look = {"deliver_local": LOOKS["deliver_local"]}
+    for queue in ("closed", "other"):
+        psql.rows("select broker.create_queue(%s)", queue)
+        psql.rows("select broker.create_service('//' || %s, %s, '{ordering}')", queue, queue)
+    begin = "select broker.begin_dialog('//shop', '//other', 'ordering', encryption => false)"
+    known = psql.value(begin)
+    psql.send(known, "order", b"known")
+    open_dialogs(psql, "//warehouse")
+    fill(psql, 1)
+    turn = "select broker.alter_queue(q, status => %s) from unnest(%s::text[]) q"
+    psql.rows(turn, False, ["warehouse", "closed", "other"])
+    wait_for_closed_queues(psql, 200)
+    few = fewest_pages(psql, look)
+    wait_for_closed_queues(psql, 2_000)
+    # They are committed when their queue is on again, so that nobody but a look delivers them.
+    late = shop.session(autocommit=False)
+    late.send(known, "order", b"late")
+    late.send(late.value(begin), "order", b"late and first")
+    wait_for_closed_queues(psql, 2_000)
+    many = fewest_pages(psql, look)
+    # A hundred dialogs have their turn, and a hundred reasons; few is a look with less than that.
+    assert many["deliver_local"] < few["deliver_local"] + 4_000, (few, many)
+    psql.rows(turn, True, ["other"])
+    late.connection.commit()
+    assert psql.value(LOOKS["deliver_local"]) == 2, "no message waits behind those of another queue"
+    assert sorted(psql.bodies("other") + psql.bodies("other")) == [b"known", b"late", b"late and first"]
+    psql.rows(turn, True, ["warehouse", "closed"])
+    assert psql.rows("select from broker.transmission_queue") == []
+    assert psql.rows("select count(*), count(distinct conversation_handle) from closed") == [(2_100, 2_100)]
+    in_order = "select array_agg(message_sequence_number order by queuing_order) from warehouse group by conversation_handle"
+    sent = 1 + 2_100 // DIALOGS
+    assert psql.rows(in_order) == [(list(range(sent)),)] * DIALOGS

@@ -1,0 +1,11 @@
+-- Messages that wait for a queue of this database wait under a destination of that queue's own, so
+-- that a look passes by those whose queue is off. What waits under 0 since before does so until its
+-- queue is turned on.
+alter table broker_private.destinations add column queue_id integer;
+create index destinations_queue on broker_private.destinations (queue_id) where queue_id is not null;
+-- Behind which dialog the next look at all that waits begins (deliver_local).
+create sequence broker_private.local_turn as bigint minvalue 0;
+-- It says of each whether its queue is on.
+drop function if exists broker_private.local_destinations();
+-- It gets an argument.
+drop function if exists broker_private.local_dialogs_waiting();
