@@ -9,3 +9,12 @@ create sequence broker_private.local_turn as bigint minvalue 0;
 drop function if exists broker_private.local_destinations();
 -- It gets an argument.
 drop function if exists broker_private.local_dialogs_waiting();
+
+-- Timers by queue, so that those of a queue that is off are walked past at once.
+alter table broker_private.conversation_timers add column queue_id integer not null default 0;
+update broker_private.conversation_timers t
+set queue_id = e.queue_id
+from broker_private.endpoints e
+where e.endpoint_no = t.endpoint_no;
+drop index broker_private.conversation_timers_due;
+create index conversation_timers_due on broker_private.conversation_timers (queue_id, fires_at);

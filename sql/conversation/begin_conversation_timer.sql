@@ -55,8 +55,9 @@ begin
       'Use a shorter timeout: when the lifetime is over an Error message comes anyway.'
     );
   end if;
-  insert into broker_private.conversation_timers as t (endpoint_no, fires_at) values (e.endpoint_no, broker_private.clock() + timeout)
-  on conflict (endpoint_no) do update set fires_at = excluded.fires_at;
+  insert into broker_private.conversation_timers as t (endpoint_no, fires_at, queue_id)
+  values (e.endpoint_no, broker_private.clock() + timeout, e.queue_id)
+  on conflict (endpoint_no) do update set fires_at = excluded.fires_at, queue_id = excluded.queue_id;
   -- A worker, which looks once in five seconds, would be late.
   if timeout <= interval '5 s' then
     perform broker_private.wake_sleepers(-1);

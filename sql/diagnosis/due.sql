@@ -6,7 +6,7 @@
 -- watched, and whether the triggers of traces are to come or go. At last a hash of all that
 -- worker_endpoint and worker_certificates say, null without an endpoint. What waits in queues,
 -- sleep_on_queues says.
--- Plan: conversation_timers_due, and endpoints_lifetime as in fire_timers.
+-- Plan: conversation_timers_due and endpoints_lifetime, as in fire_timers.
 -- Why: it is volatile, as it asks the clock, and each statement sees what was committed until it
 -- begins.
 create or replace function broker_private.due(
@@ -25,7 +25,16 @@ set enable_mergejoin = off
 as $$
 begin
   timers_in := extract(epoch from least(
-    (select t.fires_at from broker_private.conversation_timers t order by t.fires_at limit 1),
+    (
+      select min(f.fires_at)
+      from broker_private.timed_queues() w
+      cross join lateral (
+        select t.fires_at from broker_private.conversation_timers t
+        where t.queue_id = w.queue_id
+        order by t.fires_at
+        limit 1
+      ) f
+    ),
     (
       select e.expires_at
       from broker_private.endpoints e

@@ -1,10 +1,12 @@
 -- Puts a DialogTimer message into the queue of each endpoint whose timer is over.
 --
 -- An Error, -8489, goes into that of each whose lifetime is over. Returns how many messages that
--- made. A timer of a queue that is off waits until it is on.
+-- made. A timer of a queue that is off waits until it is on, and no look meets it before. Of each
+-- queue at most 1,000 fire at once.
 -- Locks: the timers, skipping one that is being set anew; no group. Last the endpoints whose
 -- lifetime is over, skipping those that somebody changes: these are looked at again.
--- Plan: conversation_timers_due and endpoints_lifetime, as far as they are due.
+-- Plan: conversation_timers_due for each of timed_queues, and endpoints_lifetime, as far as they
+-- are due.
 create or replace function broker_private.fire_timers()
 returns integer
 language plpgsql security definer
@@ -27,7 +29,14 @@ declare
 begin
   with due as materialized (
     select t.endpoint_no, e.group_no, e.queue_id, e.priority, e.local_end
-    from broker_private.conversation_timers t
+    from broker_private.timed_queues() w
+    cross join lateral (
+      select x.endpoint_no from broker_private.conversation_timers x
+      where x.queue_id = w.queue_id and x.fires_at <= moment
+      order by x.fires_at
+      limit 1000
+      for update skip locked
+    ) t
     -- LIMIT 1: a probe of the key for each timer that is due, whatever the planner believes of the tables' sizes.
     cross join lateral (
       select x.group_no, x.queue_id, x.priority, x.local_end
@@ -38,10 +47,7 @@ begin
     cross join lateral (
       select x.is_enqueue_enabled from broker_private.queues x where x.queue_id = e.queue_id limit 1
     ) q
-    where t.fires_at <= moment and (q.is_enqueue_enabled or e.local_end is not null)
-    order by t.fires_at
-    limit 1000
-    for update of t skip locked
+    where q.is_enqueue_enabled or e.local_end is not null
   ),
   gone as (
     delete from broker_private.conversation_timers t using due d where t.endpoint_no = d.endpoint_no

@@ -730,3 +730,32 @@ def test_a_look_touches_as_few_pages_when_thousands_wait_for_queues_that_are_off
     in_order = "select array_agg(message_sequence_number order by queuing_order) from warehouse group by conversation_handle"
     sent = 1 + 2_100 // DIALOGS
     assert psql.rows(in_order) == [(list(range(sent)),)] * DIALOGS
+
+
+def test_a_look_for_timers_touches_as_few_pages_when_thousands_wait_for_a_queue_that_is_off_as_when_few_do(
+    shop: Shop, clock: Callable[[str], None]
+) -> None:
+    psql = shop.psql
+    looks = {name: LOOKS[name] for name in ("due", "fire_timers")}
+
+    def begin_timers(dialogs: int) -> None:
+        psql.rows(
+            "select broker.begin_conversation_timer(broker.begin_dialog('//shop', '//warehouse', 'ordering'), '1 min')"
+            " from generate_series(1, %s)",
+            dialogs,
+        )
+
+    psql.rows("select broker.alter_queue('shop', status => false)")
+    begin_timers(50)
+    clock("1 hour")
+    few = fewest_pages(psql, looks)
+    clock("0 s")
+    begin_timers(1_500)
+    clock("1 hour")
+    many = fewest_pages(psql, looks)
+    assert {name: many[name] < few[name] + 100 for name in looks} == dict.fromkeys(looks, True), (few, many)
+    # Their service goes to a queue that is on, and its timers go along.
+    psql.rows("select broker.create_queue('annex')")
+    psql.rows("select broker.alter_service('//shop', 'annex')")
+    assert [psql.value(looks["fire_timers"]) for _ in range(3)] == [1_000, 550, 0]
+    assert psql.value("select count(*) from annex") == 1_550
