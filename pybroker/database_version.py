@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from importlib.metadata import version
 
-COMMENT = "select obj_description(to_regnamespace('broker')::oid, 'pg_namespace')"
+COMMENT = "select pg_catalog.obj_description(pg_catalog.to_regnamespace('broker')::oid, 'pg_namespace')"
 _STATED = re.compile(r"pybroker (\d+(?:\.\d+)*)")
 
 

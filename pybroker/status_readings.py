@@ -17,16 +17,25 @@ if TYPE_CHECKING:
 
 _BROKER = """
 select
-  clock_timestamp() as read_at, b.name as database, b.service_broker_guid::text, b.is_broker_enabled,
-  (select count(*) from (select from broker.transmission_queue limit 10001) t) as transmission_queue,
-  (select count(*) from (select from broker.quarantine where retry_at is null limit 1001) z) as quarantined,
-  (select count(*) from (select from broker.quarantine where retry_at is not null limit 1001) z) as retried,
-  (select count(*) from broker.dm_broker_connections c where c.state_desc = 'LOGGED_IN') as connections,
+  pg_catalog.clock_timestamp() as read_at, b.name as database,
+  b.service_broker_guid::text, b.is_broker_enabled,
+  (
+    select pg_catalog.count(*) from (select from broker.transmission_queue limit 10001) t
+  ) as transmission_queue,
+  (
+    select pg_catalog.count(*) from (select from broker.quarantine where retry_at is null limit 1001) z
+  ) as quarantined,
+  (
+    select pg_catalog.count(*) from (select from broker.quarantine where retry_at is not null limit 1001) z
+  ) as retried,
+  (
+    select pg_catalog.count(*) from broker.dm_broker_connections c where c.state_desc = 'LOGGED_IN'
+  ) as connections,
   exists (
     select from pg_stat_activity a
-    where a.datname = current_database() and a.application_name = 'pybroker worker'
+    where a.datname = pg_catalog.current_database() and a.application_name = 'pybroker worker'
   ) as has_worker,
-  current_user::text as role, not pg_has_role('pg_database_owner', 'USAGE') as is_limited,
+  current_user::text as role, not pg_catalog.pg_has_role('pg_database_owner', 'USAGE') as is_limited,
   coalesce(s.n_tup_ins, 0) as enqueued, coalesce(s.n_tup_del, 0) as dequeued
 from broker.databases b
 left join pg_stat_user_tables s on s.schemaname = 'broker_private' and s.relname = 'messages'
@@ -46,19 +55,21 @@ order by d.queue_name
 """
 _WAITING = """
 select
-  t.to_service_name as service, t.transmission_status as status, count(*) as messages,
-  round(extract(epoch from clock_timestamp() - min(t.enqueue_time)), 3)::float as oldest_age_seconds
+  t.to_service_name as service, t.transmission_status as status, pg_catalog.count(*) as messages,
+  pg_catalog.round(
+    extract(epoch from pg_catalog.clock_timestamp() - pg_catalog.min(t.enqueue_time)), 3
+  )::float as oldest_age_seconds
 from (
   select v.to_service_name, v.transmission_status, v.enqueue_time from broker.transmission_queue v limit 10001
 ) t
 group by t.to_service_name, t.transmission_status
-order by count(*) desc, t.to_service_name, t.transmission_status
+order by pg_catalog.count(*) desc, t.to_service_name, t.transmission_status
 limit 20
 """
 _PROGRAMS = """
 select
   queue_name as queue, host, process_id, max_queue_readers as readers, is_alive,
-  round(extract(epoch from clock_timestamp() - last_seen), 3)::float as seen_seconds_ago
+  pg_catalog.round(extract(epoch from pg_catalog.clock_timestamp() - last_seen), 3)::float as seen_seconds_ago
 from broker.service_programs
 order by queue_name, is_alive desc, host, process_id
 limit 100

@@ -52,6 +52,9 @@ OTHER_LETTERS = {
     ("sql/foundation/refuse.sql", "T"),
     ("sql/poison/sweep_marks.sql", "S"),
 }
+_PARAMETER = re.compile(r"%(?:\(\w+\))?[sbt]|\{\w*\}")
+# Stands for what an f-string puts in.
+_INSERTED = "inserted"
 _BARE_LETTER = re.compile(r"'([A-Z])'")
 _COLUMNS_OF = {letter.name: {column.partition(".")[2] for column in letter.columns} for letter in LETTERS}
 _LETTER_COLUMNS = set().union(*_COLUMNS_OF.values())
@@ -839,6 +842,58 @@ def check_imports(root: Path = ROOT) -> Iterator[Finding]:
             yield Finding("pyproject.toml", 1, f"{requirement} is GPL: only the lint group may have it")
 
 
+def check_python_queries(root: Path = ROOT) -> Iterator[Finding]:
+    """What a worker or a command asks in Python names the schema of each function.
+
+    Its session searches schema public. Who may create there could make a function that fits a call better than
+    PostgreSQL's own, and would be called with the rights of the worker or the operator.
+    """
+    for folder in ("pybroker", "workers"):
+        for path in sorted((root / folder).rglob("*.py")):
+            name = path.relative_to(root).as_posix()
+            # What is translated means names as its session does, and the load is on servers made for it.
+            if not name.startswith(("pybroker/tsql/", "pybroker/throughput/")):
+                yield from unqualified_calls(name, path.read_text(encoding="utf-8"))
+
+
+def unqualified_calls(path: str, text: str) -> Iterator[Finding]:
+    for line, query in queries_in(text):
+        try:
+            statements = pglast.parse_sql(query)
+        except pglast.parser.ParseError:
+            continue
+        for node in descendants(statements):
+            match node:
+                # Of several arrays it is PostgreSQL's own by grammar, and only without its schema.
+                case ast.FuncCall(funcname=(only,), args=args) if only.sval != _INSERTED and (
+                    only.sval != "unnest" or len(args or ()) == 1
+                ):
+                    yield Finding(path, line, f"{only.sval}() needs its schema: the session searches others")
+
+
+def queries_in(text: str) -> Iterator[tuple[int, str]]:
+    """The line and the SQL of each string that may be a query, with NULL for its parameters."""
+    tree = python_ast.parse(text)
+    parts = {
+        id(part)
+        for node in python_ast.walk(tree)
+        if isinstance(node, python_ast.JoinedStr)
+        for part in node.values
+    }
+    for node in python_ast.walk(tree):
+        match node:
+            case python_ast.Constant(value=str(said)) if id(node) not in parts:
+                pass
+            case python_ast.JoinedStr(values=values):
+                said = "".join(
+                    str(part.value) if isinstance(part, python_ast.Constant) else "inserted"
+                    for part in values
+                )
+            case _:
+                continue
+        yield node.lineno, _PARAMETER.sub("NULL", said).replace("%%", "%")
+
+
 def imported_gpl(path: str, text: str) -> Iterator[Finding]:
     for node in python_ast.walk(python_ast.parse(text)):
         match node:
@@ -861,6 +916,7 @@ def findings(files: list[SqlFile]) -> list[Finding]:
         | set(check_letters(files))
         | set(check_pgspot(files))
         | set(check_imports())
+        | set(check_python_queries())
     )
 
 

@@ -295,7 +295,7 @@ class Database:
                 await cursor.execute(
                     "select service_broker_guid, has_xml_parser, is_broker_enabled, broker_problem,"
                     " is_in_recovery, server_started_at,"
-                    " current_setting('default_transaction_isolation') = 'read committed'"
+                    " pg_catalog.current_setting('default_transaction_isolation') = 'read committed'"
                     " as is_read_committed"
                     " from broker_private.worker_greeting()"
                 )

@@ -96,7 +96,7 @@ class WakeUps:
         """
         session = await self._database.open_session(f"{WORKER_NAME}: wake-ups")
         async with session:
-            if await _value(session, "select pg_backend_pid()") != session.info.backend_pid:
+            if await _value(session, "select pg_catalog.pg_backend_pid()") != session.info.backend_pid:
                 logger.info("wake_ups_unavailable", database=self._database.name, reason="a pooler")
                 return
             try:
@@ -131,7 +131,7 @@ class WakeUps:
             if notified or awake_on:
                 self._look_at = min(self._look_at, self._clock.monotonic() + BUSY_SLEEP)
             if notified:
-                await session.execute("select pg_advisory_unlock_all()")
+                await session.execute("select pg_catalog.pg_advisory_unlock_all()")
                 await self._clock.sleep(REST_SECONDS)
 
     async def _look(self, session: AsyncConnection[Any]) -> tuple[list[int], _Due | None]:

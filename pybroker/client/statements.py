@@ -55,9 +55,9 @@ _GET_CONVERSATION_GROUP = (
 _TRACEPARENT = ", broker.get_traceparent(m) "
 # What the program itself has set counts again afterwards; a list of a select is worked out in its order.
 _TRACED = (
-    "select set_config('pybroker.traceparent', {traceparent}, true), {call},"
-    " set_config('pybroker.traceparent', coalesce(b.was, ''), true)"
-    " from (select current_setting('pybroker.traceparent', true) as was offset 0) b"
+    "select pg_catalog.set_config('pybroker.traceparent', {traceparent}, true), {call},"
+    " pg_catalog.set_config('pybroker.traceparent', coalesce(b.was, ''), true)"
+    " from (select pg_catalog.current_setting('pybroker.traceparent', true) as was offset 0) b"
 )
 
 
@@ -103,7 +103,7 @@ def is_own_session(backend_pid: int) -> Query:
 
     There, what a session listens to and what it has locked would be another client's a moment later.
     """
-    return Query("select where pg_backend_pid() = %b::integer", (backend_pid,))
+    return Query("select where pg_catalog.pg_backend_pid() = %b::integer", (backend_pid,))
 
 
 def sleep_on(queue: str) -> Query:

@@ -30,7 +30,7 @@ select conversation_handle
 from broker.quarantine
 where queue_name = coalesce(%(queue)s, queue_name)
   and message_type_name = coalesce(%(message_type)s, message_type_name)
-  and (%(error)s::text is null or strpos(last_error, %(error)s) > 0)
+  and (%(error)s::text is null or pg_catalog.strpos(last_error, %(error)s) > 0)
 order by quarantined_at, conversation_handle
 """
 _WORDS = {"redrive": "Out of quarantine", "discard": "Discarded, and out of quarantine"}

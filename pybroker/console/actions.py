@@ -49,9 +49,9 @@ _CONVERSATION_ACTIONS = {
 _DESTRUCTIVE = {"discard"}
 # At most 50 at once: at the slowest that is less than a minute.
 _RATES = ("0", "1", "5", "20")
-_TEST = """select d.handle, broker.send(d.handle, %s, convert_to(nullif(%s, ''), 'UTF8'))
+_TEST = """select d.handle, broker.send(d.handle, %s, pg_catalog.convert_to(nullif(%s, ''), 'UTF8'))
 from (select broker.begin_dialog(%s, %s, %s) as handle offset 0) d"""
-_TRACED_TEST = """select d.handle, broker.send(d.handle, %s, convert_to(nullif(%s, ''), 'UTF8'))
+_TRACED_TEST = """select d.handle, broker.send(d.handle, %s, pg_catalog.convert_to(nullif(%s, ''), 'UTF8'))
 from (
   select b.handle, broker.start_trace(b.handle)
   from (select broker.begin_dialog(%s, %s, %s) as handle offset 0) b

@@ -47,13 +47,13 @@ from (
   select
     r.route_id, r.name, r.address, r.mirror_address, r.remote_service_name as service,
     r.broker_instance::text as instance,
-    dense_rank() over (order by case
+    pg_catalog.dense_rank() over (order by case
       when r.remote_service_name is null then 3
       when %(instance)s::text is null or r.broker_instance is not null then 1
       else 2
     end) as step
   from broker.routes r
-  where r.scope = 'DATABASE' and (r.lifetime is null or r.lifetime > now())
+  where r.scope = 'DATABASE' and (r.lifetime is null or r.lifetime > pg_catalog.now())
     and (
       r.remote_service_name is null
       or r.remote_service_name = %(service)s

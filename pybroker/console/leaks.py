@@ -26,8 +26,8 @@ select s.name as service, q.name as queue, o.open, o.far_ended, o.in_error, s.pr
 from broker.services s
 left join broker.service_queues q on q.object_id = s.service_queue_id
 cross join lateral (
-  select count(*) as open, count(*) filter (where l.state = 'DI') as far_ended,
-    count(*) filter (where l.state = 'ER') as in_error
+  select pg_catalog.count(*) as open, pg_catalog.count(*) filter (where l.state = 'DI') as far_ended,
+    pg_catalog.count(*) filter (where l.state = 'ER') as in_error
   from (
     select e.state from broker.conversation_endpoints e where e.service_id = s.service_id limit %s
   ) l
@@ -37,11 +37,12 @@ order by o.open desc, o.far_ended desc, s.name
 limit 200
 """
 _TABLES = """
-select t.relname as name, pg_total_relation_size(t.relid) as size, t.n_live_tup as live, t.n_dead_tup as dead,
+select t.relname as name, pg_catalog.pg_total_relation_size(t.relid) as size,
+  t.n_live_tup as live, t.n_dead_tup as dead,
   coalesce(greatest(t.last_autovacuum, t.last_vacuum), t.last_autovacuum, t.last_vacuum) as vacuumed
 from pg_stat_user_tables t
 where t.schemaname = 'broker_private'
-order by pg_total_relation_size(t.relid) desc
+order by pg_catalog.pg_total_relation_size(t.relid) desc
 limit 12
 """
 

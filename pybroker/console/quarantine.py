@@ -33,7 +33,7 @@ from (
 ) z
 where (%(queue)s::text is null or z.queue_name = %(queue)s)
   and (%(type)s::text is null or z.message_type_name = %(type)s)
-  and (%(error)s::text is null or strpos(z.last_error, %(error)s) > 0)
+  and (%(error)s::text is null or pg_catalog.strpos(z.last_error, %(error)s) > 0)
 order by z.quarantined_at, z.conversation_handle
 limit %(shown)s
 """

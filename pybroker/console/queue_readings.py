@@ -37,7 +37,7 @@ order by m.priority desc, m.queuing_order
 limit %s
 """  # noqa: S608 - the columns are ours
 _OF_FEW = f"""
-select {_COLUMNS}, substr(m.message_body, 1, %s) as start
+select {_COLUMNS}, pg_catalog.substr(m.message_body, 1, %s) as start
 from broker.queue_messages m
 where m.queue_id = %s and m.queuing_order = %s
 limit 1

@@ -37,17 +37,17 @@ with looked_into as materialized (
 select t.service, t.far_service, t.conversations, (
   select r.address from broker.routes r
   where r.scope = 'DATABASE' and (r.remote_service_name = t.far_service or r.remote_service_name is null)
-    and (r.lifetime is null or r.lifetime > now())
+    and (r.lifetime is null or r.lifetime > pg_catalog.now())
   order by r.remote_service_name nulls last, r.route_id
   limit 1
 ) as address
 from (
-  select s.name as service, e.far_service, count(*) as conversations
+  select s.name as service, e.far_service, pg_catalog.count(*) as conversations
   from looked_into e
   join broker.services s on s.service_id = e.service_id
   where e.is_initiator
   group by s.name, e.far_service
-  order by count(*) desc, s.name, e.far_service
+  order by pg_catalog.count(*) desc, s.name, e.far_service
   limit %s
 ) t
 """

@@ -19,16 +19,17 @@ TRACE_ID = "{trace_id}"
 LOOKED_INTO, SHOWN = 1_000, 20
 
 _OF_CONVERSATION = """
-select substr(t.traceparent, 4, 32) as trace_id, count(*) as messages, max(t.noted_at) as noted_at
+select pg_catalog.substr(t.traceparent, 4, 32) as trace_id, pg_catalog.count(*) as messages,
+  pg_catalog.max(t.noted_at) as noted_at
 from (
   select p.traceparent, p.noted_at from broker.traceparents p where p.conversation_id = %s limit %s
 ) t
-group by substr(t.traceparent, 4, 32)
-order by max(t.noted_at) desc, 1
+group by pg_catalog.substr(t.traceparent, 4, 32)
+order by pg_catalog.max(t.noted_at) desc, 1
 limit %s
 """
 _OF_MESSAGE = """
-select substr(p.traceparent, 4, 32) as trace_id, 1 as messages, p.noted_at
+select pg_catalog.substr(p.traceparent, 4, 32) as trace_id, 1 as messages, p.noted_at
 from broker.traceparents p
 where p.conversation_handle = %s and p.queuing_order = %s
 """

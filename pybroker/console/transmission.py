@@ -28,17 +28,17 @@ with looked_into as materialized (
   limit %(looked_into)s
 ),
 reasons as (
-  select t.service, t.reason, count(*) as messages, min(t.moment) as moment
+  select t.service, t.reason, pg_catalog.count(*) as messages, pg_catalog.min(t.moment) as moment
   from looked_into t
   group by t.service, t.reason
-  order by min(t.moment), t.service, t.reason
+  order by pg_catalog.min(t.moment), t.service, t.reason
   limit 100
 ),
 messages as (
   select t.conversation_handle, t.sender, t.service, t.type, t.moment, t.reason, t.priority
   from looked_into t
   where (%(service)s::text is null or t.service = %(service)s)
-    and (%(reason)s::text is null or left(t.reason, 500) = %(reason)s)
+    and (%(reason)s::text is null or pg_catalog.left(t.reason, 500) = %(reason)s)
   order by t.moment
   limit %(shown)s
 )

@@ -34,9 +34,9 @@ QUERIES: Mapping[type[Definition | Grant], str] = {
     ),
     Contract: (
         "select c.name,"
-        " array_agg(t.name) filter (where u.is_sent_by_initiator and not u.is_sent_by_target),"
-        " array_agg(t.name) filter (where u.is_sent_by_target and not u.is_sent_by_initiator),"
-        " array_agg(t.name) filter (where u.is_sent_by_target and u.is_sent_by_initiator),"
+        " pg_catalog.array_agg(t.name) filter (where u.is_sent_by_initiator and not u.is_sent_by_target),"
+        " pg_catalog.array_agg(t.name) filter (where u.is_sent_by_target and not u.is_sent_by_initiator),"
+        " pg_catalog.array_agg(t.name) filter (where u.is_sent_by_target and u.is_sent_by_initiator),"
         " c.principal_id"
         " from broker.service_contracts c"
         " join broker.service_contract_message_usages u on u.service_contract_id = c.service_contract_id"
@@ -50,7 +50,8 @@ QUERIES: Mapping[type[Definition | Grant], str] = {
         " from broker.service_queues"
     ),
     Service: (
-        "select s.name, q.name, array_agg(c.name) filter (where c.name is not null), s.principal_id"
+        "select s.name, q.name, pg_catalog.array_agg(c.name) filter (where c.name is not null),"
+        " s.principal_id"
         " from broker.services s"
         " join broker.service_queues q on q.object_id = s.service_queue_id"
         " left join broker.service_contract_usages u on u.service_id = s.service_id"

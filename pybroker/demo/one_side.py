@@ -36,9 +36,9 @@ _PATIENCE = 120.0
 
 # An order agrees if it was acknowledged once, for its own amount, as a trade that no other order has.
 _AGREEING = """
-select count(*) from (
+select pg_catalog.count(*) from (
   select order_id from public.acknowledgements
-  group by order_id having count(*) = 1
+  group by order_id having pg_catalog.count(*) = 1
 ) once
 join public.acknowledgements a using (order_id)
 join public.orders o using (order_id)
@@ -137,14 +137,14 @@ def _orders() -> int:
 
 
 def _is_defined(connection: psycopg.Connection[Any]) -> bool:
-    row = connection.execute("select to_regclass('public.progress') is not null").fetchone()
+    row = connection.execute("select pg_catalog.to_regclass('public.progress') is not null").fetchone()
     return row is not None and bool(row[0])
 
 
 def _enter_orders(url: str) -> None:
     orders = _orders()
     with psycopg.connect(url, autocommit=True) as connection:
-        row = connection.execute("select count(*) from public.orders").fetchone()
+        row = connection.execute("select pg_catalog.count(*) from public.orders").fetchone()
         entered = row[0] if row else 0
         for first in range(entered + 1, orders + 1, _BATCH):
             enter(connection, range(first, min(first + _BATCH, orders + 1)))

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 _SOON = timedelta(days=30)
 _CERTIFICATES = """
 select c.name, c.principal_id as user, c.certificate_pem as pem, e.name as endpoint,
-  pg_get_userbyid(d.datdba) as owner, clock_timestamp() as now
+  pg_catalog.pg_get_userbyid(d.datdba) as owner, pg_catalog.clock_timestamp() as now
 from broker.certificates c
-cross join (select datdba from pg_database where datname = current_database()) d
+cross join (select datdba from pg_database where datname = pg_catalog.current_database()) d
 left join broker.service_broker_endpoints e on e.certificate_id = c.certificate_id
 order by c.name
 """

@@ -26,17 +26,20 @@ class _Side:
         return None if row is None else row[0]
 
     def has_service(self, name: str) -> bool:
-        return bool(self.value("select count(*) from broker.services where name = %s", name))
+        return bool(self.value("select pg_catalog.count(*) from broker.services where name = %s", name))
 
     def mend(self, statement: str) -> tuple[Mend, ...]:
         role = self.value(
-            "select pg_get_userbyid(datdba) from pg_database where datname = current_database()"
+            "select pg_catalog.pg_get_userbyid(datdba) from pg_database"
+            " where datname = pg_catalog.current_database()"
         )
         return (Mend(self.database, role, statement, is_destructive=False, is_far=self.is_far),)
 
     def messages(self, contract: str) -> dict[str, tuple[bool, bool, str]] | None:
         """Return who may send each type of a contract, and its validation; None without the contract."""
-        if not self.value("select count(*) from broker.service_contracts where name = %s", contract):
+        if not self.value(
+            "select pg_catalog.count(*) from broker.service_contracts where name = %s", contract
+        ):
             return None
         rows = self.connection.execute(
             "select t.name, u.is_sent_by_initiator, u.is_sent_by_target, t.validation"
@@ -105,7 +108,7 @@ def _contracts(here: _Side, target: _Side | None, services: Services) -> Iterato
         )
     if target is not None and theirs is not None and target.has_service(services.target):
         accepts = target.value(
-            "select count(*) from broker.service_contract_usages u"
+            "select pg_catalog.count(*) from broker.service_contract_usages u"
             " join broker.services s using (service_id)"
             " join broker.service_contracts c using (service_contract_id) where s.name = %s and c.name = %s",
             services.target,
@@ -168,8 +171,8 @@ def _ways(here: _Side, there: _Side | None, services: Services) -> Iterator[Find
         if side is None:
             continue
         named = side.value(
-            "select count(*) from broker.routes where scope = 'DATABASE' and address <> 'LOCAL'"
-            " and (lifetime is null or lifetime > now())"
+            "select pg_catalog.count(*) from broker.routes where scope = 'DATABASE' and address <> 'LOCAL'"
+            " and (lifetime is null or lifetime > pg_catalog.now())"
             " and (remote_service_name is null or remote_service_name = %s)",
             to,
         )
@@ -187,7 +190,8 @@ def _ways(here: _Side, there: _Side | None, services: Services) -> Iterator[Find
                 ),
             )
     if services.encryption != "off" and not here.value(
-        "select count(*) from broker.remote_service_bindings where remote_service_name = %s", services.target
+        "select pg_catalog.count(*) from broker.remote_service_bindings where remote_service_name = %s",
+        services.target,
     ):
         anonymous = ", anonymous => true" if services.encryption == "anonymous" else ""
         yield Finding(

@@ -140,7 +140,7 @@ def findings_of(connection: psycopg.Connection[Any], handle: UUID | None = None)
 
 def not_installed(connection: psycopg.Connection[Any]) -> list[Finding]:
     """Say that the database lacks what this version asks it for; nothing, if it has that."""
-    found = connection.execute("select to_regclass('broker.trace') is not null").fetchone()
+    found = connection.execute("select pg_catalog.to_regclass('broker.trace') is not null").fetchone()
     return [] if found is not None and found[0] else [_not_installed(connection)]
 
 
@@ -157,10 +157,13 @@ def _newer(database: str, wanted: str) -> Finding:
 
 def _not_installed(connection: psycopg.Connection[Any]) -> Finding:
     database = connection.info.dbname
-    found = connection.execute("select to_regclass('broker_private.applied_sql') is not null").fetchone()
+    found = connection.execute(
+        "select pg_catalog.to_regclass('broker_private.applied_sql') is not null"
+    ).fetchone()
     is_older = found is not None and found[0]
     owner = connection.execute(
-        "select pg_get_userbyid(datdba) from pg_database where datname = current_database()"
+        "select pg_catalog.pg_get_userbyid(datdba) from pg_database"
+        " where datname = pg_catalog.current_database()"
     ).fetchone()
     return Finding(
         4 if is_older else 2,

@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 _TOLD_BY_TRACE = """
 select event_time as time, conversation_handle, is_initiator, service_name,
   event_subclass as event,
-  concat_ws(', ', event_class, message_type_name, 'message ' || message_sequence_number,
-    message_size || ' bytes', status) as detail
+  pg_catalog.concat_ws(', ', event_class, message_type_name, 'message ' || message_sequence_number::text,
+    message_size::text || ' bytes', status) as detail
 from broker.trace t
 where t.conversation_id = %(conversation)s
   and t.traced_by is not distinct from (
     select v.traced_by from broker.trace v
     where v.conversation_id = %(conversation)s
     group by v.traced_by
-    order by count(*) desc
+    order by pg_catalog.count(*) desc
     limit 1
   )
 order by id
 """
 _MANY = 1_000
 _MANY_WAIT = """
-select count(*) > %(many)s, min(t.enqueue_time) as since
+select pg_catalog.count(*) > %(many)s, pg_catalog.min(t.enqueue_time) as since
 from (
   select enqueue_time from broker.transmission_queue where conversation_handle = %(handle)s limit %(many)s + 1
 ) t
@@ -44,7 +44,9 @@ _WAITING = """
 select t.enqueue_time as time, %(handle)s::uuid as conversation_handle, %(is_initiator)s as is_initiator,
   %(service)s as service_name,
   'waits in the transmission queue: ' || t.message_type_name as event,
-  concat_ws(', ', 'message ' || t.message_sequence_number, nullif(t.transmission_status, '')) as detail
+  pg_catalog.concat_ws(
+    ', ', 'message ' || t.message_sequence_number::text, nullif(t.transmission_status, '')
+  ) as detail
 from broker.transmission_queue t
 where t.conversation_handle = %(handle)s
 order by t.message_sequence_number

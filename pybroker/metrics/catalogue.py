@@ -78,7 +78,7 @@ SOURCES = (
     Source(
         "Queues",
         "select d.queue_name as queue, d.ready, d.retained, d.incomplete,"
-        " extract(epoch from now() - d.oldest_enqueue_time)::float8 as age,"
+        " extract(epoch from pg_catalog.now() - d.oldest_enqueue_time)::float8 as age,"
         " (q.is_receive_enabled and q.is_enqueue_enabled)::integer as enabled"
         " from broker.queue_depths d join broker.service_queues q on q.name = d.queue_name",
         ("queue",),
@@ -126,7 +126,7 @@ SOURCES = (
     ),
     Source(
         "Quarantine",
-        "select queue_name as queue, count(*)::bigint as conversations"
+        "select queue_name as queue, pg_catalog.count(*)::bigint as conversations"
         " from broker.quarantine where retry_at is null group by queue_name",
         ("queue",),
         (
@@ -149,9 +149,9 @@ SOURCES = (
     ),
     Source(
         "Transmission queue and conversations",
-        "select max(depth) filter (where name = 'transmission_queue') as waiting,"
-        " max(depth) filter (where name = 'conversation_endpoints') as conversations,"
-        " extract(epoch from now() - max(oldest_enqueue_time))::float8 as age"
+        "select pg_catalog.max(depth) filter (where name = 'transmission_queue') as waiting,"
+        " pg_catalog.max(depth) filter (where name = 'conversation_endpoints') as conversations,"
+        " extract(epoch from pg_catalog.now() - pg_catalog.max(oldest_enqueue_time))::float8 as age"
         " from broker.depths",
         (),
         (
@@ -182,11 +182,13 @@ SOURCES = (
     ),
     Source(
         "Traffic",
-        "select max(cntr_value) filter (where counter_name = 'Enqueued Messages Total') as enqueued,"
-        " max(cntr_value) filter (where counter_name = 'Enqueued Transmission Msgs/sec') as sent,"
-        " max(cntr_value) filter (where counter_name = 'Dequeued Transmission Msgs/sec') as gone,"
-        " max(cntr_value) filter (where counter_name = 'Forwarded Pending Msg Count') as forwarded,"
-        " max(cntr_value) filter (where counter_name = 'Open Connection Count') as connections"
+        "select"
+        " pg_catalog.max(cntr_value) filter (where counter_name = 'Enqueued Messages Total') as enqueued,"
+        " pg_catalog.max(cntr_value) filter (where counter_name = 'Enqueued Transmission Msgs/sec') as sent,"
+        " pg_catalog.max(cntr_value) filter (where counter_name = 'Dequeued Transmission Msgs/sec') as gone,"
+        " pg_catalog.max(cntr_value) filter (where counter_name = 'Forwarded Pending Msg Count')"
+        " as forwarded,"
+        " pg_catalog.max(cntr_value) filter (where counter_name = 'Open Connection Count') as connections"
         " from broker.dm_os_performance_counters",
         (),
         (

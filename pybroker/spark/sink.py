@@ -141,8 +141,10 @@ class _Sender:
         # Two tasks with one key must not begin two dialogs.
         connection.execute(
             """
-            select pg_advisory_xact_lock(
-              hashtextextended(concat_ws(' ', %(from)s::text, %(to)s::text, %(key)s::text), 0)
+            select pg_catalog.pg_advisory_xact_lock(
+              pg_catalog.hashtextextended(
+                pg_catalog.concat_ws(' ', %(from)s::text, %(to)s::text, %(key)s::text), 0
+              )
             )
             """,
             names,

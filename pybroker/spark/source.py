@@ -100,7 +100,9 @@ class _StagedMessages:
             select {", ".join(COLUMNS[name][1] for name in self._columns)}
             from pybroker_spark.staged_messages s
             where s.reader = %s and s.position > %s and s.position <= %s
-              and mod(hashtextextended((s.message).conversation_group_id::text, 0) & %s, %s) = %s
+              and pg_catalog.mod(
+                pg_catalog.hashtextextended((s.message).conversation_group_id::text, 0) & %s, %s
+              ) = %s
             order by s.position
             """  # noqa: S608
         with connect(self._options.database_url) as connection, connection.transaction():

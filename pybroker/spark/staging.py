@@ -26,7 +26,7 @@ _INSTALLING = 0x70795370
 
 _STAGE = """
     with received as materialized (
-      select row_number() over () as place, m as message
+      select pg_catalog.row_number() over () as place, m as message
       from broker.receive_groups(%(queue)s, %(groups)s, top => %(top)s) m
     )
     insert into pybroker_spark.staged_messages (reader, position, message)
@@ -36,10 +36,10 @@ _STAGE = """
 
 
 _MAY_STAGE = """
-    select has_schema_privilege('pybroker_spark', 'USAGE') and bool_and(
-      has_table_privilege(c.oid, privilege)
+    select pg_catalog.has_schema_privilege('pybroker_spark', 'USAGE') and pg_catalog.bool_and(
+      pg_catalog.has_table_privilege(c.oid, privilege)
     )
-    from pg_catalog.pg_class c, unnest(array['SELECT', 'INSERT', 'UPDATE', 'DELETE']) as privilege
+    from pg_catalog.pg_class c, pg_catalog.unnest(array['SELECT', 'INSERT', 'UPDATE', 'DELETE']) as privilege
     where c.relnamespace = 'pybroker_spark'::regnamespace and c.relname in ('staged_messages', 'readers')
     """
 
@@ -55,7 +55,7 @@ def install(database_url: str) -> None:
         database_url: A role that may create a schema in this database, which will own the tables.
     """
     with psycopg.connect(checked(database_url)) as connection:
-        connection.execute("select pg_advisory_xact_lock(%s)", [_INSTALLING])
+        connection.execute("select pg_catalog.pg_advisory_xact_lock(%s)", [_INSTALLING])
         if not _is_installed(connection):
             connection.execute(resources.files("pybroker.spark").joinpath("staging.sql").read_bytes())
 
@@ -71,7 +71,7 @@ def check_reading(options: ReadOptions) -> None:
     except psycopg.OperationalError as error:
         raise OptionError(f"database_url: {str(error).strip()}") from None
     with connection:
-        if not _value(connection, "select to_regclass('broker.service_queues') is not null"):
+        if not _value(connection, "select pg_catalog.to_regclass('broker.service_queues') is not null"):
             raise OptionError("database_url: this database has no broker; run pybroker migrate for it")
         may_receive = connection.execute(
             "select exists (select from broker.service_queues where name = %s)", [options.queue]
@@ -82,7 +82,10 @@ def check_reading(options: ReadOptions) -> None:
                 f" as its owner select broker.grant('RECEIVE', 'QUEUE', {options.queue!r}, …)"
             )
         if not _is_installed(connection):
-            if not _value(connection, "select has_database_privilege(current_database(), 'CREATE')"):
+            if not _value(
+                connection,
+                "select pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE')",
+            ):
                 raise OptionError(
                     "database_url: this role may not create the schema pybroker_spark; run"
                     " pybroker.spark.install with one that may, and grant the schema and its tables"
@@ -147,7 +150,10 @@ def hold(connection: psycopg.Connection[Any], reader: str) -> None:
     # A driver that was killed leaves its session to the server, which may take a moment to notice.
     connection.execute("set lock_timeout = '30 s'")
     try:
-        connection.execute("select pg_advisory_lock(hashtextextended('pybroker_spark ' || %s, 0))", [reader])
+        connection.execute(
+            "select pg_catalog.pg_advisory_lock(pg_catalog.hashtextextended('pybroker_spark ' || %s, 0))",
+            [reader],
+        )
     except psycopg.errors.LockNotAvailable:
         raise ReaderInUseError(
             f"Another query reads as {reader!r}. Stop it, or give this one a name of its own: reader."

@@ -7,8 +7,11 @@ shows that too, so that the page's section on what is inherent was run.
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,10 +22,12 @@ import pytest
 import pybroker
 from pybroker.migrations import migrate
 from pybroker.status_readings import read
+from tests.brokers import Site
 from tests.patience import PATIENCE
-from tests.shop import Session, Shop, in_background, until, waits
+from tests.shop import DEFINITIONS, Session, Shop, in_background, until, waits
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from uuid import UUID
 
     from pybroker.embedded import EmbeddedServer
@@ -477,6 +482,85 @@ def test_what_others_created_in_public_gets_into_no_migration(any_server: Embedd
         read(connection)
         assert owner.rows("select what from lair.loot") == []
         assert owner.rows("show search_path") == [('"$user", public',)]
+
+
+# They fit what a worker and the commands have asked PostgreSQL for better than its own functions, which take other types, or any.
+FITTING = """
+create function public.aggregated(s jsonb, n jsonb) returns jsonb language plpgsql as
+  'begin perform public.rob(''jsonb_agg''); return s; end';
+create aggregate public.jsonb_agg(jsonb) (sfunc = public.aggregated, stype = jsonb);
+create function public.collected(s name[], n name) returns name[] language plpgsql as
+  'begin perform public.rob(''array_agg''); return s operator(pg_catalog.||) n; end';
+create aggregate public.array_agg(name) (sfunc = public.collected, stype = name[]);
+create function public.collected(s text[], n text) returns text[] language plpgsql as
+  'begin perform public.rob(''array_agg''); return s operator(pg_catalog.||) n; end';
+create aggregate public.array_agg(text) (sfunc = public.collected, stype = text[]);
+create function public.concat_ws(s text, a text, b text, c text, d text) returns text language plpgsql as
+  'begin perform public.rob(''concat_ws''); return a; end';
+create function public.concat_ws(s text, a text, b text) returns text language plpgsql as
+  'begin perform public.rob(''concat_ws''); return a; end';
+create function public.joined(a text, b bigint) returns text language plpgsql as
+  'begin perform public.rob(''||''); return a operator(pg_catalog.||) b; end';
+create operator public.|| (leftarg = text, rightarg = bigint, function = public.joined);
+create function public.pg_has_role(role text, privilege text) returns boolean language plpgsql as
+  'begin perform public.rob(''pg_has_role''); return true; end';
+create function public.lower(n name) returns text language plpgsql as
+  'begin perform public.rob(''lower''); return n; end';
+create function public.same(a oid, b regprocedure) returns boolean language plpgsql as
+  'begin perform public.rob(''=''); return a operator(pg_catalog.=) b; end';
+create operator public.= (leftarg = oid, rightarg = regprocedure, function = public.same);
+"""
+FAILS = """
+create procedure public.program() language plpgsql as $$
+declare
+  message broker.message;
+begin
+  for message in select * from broker.receive('warehouse') loop
+    raise exception 'ill';
+  end loop;
+end
+$$;
+select broker.alter_queue('warehouse', activation_procedure => 'public.program', max_queue_readers => 1);
+"""
+
+
+def test_what_others_created_in_public_is_run_by_no_worker_and_no_command(
+    any_server: EmbeddedServer, server_for: Callable[[str, int], EmbeddedServer], tmp_path: Path
+) -> None:
+    site = Site(f"trapped_{uuid.uuid4().hex[:8]}", server_for("shop", any_server.version), tmp_path)
+    with ExitStack() as stack:
+        stack.callback(site.drop_database)
+        stack.callback(site.close)
+        owner, clerk = site.psql, f"role_{uuid.uuid4().hex[:8]}"
+        owner.rows(DEFINITIONS)
+        owner.rows(f'create role "{clerk}" login; grant create on schema public to "{clerk}"')
+        owner.rows(TRAPS.format(clerk=clerk))
+        owner.rows(f'set role "{clerk}"')
+        owner.rows(FITTING)
+        owner.rows("reset role")
+        owner.rows(FAILS)
+        site.listen(site.certificate())
+        far = owner.value("select broker.begin_dialog('//shop', '//far', 'ordering', encryption => false)")
+        owner.send(far)
+        site.start_worker()
+        owner.send(owner.dialog())
+        # By then it has read its endpoint and certificates, and looked where the procedure has failed.
+        until(lambda: owner.rows("select from broker.activation_log where number = 28088"))
+        until(lambda: "listening" in site.log.read_text())
+        definitions = tmp_path / "definitions.py"
+        definitions.write_text("definitions = []\n")
+        for command in (
+            ("status",),
+            ("diagnose",),
+            ("diagnose", "--journey", str(far)),
+            ("apply", str(definitions), "--prune", "--dry-run"),
+            ("redrive", "--queue", "warehouse", "--dry-run"),
+            ("queue", "list"),
+        ):
+            run = [sys.executable, "-m", "pybroker", *command, "--database-url", site.url]
+            ended = subprocess.run(run, capture_output=True, text=True, check=False)
+            assert ended.returncode in (0, 1), (command, ended.stderr)
+        assert owner.rows("select what from lair.loot") == []
 
 
 def test_create_in_a_schema_changes_no_right_and_shows_nothing(place: Place) -> None:

@@ -328,6 +328,27 @@ def test_an_import_of_pglast_is_found(line: str) -> None:
     ] == [2]
 
 
+@pytest.mark.parametrize(
+    ("query", "named"),
+    [
+        ('"select count(*) from broker.services where name = %s"', ["count()"]),
+        ('"select pg_catalog.max(id) from broker.trace"', []),
+        ('f"select {columns}, lower(name) from {view} where id = any(%(ids)s)"', ["lower()"]),
+        ('f"call {procedure}()"', []),
+        ('"select * from unnest(%s::text[], %b::text[]) u"', []),
+        ('"select * from unnest(%s::text[]) u"', ["unnest()"]),
+        ('"no query at all, count() or not"', []),
+    ],
+)
+def test_a_function_without_its_schema_is_found_in_python(query: str, named: list[str]) -> None:
+    found = sql_checks.unqualified_calls("workers/probe.py", f"def f():\n    return {query}\n")
+    assert [(each.line, each.text.partition(" ")[0]) for each in found] == [(2, name) for name in named]
+
+
+def test_no_query_of_the_project_names_a_function_without_its_schema() -> None:
+    assert list(sql_checks.check_python_queries()) == []
+
+
 def test_nothing_shipped_imports_pglast() -> None:
     assert list(sql_checks.check_imports()) == []
 

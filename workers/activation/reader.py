@@ -272,7 +272,7 @@ async def _is_receiving(session: AsyncConnection[Any], error: psycopg.Error) -> 
             return False
         body = await _first(
             session,
-            "select p.prosrc from pg_catalog.pg_proc p where p.oid = pg_catalog.to_regprocedure(%s)",
+            "select p.prosrc from pg_catalog.pg_proc p where p.oid = pg_catalog.to_regprocedure(%s)::oid",
             frame["function"],
         )
         rest = "\n".join((body or "").splitlines()[int(frame["line"]) - 1 :])
@@ -294,7 +294,7 @@ async def _has_deleted(session: AsyncConnection[Any]) -> bool:
         deleted = await _first(
             session,
             "select pg_catalog.sum(pg_catalog.pg_stat_get_xact_tuples_deleted(oid)) from pg_catalog.pg_class"
-            " where relnamespace = pg_catalog.to_regnamespace('broker_private') and relkind = 'r'",
+            " where relnamespace = pg_catalog.to_regnamespace('broker_private')::oid and relkind = 'r'",
         )
     except psycopg.Error:
         return False

@@ -52,7 +52,8 @@ _DESTINATION = (
 # A database of an older version doesn't say which are for new dialogs: all are.
 _CERTIFICATE = (
     "k.name, k.user_name, k.certificate_pem, k.may_connect,"
-    " coalesce((to_jsonb(k) ->> 'is_active_for_begin_dialog')::boolean, true) as is_active_for_begin_dialog"
+    " coalesce((pg_catalog.to_jsonb(k) ->> 'is_active_for_begin_dialog')::boolean, true)"
+    " as is_active_for_begin_dialog"
 )
 _TAKEN = (
     "endpoint_nos, conversation_ids, from_initiator, from_services, to_services, to_brokers, contracts,"
@@ -113,7 +114,7 @@ async def endpoint_and_certificates(
     """
     async with connection.cursor(row_factory=tuple_row) as cursor:
         await cursor.execute(
-            f"select (select jsonb_agg(to_jsonb(c)) from (select {_CERTIFICATE}"  # noqa: S608
+            f"select (select pg_catalog.jsonb_agg(pg_catalog.to_jsonb(c)) from (select {_CERTIFICATE}"  # noqa: S608
             " from broker_private.worker_certificates() k) c),"
             " e.name, e.state, e.listener_ip, e.listener_port, e.certificate_name, e.certificate_pem,"
             " e.encryption, e.is_message_forwarding_enabled, e.message_forwarding_size"
@@ -281,7 +282,7 @@ async def _has(connection: AsyncConnection[Any], function: str) -> bool:
     """Return whether the database had a function when this session first asked."""
     known = _known.setdefault(connection, {})
     if function not in known:
-        found = await connection.execute("select to_regprocedure(%s) is not null", (function,))
+        found = await connection.execute("select pg_catalog.to_regprocedure(%s) is not null", (function,))
         known[function] = bool((await found.fetchone() or (False,))[0])
     return known[function]
 
