@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import codecs
 import json
+from typing import TYPE_CHECKING
 
 from lxml import etree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 FORMS = ("text", "json", "xml", "hex")
 _ROW = 16
@@ -32,16 +36,28 @@ def _text(start: bytes) -> str | None:
         text = codecs.getincrementaldecoder("utf-8")().decode(start)
     except UnicodeDecodeError:
         return None
-    is_plain = all(character.isprintable() or character in "\n\r\t" for character in text)
-    return text if is_plain else None
+    return text if all(_is_plain(character) for character in text) else None
+
+
+def _is_plain(character: str) -> bool:
+    return character.isprintable() or character in "\n\r\t"
+
+
+def _plain(text: str, written: Callable[[str], str]) -> str:
+    """Write again as an escape what a body had as one.
+
+    Half a surrogate pair is no text, and a mark of direction would turn the rest of the page.
+    """
+    return "".join(character if _is_plain(character) else written(character) for character in text)
 
 
 def _json(text: str) -> str | None:
     # A few bytes of brackets nest deeper than Python recurses.
     try:
-        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+        laid_out = json.dumps(json.loads(text), indent=2, ensure_ascii=False)
     except (ValueError, RecursionError):
         return None
+    return _plain(laid_out, lambda character: json.dumps(character)[1:-1])
 
 
 def _xml(text: str) -> str | None:
@@ -51,7 +67,8 @@ def _xml(text: str) -> str | None:
         document = etree.fromstring(text.encode(), parser)
     except (etree.XMLSyntaxError, ValueError):
         return None
-    return etree.tostring(document, encoding="unicode", pretty_print=True).rstrip()
+    laid_out = etree.tostring(document, encoding="unicode", pretty_print=True).rstrip()
+    return _plain(laid_out, lambda character: f"&#x{ord(character):x};")
 
 
 def _hexadecimal(start: bytes) -> str:

@@ -70,6 +70,18 @@ def test_of_a_large_body_the_start_is_shown(site: Site, visitor: Visitor) -> Non
     assert len(page.text) < 100_000
 
 
+def test_a_body_that_writes_what_is_no_text_is_shown_as_it_is_written(site: Site, visitor: Visitor) -> None:
+    """Half a surrogate pair is no text, and a mark of direction would let the rest of the page be read backwards."""
+    sent(site, rb'{"half":"\ud800","backwards":"\u202e"}')
+    visitor.login(reader_of(site, "warehouse"), PASSWORD)
+    (order,) = shown(visitor.get("/database/1/queue/warehouse"))
+    page = visitor.get(f"/database/1/message/5/{order}/warehouse")
+    assert page.status == 200
+    assert r"\ud800" in page.text
+    assert r"\u202e" in page.text
+    assert "\u202e" not in page.text
+
+
 def test_a_full_queue_is_read_page_by_page(site: Site, visitor: Visitor) -> None:
     with site.database.connect() as connection:
         session = Session(connection)

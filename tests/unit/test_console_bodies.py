@@ -22,6 +22,9 @@ from pybroker.console.bodies import shown
         ("zażółć".encode()[:-1], None, "text", "zażół"),
         (b"\x00<a/>", "xml", "hex", "00000000  00 3c 61 2f 3e                                   .<a/>"),
         (b"", None, "text", ""),
+        (b"<a>&#x202e;</a>", None, "xml", "<a>&#x202e;</a>"),
+        (rb'["\ud800\u202e\u009b\u00f3"]', None, "json", '[\n  "\\ud800\\u202e\\u009bó"\n]'),
+        (rb'["\ud83d\ude00\u2028\udb40\udc01"]', None, "json", '[\n  "😀\\u2028\\udb40\\udc01"\n]'),
     ],
 )
 def test_a_body_is_shown_as_what_it_is(body: bytes, wanted: str | None, form: str, text: str) -> None:
