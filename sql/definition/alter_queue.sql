@@ -121,6 +121,9 @@ begin
     owner_role := broker_private.find_role(new_owner::name);
     perform broker_private.require_ownership(caller, owner_role, 'owner', new_owner);
     update broker_private.queues q set owner = owner_role where q.queue_id = this.queue_id;
+    if this.activation_procedure is not null and this.execute_as is null then
+      perform broker_private.activation_runner(caller, 'OWNER', this.name);
+    end if;
   end if;
   return old_schema;
 end
@@ -137,7 +140,7 @@ owner: the role that has the queue from now on.
 schema: where the queue's view moves to.
 drop_activation: true removes procedure, number of readers and role.
 
-Rights: the owner of the queue, or of the database; membership in a new owner; CREATE on a new
-  schema, and to own the view.
+Rights: the owner of the queue, or of the database; membership in a new owner, and SET on it if the
+  procedure runs as OWNER; CREATE on a new schema, and to own the view.
 Errors: 103, 153, 208, 229, 2714, 9614, 9620, 9653, 9742
 Example: select broker.alter_queue('warehouse', status => true);$$;

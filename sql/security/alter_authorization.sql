@@ -67,6 +67,13 @@ begin
   update broker_private.message_types t set owner = owner_role where class_name = 'MESSAGE TYPE' and t.message_type_id = securable.id;
   update broker_private.contracts c set owner = owner_role where class_name = 'CONTRACT' and c.contract_id = securable.id;
   update broker_private.queues q set owner = owner_role where class_name = 'QUEUE' and q.queue_id = securable.id;
+  -- Its procedure runs as the new owner from now on.
+  if exists (
+    select from broker_private.queues q
+    where class_name = 'QUEUE' and q.queue_id = securable.id and q.activation_procedure is not null and q.execute_as is null
+  ) then
+    perform broker_private.activation_runner(caller, 'OWNER', securable_name);
+  end if;
   update broker_private.services s set owner = owner_role where class_name = 'SERVICE' and s.service_id = securable.id;
   update broker_private.routes r set owner = owner_role where class_name = 'ROUTE' and r.route_id = securable.id;
   update broker_private.remote_service_bindings b set owner = owner_role
@@ -85,6 +92,7 @@ securable_class: MESSAGE TYPE, CONTRACT, QUEUE, SERVICE, ROUTE, REMOTE SERVICE B
 name: of the object.
 owner: the role that has it from now on.
 
-Rights: the owner of the object, who is a member of the new owner; or the owner of the database.
+Rights: the owner of the object, who is a member of the new owner; or the owner of the database. To
+  give away a queue that runs its procedure as OWNER, SET on the new owner too.
 Errors: 153, 208, 229, 8423, 8425, 8428, 9663, 15151
 Example: select broker.alter_authorization('QUEUE', 'warehouse', 'clerk');$$;

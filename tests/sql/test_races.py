@@ -330,6 +330,44 @@ def test_whoever_inherits_a_role_and_may_not_set_it_lets_no_queue_run_as_it(
     user.rows("select broker.alter_queue('mine', execute_as => %s)", runner)
 
 
+@pytest.mark.parametrize(
+    "give",
+    [
+        "select broker.alter_authorization('QUEUE', 'mine', %s)",
+        "select broker.alter_queue('mine', owner => %s)",
+    ],
+)
+@pytest.mark.parametrize("right", ["inherits", "owns the database"])
+def test_nobody_gives_a_queue_that_runs_as_its_owner_to_a_role_that_he_may_not_set(
+    shop: Shop, right: str, give: str
+) -> None:
+    """Else whoever owns the database had a procedure of his own run as a superuser."""
+    psql, clerk, other = shop.psql, shop.database.role(), shop.database.role()
+    if right == "inherits":
+        if shop.database.server.version < 16:
+            pytest.skip("before 16 every member may SET ROLE")
+        psql.rows(f"grant create on database {shop.database.name} to {clerk}")
+        psql.rows(f"grant {other} to {clerk} with inherit true, set false")
+    else:
+        psql.rows(f"alter database {shop.database.name} owner to {clerk}")
+    psql.rows(f"create schema app authorization {clerk}; create procedure app.work() language sql as ''")
+    user = shop.session(user=clerk)
+    user.rows(
+        "select broker.create_queue('mine', activation_procedure => 'work', max_queue_readers => 1, schema => 'app',"
+        " execute_as => 'OWNER')"
+    )
+    runs = "select principal_id, execute_as_principal_id from broker.service_queues where name = 'mine'"
+    for runner in (other, "postgres") if right == "owns the database" else (other,):
+        assert user.refused(give, runner) == "S0229"
+    assert user.rows(runs) == [(clerk, None)]
+    # As itself its procedure may run for whoever has the queue.
+    user.rows("select broker.alter_queue('mine', execute_as => 'SELF')")
+    user.rows(give, other)
+    assert psql.rows(runs) == [(other, clerk)]
+    psql.rows("select broker.alter_queue('mine', execute_as => 'OWNER', owner => %s)", clerk)
+    psql.rows(give, "postgres")
+
+
 def test_row_128_the_owner_of_the_initiating_service_needs_send_on_the_target(shop: Shop) -> None:
     psql = shop.psql
     clerk = shop.database.role()
