@@ -591,8 +591,23 @@ def _drop_database(session: Session, one: tree.DropDatabase) -> None:
         session.forget(name)
         with _maintenance(url) as connection:
             exists = "if exists " if one.if_exists else ""
-            connection.execute(f"drop database {exists}{_quoted(url)}".encode())
+            force = _force(connection, str(conninfo_to_dict(url)["dbname"]))
+            connection.execute(f"drop database {exists}{_quoted(url)}{force}".encode())
         session.databases.remove(name)
+
+
+def _force(connection: psycopg.Connection[Any], name: str) -> str:
+    """Return what ends a worker's sessions: in SQL Server it is a part of the server, and no user."""
+    found = connection.execute(
+        """
+        select coalesce(bool_and(a.application_name ~ '^pybroker worker(: wake-ups)?$'), false)
+        from pg_catalog.pg_stat_activity a
+        where a.datname = %s and a.backend_type = 'client backend'
+        """,
+        (name,),
+    )
+    are_workers = found.fetchone()
+    return " with (force)" if are_workers and are_workers[0] else ""
 
 
 def _maintenance(url: str) -> psycopg.Connection[Any]:

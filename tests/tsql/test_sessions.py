@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from pybroker.commands import application
 from pybroker.workers.transport.dialog_security.key_files import public_key_of, read_private_key
+from tests.activated import next_event, start_worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -395,6 +396,30 @@ def test_what_has_no_faithful_form_is_refused_with_what_to_write(
     assert output.startswith("script.sql:3:2: ")
     assert why in output
     assert queues(database) == []
+
+
+def test_drop_database_ends_a_worker_and_nobody_else(scripts: Scripts, server: EmbeddedServer) -> None:
+    with temporary_name(server) as name:
+        given = (
+            "--database",
+            f"{name}={server.url(name)}",
+            "--server",
+            server.url("postgres"),
+            "--allow-drop",
+        )
+        scripts.done(f"CREATE DATABASE {name}", *given)
+        worker = start_worker(server.url(name))
+        try:
+            next_event(worker, "worker_ready")
+            with psycopg.connect(server.url(name), application_name="ours"):
+                failed = scripts.failed(f"USE master DROP DATABASE {name}", *given)
+                assert "is being accessed by other users" in failed
+            scripts.done(f"USE master DROP DATABASE {name}", *given)
+        finally:
+            worker.terminate()
+            worker.communicate()
+        with pytest.raises(psycopg.OperationalError, match="does not exist"):
+            psycopg.connect(server.url(name))
 
 
 def test_what_is_there_is_asked_first(scripts: Scripts, server: EmbeddedServer, database: Database) -> None:
