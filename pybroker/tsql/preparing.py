@@ -21,7 +21,7 @@ from pybroker.tsql.expressions.tables import as_table, definition
 from pybroker.tsql.expressions.translating import assignments, body, condition, expression, query
 from pybroker.tsql.expressions.types import Type, Unfaithful
 from pybroker.tsql.language import tree
-from pybroker.tsql.language.jumps import Left, structured
+from pybroker.tsql.language.jumps import Again, Left, Repeated, structured
 from pybroker.tsql.language.printing import print_statement
 from pybroker.tsql.procedures.flow import ISOLATION
 from pybroker.tsql.session import StatementError
@@ -540,11 +540,27 @@ def _left(at: Preparer, one: Left) -> Step:
     return Step(one.position, "BEGIN", None, act=act, inner=inner)
 
 
-def _goto(at: Preparer, one: tree.Goto) -> Step:
+def _repeated(at: Preparer, one: Repeated) -> Step:
+    inner = tuple(at.all(one.statements))
+
+    def act(execution: Execution) -> None:
+        while True:
+            try:
+                execution.run(inner)
+            except GoTo as jump:
+                if jump.label != one.label:
+                    raise
+            else:
+                return
+
+    return Step(one.position, "BEGIN", None, act=act, inner=inner)
+
+
+def _goto(at: Preparer, one: tree.Goto | Again) -> Step:
     def act(_: Execution) -> None:
         raise GoTo(one.label.casefold())
 
-    return at.step(one, None, act)
+    return at.step(tree.Goto(position=one.position, label=one.label), None, act)
 
 
 def _while(at: Preparer, one: tree.While) -> Step:
@@ -1007,6 +1023,8 @@ TABLE: dict[type[Statement], Callable[[Preparer, Any], Step]] = {
     tree.TryCatch: _try,
     tree.Goto: _goto,
     Left: _left,
+    Repeated: _repeated,
+    Again: _goto,
     tree.Throw: _throw,
     tree.RaiseError: _raise_error,
     tree.Print: _print,

@@ -331,8 +331,10 @@ def test_goto_and_tables_as_arguments_in_a_batch(shown: Shown) -> None:
         INSERT @names VALUES (N'tea')
         WHILE 1 = 1
         BEGIN
+          again:
           IF @n > 3 GOTO done
           SET @n += 1
+          IF @n = 2 GOTO again
         END
         PRINT 'never'
         done:

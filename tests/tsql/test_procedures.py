@@ -491,6 +491,45 @@ def test_goto_leaves_for_the_error_exit(programs: Programs) -> None:
     assert notes == []
 
 
+def test_goto_begins_anew_what_stands_behind_a_label_above(programs: Programs) -> None:
+    notes = programs.create("""
+        CREATE PROCEDURE dbo.p AS
+        DECLARE @n int = 0, @rounds int = 0
+        WHILE @rounds < 9
+        BEGIN
+          SET @rounds += 1
+          BEGIN TRAN
+          again:
+          SET @n += 1
+          INSERT INTO dbo.done (body) VALUES (CAST(@n AS nvarchar(9)))
+          IF @n IN (1, 2, 5)
+          BEGIN
+            ROLLBACK
+            BEGIN TRAN
+            GOTO AGAIN
+          END
+          COMMIT
+          IF @rounds = 2 CONTINUE
+          IF @rounds = 3 BREAK
+          WHILE 1 = 1 BREAK
+          PRINT CONCAT('round ', @rounds)
+        END
+        retry:
+        BEGIN TRY
+          SET @n -= 1
+          IF @n > 4 SET @rounds = 1 / 0
+        END TRY
+        BEGIN CATCH
+          PRINT 'caught'
+          GOTO retry
+        END CATCH
+        PRINT CONCAT(@n, ' after ', @rounds)
+    """)
+    assert programs.call("dbo.p()") == ["round 1", "caught", "4 after 3"]
+    assert programs.done() == ["3", "4", "6"]
+    assert notes == []
+
+
 def test_merge_changes_what_is_there_and_inserts_the_rest(programs: Programs) -> None:
     programs.session.execute(
         "create table dbo.stock (item text primary key, amount integer, note text default 'new')"
@@ -884,11 +923,11 @@ REFUSED = {
     "CREATE PROCEDURE p AS\nRAISERROR (50001, 16, 1)": ("write the text", 2, 1),
     "CREATE PROCEDURE p AS\nRAISERROR ('%s %s', 16, 1, 'a')": ("2 places", 2, 1),
     "CREATE PROCEDURE p @t dbo.Rows READONLY AS RETURN": ("let its CREATE TYPE stand", 1, 1),
-    "CREATE PROCEDURE p AS\nagain:\nPRINT 1\nGOTO again": ("does not stand further down", 4, 1),
-    "CREATE PROCEDURE p AS\nGOTO nowhere": ("does not stand further down", 2, 1),
+    "CREATE PROCEDURE p AS\nIF 1 = 2 BEGIN a: PRINT 2 END\nGOTO a": ("does not stand beside", 3, 1),
+    "CREATE PROCEDURE p AS\nGOTO nowhere": ("does not stand beside", 2, 1),
     "CREATE PROCEDURE p AS\na: PRINT 1\nA: PRINT 2": ("stands twice", 3, 1),
     "CREATE PROCEDURE p AS\nIF 1 = 1 GOTO a\nIF 1 = 2 BEGIN PRINT 1\na: PRINT 2 END": (
-        "does not stand further down",
+        "does not stand beside",
         2,
         10,
     ),

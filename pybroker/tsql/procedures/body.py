@@ -16,7 +16,7 @@ from pybroker.tsql.expressions import tables, translating, types
 from pybroker.tsql.expressions.names import MOST_BYTES
 from pybroker.tsql.expressions.types import Type, Unfaithful
 from pybroker.tsql.language import tree
-from pybroker.tsql.language.jumps import Left, structured
+from pybroker.tsql.language.jumps import Again, Left, Repeated, structured
 from pybroker.tsql.procedures import (
     calling,
     control,
@@ -71,6 +71,8 @@ class Body:
         self.current_try: trying.Try | None = None
         self.aborts = False
         self.cursors: dict[str, tree.DeclareCursor] = {}
+        # The loops around what is printed now: labels of WHILE, and "" of what GOTO begins anew.
+        self.loops: list[str | None] = []
         self.open_cursors: set[str] = set()
         self.counts_transactions = False
         self.ends_transactions = False
@@ -440,8 +442,8 @@ TABLE: dict[type, Callable[[Body, Any], None]] = {
     tree.BeginDialog: conversations.begin_dialog,
     tree.BeginTimer: conversations.begin_timer,
     tree.Block: lambda body, one: body.each(one.statements),
-    tree.Break: lambda body, _: body.line("exit;"),
-    tree.Continue: lambda body, _: body.line("continue;"),
+    tree.Break: lambda body, _: control.leave(body, "exit"),
+    tree.Continue: lambda body, _: control.leave(body, "continue"),
     tree.CreateTable: queries.create_table,
     tree.Cursor: cursors.cursor,
     tree.Declare: queries.declare,
@@ -455,6 +457,8 @@ TABLE: dict[type, Callable[[Body, Any], None]] = {
     tree.Goto: control.goto,
     tree.If: control.if_,
     Left: control.left,
+    Repeated: control.repeated,
+    Again: control.again,
     tree.MoveConversation: conversations.move_conversation,
     administration.NoMeaning: messages.no_meaning,
     tree.Print: messages.print_,

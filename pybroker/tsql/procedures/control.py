@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pybroker.tsql.expressions import types
 from pybroker.tsql.expressions.types import Unfaithful
 from pybroker.tsql.language import tree
+from pybroker.tsql.language.jumps import Repeated
 from pybroker.tsql.procedures import flow, trying
 from pybroker.tsql.procedures.codes import LEFT_BEHIND, RETURN, returning
 from pybroker.tsql.translation import identifier, literal
 
 if TYPE_CHECKING:
-    from pybroker.tsql.language.jumps import Left
+    from pybroker.tsql.language.jumps import Again, Left
     from pybroker.tsql.procedures.body import Body
 
 
@@ -50,6 +51,9 @@ def while_(body: Body, one: tree.While) -> None:
     condition = body.condition(one.condition)
     is_computed = body.current_try is not None and not trying.SAFE.fullmatch(one.condition.text)
     always = flow.TRUE.fullmatch(one.condition.text) or is_computed
+    label = f"while {len(body.loops) + 1}" if _is_left_from_repeated(one.body) else None
+    if label is not None:
+        body.line(f"<<{identifier(label)}>>")
     body.line("loop" if always else f"while {condition} loop")
     if body.current_try is not None and is_computed:
         with body.indented():
@@ -59,7 +63,9 @@ def while_(body: Body, one: tree.While) -> None:
     with body.indented():
         for line in reset:
             body.line(line)
+    body.loops.append(label)
     body.block(one.body)
+    body.loops.pop()
     body.line("end loop;")
     for what, variable in LEFT_BEHIND.items():
         if body.flow.is_read(one, what):
@@ -81,6 +87,41 @@ def left(body: Body, one: Left) -> None:
         body.each(one.statements)
         body.line("null;")
     body.line(f"end {label};")
+
+
+def repeated(body: Body, one: Repeated) -> None:
+    """Print statements that GOTO begins anew."""
+    label = identifier(f"{one.label}:")
+    body.line(f"<<{label}>>")
+    body.line("loop")
+    body.loops.append("")
+    with body.indented():
+        body.each(one.statements)
+        body.line(f"exit {label};")
+    body.loops.pop()
+    body.line("end loop;")
+
+
+def again(body: Body, one: Again) -> None:
+    """Print GOTO to a label above."""
+    body.line(f"continue {identifier(f'{one.label}:')};")
+
+
+def leave(body: Body, word: str) -> None:
+    """Print BREAK or CONTINUE; within what GOTO begins anew, it names the loop of WHILE."""
+    is_in_repeated = body.loops and body.loops[-1] == ""
+    label = next((one for one in reversed(body.loops) if one != ""), None) if is_in_repeated else None
+    body.line(f"{word};" if label is None else f"{word} {identifier(label)};")
+
+
+def _is_left_from_repeated(one: Any, *, within: bool = False) -> bool:
+    """Whether BREAK or CONTINUE of a WHILE stands among what GOTO begins anew."""
+    if isinstance(one, tree.Break | tree.Continue):
+        return within
+    if isinstance(one, tree.While):
+        return False
+    inner = within or isinstance(one, Repeated)
+    return any(_is_left_from_repeated(part, within=inner) for part in flow.parts(one))
 
 
 def goto(body: Body, one: tree.Goto) -> None:

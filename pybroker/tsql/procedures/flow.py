@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pybroker.tsql.language import tree
-from pybroker.tsql.language.jumps import Left
+from pybroker.tsql.language.jumps import Again, Left, Repeated
 from pybroker.tsql.tree import Statement
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ _DEEPEST = 3
 COMPOUND = (tree.Block, tree.If, tree.While, tree.TryCatch)
 # Statements that change nothing that a rollback would undo.
 PURE = (
+    Again,
     tree.Assign,
     tree.Break,
     tree.Continue,
@@ -180,7 +181,9 @@ class Flow:
             case Left():
                 self._jumps[one.label] = set()
                 return self.run(one.statements, states) | self._jumps[one.label]
-            case tree.Goto():
+            case Repeated():
+                return self._run_repeated(one, states)
+            case tree.Goto() | Again():
                 self._jumps[one.label.casefold()].update(states)
                 return frozenset()
             case tree.Block():
@@ -220,6 +223,15 @@ class Flow:
             entry |= ended
         broken = frozenset(self._breaks.pop())
         return broken if TRUE.fullmatch(one.condition.text) else broken | entry
+
+    def _run_repeated(self, one: Repeated, states: States) -> States:
+        while True:
+            self._jumps[one.label] = set()
+            ended = self.run(one.statements, states)
+            begun = frozenset(self._jumps[one.label])
+            if begun <= states:
+                return ended
+            states |= begun
 
     def _run_try(self, one: tree.TryCatch, states: States) -> States:
         self._caught.append(set(states))
@@ -262,7 +274,11 @@ class Flow:
             case Left():
                 self._behind[one.label] = after
                 return self._look_list(one.statements, after, exit_, again)
-            case tree.Goto():
+            case Repeated():
+                self._behind[one.label] = frozenset()
+                self._behind[one.label] = self._look_list(one.statements, after, exit_, again)
+                return self._look_list(one.statements, after, exit_, again)
+            case tree.Goto() | Again():
                 return self._behind.get(one.label.casefold(), frozenset())
             case tree.Block():
                 return self._look_list(one.statements, after, exit_, again)

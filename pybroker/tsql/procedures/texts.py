@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pybroker.tsql.calls import declared, parameter_of
 from pybroker.tsql.language import read, tree
-from pybroker.tsql.language.jumps import Left
+from pybroker.tsql.language.jumps import Left, Repeated
 from pybroker.tsql.language.words import words
 from pybroker.tsql.procedures import flow
 from pybroker.tsql.source import Batch, Position, ScriptError, batches, offset_of
@@ -130,6 +130,10 @@ class _Expanding:
             case Left():
                 inner = self.all(one.statements, dict(known))
                 _forget(known, _written(one))
+                return replace(one, statements=inner)
+            case Repeated():
+                _forget(known, _written(one))
+                inner = self.all(one.statements, dict(known))
                 return replace(one, statements=inner)
             case tree.Block():
                 return replace(one, statements=self.all(one.statements, known))

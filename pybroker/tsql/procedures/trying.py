@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pybroker.tsql import numbers
 from pybroker.tsql.expressions import types
 from pybroker.tsql.language import tree
+from pybroker.tsql.language.jumps import Again
 from pybroker.tsql.procedures import flow
 from pybroker.tsql.procedures.codes import TRANCOUNT
 from pybroker.tsql.procedures.errors import caught_values
@@ -177,7 +178,14 @@ def _handler(body: Body, one: tree.TryCatch, try_: Try) -> None:
 def _is_harmless(one: Any) -> bool:
     """Whether a statement can't fail."""
     match one:
-        case tree.Break() | tree.Continue() | tree.Goto() | tree.Return(value=None) | tree.SetOption():
+        case (
+            tree.Break()
+            | tree.Continue()
+            | tree.Goto()
+            | Again()
+            | tree.Return(value=None)
+            | tree.SetOption()
+        ):
             return True
         case tree.Declare():
             return all(getattr(each, "default", None) is None for each in one.variables)
