@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
+from pybroker.tsql.administration.tree import CreatePrincipal, DropPrincipal
 from pybroker.tsql.expressions.scope import Scope
 from pybroker.tsql.translation import DEFAULT_SCHEMA
 
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
     from pybroker.tsql.expressions.scope import Columns, TableVariable
     from pybroker.tsql.expressions.types import Type
     from pybroker.tsql.language.tree import Code
+    from pybroker.tsql.tree import Statement
+
+_OF_PRINCIPALS = {"owner", "user", "role", "member", "principals"}
 
 
 @dataclass(slots=True)
@@ -24,6 +28,7 @@ class Known:
         aliases: types that CREATE TYPE made.
         table_types: the columns of types that CREATE TYPE … AS TABLE made, as they are written.
         functions: what they return.
+        principals: as they were made, by their folded names.
         procedures: what CREATE PROCEDURE said, for those that call them.
         reads_identity: whether a batch asks for SCOPE_IDENTITY().
     """
@@ -33,8 +38,27 @@ class Known:
     aliases: dict[str, Type] = field(default_factory=dict)
     table_types: dict[str, Code] = field(default_factory=dict)
     functions: dict[str, Type] = field(default_factory=dict)
+    principals: dict[str, str] = field(default_factory=dict)
     procedures: dict[str, Any] = field(default_factory=dict)
     reads_identity: bool = False
+
+    def with_principals(self, statement: Statement) -> Statement:
+        """Return a statement that names principals as they were made; they match in any case."""
+        if isinstance(statement, CreatePrincipal):
+            self.principals.setdefault(statement.name.casefold(), statement.name)
+            return statement
+        names = {*_OF_PRINCIPALS, "name"} if isinstance(statement, DropPrincipal) else _OF_PRINCIPALS
+        changed: dict[str, Any] = {}
+        for one in fields(statement):
+            value = getattr(statement, one.name) if one.name in names else None
+            if isinstance(value, str):
+                changed[one.name] = self._principal(value)
+            elif isinstance(value, tuple):
+                changed[one.name] = tuple(map(self._principal, value))
+        return replace(statement, **changed) if changed else statement
+
+    def _principal(self, name: str) -> str:
+        return self.principals.get(name.casefold(), name)
 
     def columns(self, schema: str | None, name: str) -> Columns | None:
         """Return a table's columns; None where no script made it."""

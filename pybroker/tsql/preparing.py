@@ -98,6 +98,7 @@ class Preparer:
         """Prepare a statement."""
         if isinstance(statement, administration.tree.Use):
             self.in_msdb = statement.database.lower() == "msdb"
+        statement = self.known.with_principals(statement)
         method = TABLE.get(type(statement))
         if method is not None:
             try:

@@ -398,6 +398,28 @@ def test_what_has_no_faithful_form_is_refused_with_what_to_write(
     assert queues(database) == []
 
 
+def test_a_principal_is_the_one_that_was_made_in_any_case(scripts: Scripts, database: Database) -> None:
+    name = f"demo\\{uuid.uuid4().hex[:8]}$"
+    output = scripts.done(
+        f"""
+        CREATE LOGIN [{name}] FROM WINDOWS
+        CREATE QUEUE q CREATE SERVICE s ON QUEUE q
+        GO
+        GRANT SEND ON SERVICE::s TO [{name.upper()}]
+        GRANT REFERENCES ON SCHEMA::dbo TO [{name}]
+        GRANT VIEW DEFINITION TO [{name}]
+        """,
+        *("--database-url", database.url),
+    )
+    assert "VIEW DEFINITION has no meaning here: who has a permission on an object sees it" in output
+    assert "REFERENCES has no meaning here: foreign keys need REFERENCES on their table" in output
+    granted = (
+        "select broker_private.principal_name(p.grantee) from broker_private.permissions p"
+        " where p.permission = 'SEND'"
+    )
+    assert rows(database, granted) == [(name,)]
+
+
 def test_drop_database_ends_a_worker_and_nobody_else(scripts: Scripts, server: EmbeddedServer) -> None:
     with temporary_name(server) as name:
         given = (

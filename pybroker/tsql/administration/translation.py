@@ -284,6 +284,14 @@ end"""
     _refuse(one, f"what is a {kind.lower()} has no owner here: leave this out")
 
 
+_WITHOUT_MEANING = {
+    "CONNECT": "a principal does not log in",
+    "CONNECT SQL": "a principal does not log in",
+    "REFERENCES": "foreign keys need REFERENCES on their table",
+    "VIEW DEFINITION": "who has a permission on an object sees it",
+}
+
+
 def _permission(one: tree.Permission) -> Administered:
     if one.verb == "DENY":
         _refuse(one, "DENY is not known here: what is not granted is denied, so write REVOKE")
@@ -300,7 +308,7 @@ def _permission(one: tree.Permission) -> Administered:
         for name in one.principals:
             sql, is_server = _one_permission(one, permission, name)
             if sql is None:
-                notes.append(f"{permission} has no meaning here: a principal does not log in")
+                notes.append(f"{permission} has no meaning here: {_WITHOUT_MEANING[permission]}")
             else:
                 sqls.append(sql)
             at_home = at_home or is_server
@@ -310,7 +318,7 @@ def _permission(one: tree.Permission) -> Administered:
 def _one_permission(one: tree.Permission, permission: str, name: str) -> tuple[str | None, bool]:
     verb, word = ("grant", "to") if one.verb == "GRANT" else ("revoke", "from")
     if one.securable is None:
-        if permission in ("CONNECT", "CONNECT SQL"):
+        if permission in _WITHOUT_MEANING and permission != "REFERENCES":
             return None, False
         _refuse(one, f"{permission} on the whole database is not known here: grant it on an object")
     kind, securable = one.securable.kind, one.securable.name
@@ -326,7 +334,9 @@ def _one_permission(one: tree.Permission, permission: str, name: str) -> tuple[s
     if kind in (None, "OBJECT") and permission in ("EXECUTE", "EXEC"):
         routine = f"{identifier(securable.schema or DEFAULT_SCHEMA)}.{identifier(securable.name)}"
         return f"{verb} execute on routine {routine} {word} {role(name)};", False
-    if permission == "CONNECT" and kind == "DATABASE":
+    if (permission, kind) in (("CONNECT", "DATABASE"), ("REFERENCES", "SCHEMA")):
+        return None, False
+    if permission == "VIEW DEFINITION":
         return None, False
     _refuse(
         one,
