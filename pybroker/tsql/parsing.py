@@ -181,6 +181,16 @@ class _Builder(Transformer[Token, Any]):
         usages = tuple(one[1] for one in children[1:] if one[0] == "usage")
         return self._make(tree.Contract, meta, owner, name=children[0], usages=usages)
 
+    def rebuild(self, children: list[Any]) -> tuple[str, str]:
+        return "maintenance", "REBUILD" + "".join(f" WITH (MAXDOP = {one})" for one in children)
+
+    def reorganize(self, children: list[Any]) -> tuple[str, str]:
+        written = (f" WITH (LOB_COMPACTION = {'ON' if one else 'OFF'})" for one in children)
+        return "maintenance", "REORGANIZE" + "".join(written)
+
+    def move_to(self, children: list[str]) -> tuple[str, str]:
+        return "maintenance", f"MOVE TO [{children[0].replace(']', ']]')}]"
+
     @v_args(meta=True)
     def queue(self, meta: Any, children: list[Any]) -> tree.Queue:
         return self._make(tree.Queue, meta, children[2:], verb=children[0], name=children[1])

@@ -86,6 +86,7 @@ def _queue(one: tree.Queue) -> Iterable[str]:
         f"{one.verb} QUEUE {_name(one.name)}",
         written and f"WITH {written}",
         "" if one.filegroup is None else f"ON {_bracketed(one.filegroup)}",
+        one.maintenance or "",
     )
 
 

@@ -35,7 +35,7 @@ Value = str | int | bool | None | tuple[str, ...] | Seconds
 class Translation:
     """The PostgreSQL form, and what of the statement has no meaning here."""
 
-    sql: str
+    sql: str | None
     notes: tuple[str, ...] = ()
 
 
@@ -130,6 +130,12 @@ def _contract(statement: tree.Contract) -> Translation:
 
 
 def _queue(statement: tree.Queue) -> Translation:
+    if statement.maintenance is not None:
+        if statement.verb == "CREATE":
+            word = statement.maintenance.split()[0]
+            raise ScriptError(statement.position, f"{word} is a clause of ALTER QUEUE: leave it out")
+        why = "autovacuum keeps queues, and there are no filegroups"
+        return Translation(None, (f"{statement.maintenance} has no meaning here: {why}",))
     activation = statement.activation or tree.Activation()
     if statement.verb == "CREATE" and activation.drop:
         raise ScriptError(statement.position, "ACTIVATION (DROP) is a clause of ALTER QUEUE: leave it out")

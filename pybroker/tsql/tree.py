@@ -58,7 +58,7 @@ class Activation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue(Statement):
-    """CREATE or ALTER QUEUE."""
+    """CREATE or ALTER QUEUE; `maintenance` stands alone: REBUILD, REORGANIZE or MOVE TO, with its options."""
 
     verb: str
     name: Name
@@ -67,6 +67,7 @@ class Queue(Statement):
     activation: Activation | None = None
     poison_message_handling: bool | None = None
     filegroup: str | None = None
+    maintenance: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

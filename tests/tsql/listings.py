@@ -12,6 +12,39 @@ VALIDATION = WELL_FORMED_XML
 CREATE MESSAGE TYPE [//www.develop.com/DMBrokerage/TradeAck]
 VALIDATION = WELL_FORMED_XML
 """,
+    "15-3": """
+CREATE XML SCHEMA COLLECTION TradeEntrySchema
+AS N'<?xml version="1.0" ?>
+<xsd:schema xmlns:xsd="http://www.w3.org/2001/XMLSchema"
+targetNamespace="http://www.develop.com/DMBrokerage/schemas/tradeEntry">
+<xsd:complexType name="tradeEntry">
+<xsd:sequence>
+<xsd:element name="RICCODE" type="xsd:string"/>
+<xsd:element name="CustomerID" type="xsd:int"/>
+<xsd:element name="OrderID" type="xsd:int"/>
+<xsd:element name="Date" type="xsd:date"/>
+<xsd:element name="BuySell" type="xsd:date"/>
+<xsd:element name="Volume" type="xsd:int"/>
+<xsd:element name="Price" type="xsd:decimal"/>
+</xsd:sequence>
+</xsd:complexType>
+</xsd:schema>'
+CREATE MESSAGE TYPE [//www.develop.com/DMBrokerage/TradeEntry]
+VALIDATION = VALID_XML WITH SCHEMA COLLECTION TradeEntrySchema
+CREATE XML SCHEMA COLLECTION
+N'<?xml version="1.0" ?>
+"http://www.w3.org/2001/XMLSchema"
+targetNamespace="http://www.develop.com/DMBrokerage/schemas/tradeAck">
+<xsd:complexType name="tradeAck">
+<xsd:sequence>
+<xsd:element name="OrderID" type="xsd:int"/>
+<xsd:element name="AckId" type="xsd:int"/>
+</xsd:sequence>
+</xsd:complexType>
+</xsd:schema>'
+CREATE MESSAGE TYPE [//www.develop.com/DMBrokerage/TradeAck]
+VALIDATION = VALID_XML WITH SCHEMA COLLECTION TradeAckSchema
+""",
     "15-6": """
 CREATE CONTRACT [//www.develop.com/DMBrokerage/EnterTrade]
 (
@@ -134,10 +167,37 @@ END CONVERSATION @dh
 COMMIT TRAN
 END
 """,
+    "15-20": """
+USE master
+GO
+CREATE CERTIFICATE TraderCert
+AUTHORIZATION sa
+FROM file = 'c:\\Certs\\Trader.cer'
+WITH PRIVATE_KEY (FILE = 'c:\\Certs\\Trader.pvk',
+DECRYPTION_PASSWORD = '[email protected]')
+GO
+""",
+    "15-21": """
+USE master
+CREATE LOGIN DMBrokersa
+WITH PASSWORD = '5#C1yk4*'
+CREATE CERTIFICATE RemoteDMBrokerCert
+AUTHORIZATION DMBrokersa
+FROM file = 'c:\\Certs\\DMBroker.cer'
+GO
+""",
 }
 
 # What is printed, what it is mended to, and why.
 MENDS = {
+    "15-3": [
+        ("COLLECTION\nN'", "COLLECTION TradeAckSchema\nAS N'", "the name and AS are missing"),
+        (
+            '?>\n"http://www.w3.org',
+            '?>\n<xsd:schema xmlns:xsd="http://www.w3.org',
+            "the beginning of the schema is missing",
+        ),
+    ],
     "before 15-8, DMBrokerage": [
         ("RETURN 0\n", "RETURN 0\nGO\n", "a procedure is a batch of its own"),
     ],

@@ -51,7 +51,9 @@ def run(sides: tuple[Database, Database], tmp_path: Path) -> Run:
         script = tmp_path / "listing.sql"
         script.write_text(text, "utf-8")
         urls = zip(("Trader1", "DMBrokerage"), sides, strict=True)
+        (tmp_path / "certs").mkdir(exist_ok=True)
         options = [option for name, side in urls for option in ("--database", f"{name}={side.url}")]
+        options += ["--key-directory", str(tmp_path / "keys"), "--path", f"c:\\Certs={tmp_path}/certs"]
         done = CliRunner().invoke(application, ["tsql", "run", str(script), *options])
         assert done.exit_code == 0, done.output
         return done.stdout
@@ -67,6 +69,7 @@ def count(side: Database, query: str) -> int:
 
 def test_each_listing_is_mended_or_runs_as_it_is_printed() -> None:
     assert {number for number in PRINTED if listing(number) != PRINTED[number]} == {
+        "15-3",
         "before 15-8, DMBrokerage",
         "15-18",
         "15-19",
@@ -114,3 +117,26 @@ def test_what_is_typed_at_the_top_shows_the_message(run: Run, sides: tuple[Datab
         "USE DMBrokerage\nGO\n" + listing("behind 15-16").replace("MyQueue", "tradeEntryQueue")
     )
     assert count(brokerage, "select count(*) from dbo.tradeentryqueue") == 0
+
+
+def test_message_types_are_validated_by_schemas(run: Run, sides: tuple[Database, Database]) -> None:
+    run("USE Trader1\nGO\n" + listing("15-3"))
+    validated = "select count(*) from broker.service_message_types where xml_collection_id is not null"
+    assert count(sides[0], validated) == 2
+
+
+def test_certificates_are_read_from_files(run: Run, sides: tuple[Database, Database], tmp_path: Path) -> None:
+    made = """
+        CREATE CERTIFICATE {0} WITH SUBJECT = '{0}', EXPIRY_DATE = '2098-12-31'
+        BACKUP CERTIFICATE {0} TO FILE = 'c:\\Certs\\{0}.cer' WITH PRIVATE KEY (
+          FILE = 'c:\\Certs\\{0}.pvk', ENCRYPTION BY PASSWORD = '[email protected]')
+        DROP CERTIFICATE {0}
+    """
+    run("USE master\n" + made.format("Trader") + made.format("DMBroker"))
+    for key in (tmp_path / "keys").glob("*.key"):
+        key.unlink()
+    run(listing("15-20") + listing("15-21"))
+    assert count(sides[0], "select count(*) from broker.certificates where name = 'TraderCert'") == 1
+    remote = "select count(*) from broker.certificates where name = 'RemoteDMBrokerCert'"
+    assert count(sides[0], remote) == 1
+    assert list((tmp_path / "keys").iterdir()) != []

@@ -67,6 +67,15 @@ STATEMENTS = st.one_of(
         poison_message_handling=SWITCHES,
         filegroup=optional(EXACT),
     ),
+    st.builds(
+        tree.Queue,
+        verb=VERBS,
+        name=NAMES,
+        maintenance=st.sampled_from(
+            ["REBUILD", "REBUILD WITH (MAXDOP = 2)", "REORGANIZE", "REORGANIZE WITH (LOB_COMPACTION = ON)"]
+        )
+        | EXACT.map(lambda name: f"MOVE TO [{name.replace(']', ']]')}]"),
+    ),
     st.builds(tree.Service, name=EXACT, owner=optional(EXACT), queue=NAMES, contracts=optional(some(EXACT))),
     st.builds(
         tree.AlterService,

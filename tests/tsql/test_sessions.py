@@ -420,6 +420,16 @@ def test_a_principal_is_the_one_that_was_made_in_any_case(scripts: Scripts, data
     assert rows(database, granted) == [(name,)]
 
 
+def test_the_upkeep_of_queues_has_no_meaning(scripts: Scripts, database: Database) -> None:
+    output = scripts.done(
+        "CREATE QUEUE q ALTER QUEUE q REBUILD WITH (MAXDOP = 2) ALTER QUEUE q MOVE TO [data] CREATE QUEUE r",
+        *("--database-url", database.url),
+    )
+    assert "script.sql:1:16: REBUILD WITH (MAXDOP = 2) has no meaning here: autovacuum keeps queues" in output
+    assert "MOVE TO [data] has no meaning here" in output
+    assert queues(database) == ["q", "r"]
+
+
 def test_drop_database_ends_a_worker_and_nobody_else(scripts: Scripts, server: EmbeddedServer) -> None:
     with temporary_name(server) as name:
         given = (
