@@ -135,6 +135,40 @@ def test_programs_send_receive_and_wait_through_a_pooler_in_transaction_mode(poo
     assert received == [str(number).encode() for number in range(12)]
 
 
+def test_a_transaction_that_loses_its_session_behind_a_pooler_is_repeated_once(pooled: str) -> None:
+    """A client stays with a session that is gone, or a message is lost, or sent by the first attempt too."""
+    lost = 0
+    others = b"select pg_terminate_backend(pid) from pg_stat_activity where usename = current_user and pid <> pg_backend_pid()"
+    with psycopg.connect(pooled, autocommit=True, prepare_threshold=None) as administrator:
+        for number in range(10):
+            is_open = True
+            while is_open:
+                try:
+                    with psycopg.connect(pooled, prepare_threshold=None) as session:
+                        broker = pybroker.connect(session)
+                        with broker.transaction():
+                            dialog = broker.begin_dialog("//shop", "//warehouse", contract="ordering")
+                            dialog.send("order", str(number))
+                            if lost == number:
+                                assert administrator.execute(others).fetchall() == [(True,)]
+                        is_open = False
+                except psycopg.Error:
+                    # As the COMMIT finds both an error and the end, psycopg may call it an InternalError.
+                    assert session.closed
+                    lost += 1
+    # One retry each: the second attempt got another session.
+    assert lost == 10
+    with psycopg.connect(pooled, prepare_threshold=None) as session:
+        broker = pybroker.connect(session)
+        received: list[bytes | None] = []
+        while len(received) < 10:
+            with broker.transaction():
+                received += [message.body for message in broker.receive("warehouse", timeout=60)]
+        with broker.transaction():
+            assert broker.receive("warehouse") == []
+    assert sorted(map(str, received)) == sorted(str(str(number).encode()) for number in range(10))
+
+
 @pytest.mark.parametrize("is_async", [False, True])
 def test_a_service_program_behind_a_pooler_answers_every_message(pooled: str, is_async: bool) -> None:
     app = pybroker.App(pooled)
