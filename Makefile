@@ -141,9 +141,9 @@ capacity: .venv
 	@$(BIN)/python -m tests.bench.capacity $(if $(RATE),--rate $(RATE)) $(if $(RESULTS),--results $(RESULTS)) $(if $(SIZE),--size $(SIZE)) \
 	  $(if $(DIALOGS),--dialogs $(DIALOGS)) $(if $(BATCH),--batch $(BATCH)) $(if $(CROSSES),--crosses)
 
-# SEED=42: that one again. SEEDS=1000: so many from there on.
+# SEED=42: that one again. SEEDS=1000: so many from there on, in two processes.
 simulation: .venv
-	@$(BIN)/python -m tests.simulation --seed $(or $(SEED),1) --seeds $(or $(SEEDS),1)
+	@$(BIN)/python -m tests.simulation --seed $(or $(SEED),1) --seeds $(or $(SEEDS),1) --processes $(if $(SEEDS),2,1)
 
 chaos: .venv
 	@$(BIN)/python -m tests.chaos --rounds $(ROUNDS) --restores $(RESTORES) $(if $(MESSAGES),--messages $(MESSAGES)) $(if $(SEED),--seed $(SEED))

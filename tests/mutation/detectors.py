@@ -53,7 +53,11 @@ DETECTORS = {
         "conformance/test_h_dialog_security.py",
         "two_servers/test_dialog_security.py",
     ],
-    "workers/transport/outgoing": ["conformance/test_batches_in_flight.py"],
+    "workers/transport/outgoing": [
+        "unit/test_answers.py",
+        "sql/test_plain_batches.py",
+        "conformance/test_batches_in_flight.py",
+    ],
     "workers/database": ["conformance/test_between_databases.py"],
 }
 

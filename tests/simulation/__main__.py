@@ -7,9 +7,11 @@ whichever seeds were run before it.
 from __future__ import annotations
 
 import argparse
+import gc
 import logging
 import os
 import pickle
+import subprocess
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -29,6 +31,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seed", type=int, default=1, help="the first seed (%(default)s)")
     parser.add_argument("--seeds", type=int, default=1, help="how many, one after the other (%(default)s)")
+    parser.add_argument("--processes", type=int, default=1, help="how many share the seeds (%(default)s)")
+    parser.add_argument("--every", type=int, default=1, help="step from seed to seed (%(default)s)")
     parser.add_argument("--trace", action="store_true", help="print the whole trace")
     parser.add_argument("--until-failure", action="store_true", help="end with the first seed that fails")
     parser.add_argument("--no-shrink", action="store_true", help="do not look for the fewest faults")
@@ -39,13 +43,16 @@ def main() -> int:
             [sys.executable, "-m", "tests.simulation", *sys.argv[1:]],
             {**os.environ, "PYTHONHASHSEED": "0"},
         )
-    failed = 0
+    if arguments.processes > 1:
+        return _share(arguments.seed, arguments.seeds, arguments.processes)
+    failed = ran = 0
     with made_sites() as sites:
         began = time.monotonic()
-        for seed in range(arguments.seed, arguments.seed + arguments.seeds):
+        for seed in range(arguments.seed, arguments.seed + arguments.seeds, arguments.every):
             if failed and arguments.until_failure:
                 break
             result = run_seed(sites, seed, is_whole=arguments.trace)
+            ran += 1
             say(
                 f"seed {seed}: {result.hash} {result.steps} events, {result.statements} statements,"
                 f" {result.seconds:.0f} s simulated, {len(result.faults)} faults"
@@ -61,8 +68,24 @@ def main() -> int:
                 if not arguments.trace:
                     say("\n".join(f"    {line}" for line in result.lines[-60:]))
         seconds = time.monotonic() - began
-        say(f"{arguments.seeds} seeds in {seconds:.0f} s, {failed} failed")
+        say(f"{ran} seeds in {seconds:.0f} s, {failed} failed")
     return int(failed > 0)
+
+
+def _share(first: int, seeds: int, processes: int) -> int:
+    """Have each process run every so manieth seed, with a server of its own."""
+    # The last of each option counts.
+    given = [sys.executable, "-m", "tests.simulation", *sys.argv[1:], "--processes", "1"]
+    running = [
+        subprocess.Popen(
+            [
+                *(*given, "--seed", str(first + place), "--seeds", str(seeds - place)),
+                *("--every", str(processes)),
+            ]
+        )
+        for place in range(processes)
+    ]
+    return max(process.wait() for process in running)
 
 
 def run_seed(
@@ -76,11 +99,14 @@ def run_seed(
     """Run a seed in a process of its own."""
     sites.reset()
     reader, writer = os.pipe()
+    # What is frozen is not written to by the fork, which ends before it has much to collect.
+    gc.freeze()
     child = os.fork()
     if child == 0:
         code = 1
         try:
             os.close(reader)
+            gc.disable()
             # What a pool says of lost connections.
             logging.disable(logging.CRITICAL)
             here = Simulation(sites, seed, without=without, faults=faults, is_whole=is_whole).run()

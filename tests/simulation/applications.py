@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -19,7 +20,8 @@ _IS_IN_ERROR = "S8429"
 _LONGEST_PAUSE = 4.0
 _STATE = """
 select d.name, d.handle, d.is_ended,
-  (select count(*) from sent s where s.dialog = d.name), (select count(*) from received r where r.dialog = d.name)
+  (select count(*) from sent s where s.dialog = d.name), (select count(*) from received r where r.dialog = d.name),
+  d.timers_fired
 from dialogs d order by d.name
 """
 
@@ -33,6 +35,7 @@ class Dialog:
         size: bytes of each at least.
         waits: whether the initiator ends it only when all answers are there.
         with_error: whether the initiator ends it with an error.
+        timers: how many the initiator sets, each when the one before has fired; it ends after the last.
     """
 
     name: str
@@ -40,6 +43,7 @@ class Dialog:
     size: int
     waits: bool
     with_error: bool
+    timers: int = 0
 
     def body(self, number: int) -> str:
         """Return an order's body."""
@@ -133,9 +137,10 @@ class Initiator(Application):
             await self._send(connection, self._random.choice(ready))
             return True
         for dialog in open_ones:
-            _, _, sent, answers = state[dialog.name]
+            _, _, sent, answers, fired = state[dialog.name]
             if (
                 sent == dialog.orders
+                and fired == dialog.timers
                 and (not dialog.waits or answers == sent)
                 and self._random.random() < 0.5
             ):
@@ -144,6 +149,8 @@ class Initiator(Application):
         for _, handle, kind, body in await self._receive(connection, "shop"):
             if kind == "ack":
                 await _note(connection, "received", body)
+            elif kind.endswith("/DialogTimer"):
+                await self._note_timer(connection, handle)
             else:
                 await connection.execute(
                     "insert into ends (dialog, kind, body) values (%s, %s, %s)", (handle, kind, body)
@@ -163,7 +170,25 @@ class Initiator(Application):
             # Another session was quicker.
             await connection.rollback()
             return
+        if dialog.timers:
+            await self._set_timer(connection, dialog.name)
         await self._finish(connection)
+
+    async def _set_timer(self, connection: AsyncConnection[Any], name: str) -> None:
+        await connection.execute(
+            "select broker.begin_conversation_timer(handle, %s) from dialogs where name = %s",
+            (timedelta(seconds=self._random.choice((0.2, 1.0, 4.0))), name),
+        )
+
+    async def _note_timer(self, connection: AsyncConnection[Any], handle: UUID) -> None:
+        cursor = await connection.execute(
+            "update dialogs set timers_fired = timers_fired + 1 where handle = %s returning name, timers_fired",
+            (handle,),
+        )
+        name, fired = await anext(cursor)
+        (dialog,) = (each for each in self._dialogs if each.name == name)
+        if fired < dialog.timers:
+            await self._set_timer(connection, name)
 
     async def _send(self, connection: AsyncConnection[Any], dialog: Dialog) -> None:
         handle, sent = await self._locked(connection, dialog)

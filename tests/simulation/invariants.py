@@ -27,6 +27,7 @@ select 'sent', dialog, array_agg(number order by place) from sent group by dialo
 union all
 select 'received', dialog, array_agg(number order by place) from received group by dialog
 """
+_TIMERS = b"select name, timers_fired from dialogs"
 _QUIET = """
 select 'open conversation ' || c.conversation_handle || ' ' || c.state from broker.conversation_endpoints c
 where c.state <> 'CD'
@@ -49,6 +50,7 @@ class Invariants:
     def __init__(self, sessions: dict[str, psycopg.Connection[Any]], dialogs: list[Dialog]) -> None:
         self._sessions = sessions
         self._dialogs = {dialog.name: dialog for dialog in dialogs}
+        self._has_timers = any(dialog.timers for dialog in dialogs)
         self._holders: dict[tuple[str, UUID], Session] = {}
 
     def received(self, session: Session, group: UUID) -> None:
@@ -92,6 +94,11 @@ class Invariants:
                         raise BrokenError(f"of {dialog}, sent by {sender}, {lost} is nowhere")
             if unknown := received.keys() - sent.keys():
                 raise BrokenError(f"{receiver} has received on {unknown}, on which nothing was sent")
+        for dialog, fired in self._sessions[SHOP].execute(_TIMERS).fetchall() if self._has_timers else ():
+            if fired > self._dialogs[dialog].timers:
+                raise BrokenError(
+                    f"{self._dialogs[dialog].timers} timers of {dialog} have fired {fired} times"
+                )
 
     def unquiet(self) -> list[str]:
         """Return what is not as it must be once all is over."""
@@ -122,6 +129,9 @@ class Invariants:
                     raise BrokenError(f"{name} was told {kind} {body}")
         if len(ledgers[SHOP, "sent"]) != len(self._dialogs):
             raise BrokenError("not all dialogs were begun")
+        for dialog, fired in self._sessions[SHOP].execute(_TIMERS).fetchall():
+            if fired != self._dialogs[dialog].timers:
+                raise BrokenError(f"of {self._dialogs[dialog].timers} timers of {dialog} {fired} have fired")
 
     def digest(self) -> list[Any]:
         """Return what the ledgers say."""

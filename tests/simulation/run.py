@@ -8,7 +8,7 @@ import random
 import traceback
 from collections import defaultdict
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from pybroker.workers.clock import Clock
 from pybroker.workers.database import ServingError
 from pybroker.workers.transport.outgoing import router, sender
 from pybroker.workers.transport.retry_schedule import Pace
+from pybroker.workers.validation import validation
 from tests.simulation.applications import Dialog, Initiator, Target
 from tests.simulation.faults import Fault, faults_of
 from tests.simulation.gate import Gate, Statement
@@ -144,12 +145,17 @@ class Simulation:
         if plan.random() < _CALM:
             router.RUNNING_SECONDS = router.IDLE_SECONDS = 1.0
             router._GROWTH = 5.0
+            # Nothing is validated here.
+            validation.BUSY_SECONDS = validation.IDLE_SECONDS = 2.0
         if plan.random() < _TIGHT:
             # So that few messages are several batches in flight, in lanes, and large bodies in pieces.
             sender.MAXIMUM_MESSAGES = plan.choice((1, 2, 3))
             sender.PIECE_BYTES = plan.choice((1000, 2**19))
             sender._FEW_DIALOGS = plan.choice((1, 4))
         made = faults_of(self._random("faults"), BUSY) if faults is None else faults
+        if not any(fault.kind == "clock of the server" and fault.hours < 0 for fault in made):
+            # Else one that is due in a second is due in an hour.
+            self._dialogs = [_with_timers(dialog, self._random(dialog.name)) for dialog in self._dialogs]
         self.faults = [fault for place, fault in enumerate(made) if place not in without]
         self._armed: list[Fault] = []
         self._workers: dict[str, Process] = {}
@@ -383,6 +389,10 @@ def _dialog(random: random.Random, place: int, is_long: bool) -> Dialog:
         waits=random.random() < 0.7,
         with_error=random.random() < 0.15,
     )
+
+
+def _with_timers(dialog: Dialog, random: random.Random) -> Dialog:
+    return replace(dialog, timers=random.choice((0, 0, 1, 2)))
 
 
 def _seed_everything(loop: SimulatedLoop, seed: int) -> None:

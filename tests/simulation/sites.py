@@ -42,7 +42,9 @@ select broker.create_message_type('order'), broker.create_message_type('ack');
 select broker.create_contract('ordering', sent_by_initiator => '{order}', sent_by_target => '{ack}');
 create table sent (place bigint generated always as identity, dialog text, number integer);
 create table received (place bigint generated always as identity, dialog text, number integer);
-create table dialogs (name text primary key, handle uuid, is_ended boolean not null default false);
+create table dialogs (
+  name text primary key, handle uuid, is_ended boolean not null default false, timers_fired integer not null default 0
+);
 create table ends (place bigint generated always as identity, dialog uuid, kind text, body text);
 """
 _OF = {

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import contextmanager
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from tests.simulation.sites import Sites
 
 SEEDS = (1, 2, 3)
+# Its dialogs have timers.
+WITH_TIMERS = 3
 
 
 @pytest.fixture(scope="module")
@@ -43,16 +46,26 @@ def test_a_few_seeds_lose_nothing_and_come_to_an_end(sites: Sites) -> None:
 def test_a_seed_is_the_same_in_another_process_with_another_server(sites: Sites) -> None:
     """A failing seed can't be replayed: something in it is not the seed's."""
     # Here its sessions are another seed's, there they are new.
-    simulation.run_seed(sites, SEEDS[1])
+    later = simulation.run_seed(sites, SEEDS[1])
     here = simulation.run_seed(sites, SEEDS[0])
     there = subprocess.run(
-        [sys.executable, "-m", "tests.simulation", "--seed", str(SEEDS[0])],
+        [
+            sys.executable,
+            "-m",
+            "tests.simulation",
+            "--seed",
+            str(SEEDS[0]),
+            "--seeds",
+            "2",
+            "--processes",
+            "2",
+        ],
         capture_output=True,
         text=True,
         check=True,
         env={name: value for name, value in os.environ.items() if name != "PYTHONHASHSEED"},
     )
-    assert re.findall(r"^seed \d+: (\w+) ", there.stdout, re.MULTILINE) == [here.hash]
+    assert set(re.findall(r"^seed \d+: (\w+) ", there.stdout, re.MULTILINE)) == {here.hash, later.hash}
 
 
 def test_what_is_acknowledged_and_not_stored_is_found_without_a_fault(
@@ -73,6 +86,39 @@ def test_what_is_acknowledged_and_not_stored_is_found_without_a_fault(
     assert simulation.shrink(sites, failed).faults == []
 
 
+@pytest.mark.parametrize(
+    ("right", "wrong", "failure"),
+    [
+        ("using due d where t.endpoint_no", "using due d where false and t.endpoint_no", "have fired"),
+        ("where d.local_end is null", "where false", "after 300 s"),
+    ],
+    ids=["a timer stays when it has fired", "a timer is forgotten"],
+)
+def test_a_timer_that_fires_twice_or_never_is_found(
+    sites: Sites, right: str, wrong: str, failure: str
+) -> None:
+    """Timers are set, and nobody looks whether they fire."""
+    assert simulation.run_seed(sites, WITH_TIMERS, faults=[]).failure is None
+    with changed_function(sites, "broker_private.fire_timers()", right, wrong):
+        found = simulation.run_seed(sites, WITH_TIMERS, faults=[]).failure
+    assert failure in str(found)
+
+
+@contextmanager
+def changed_function(sites: Sites, function: str, right: str, wrong: str) -> Iterator[None]:
+    """Plant a mistake in a function of the shop's database."""
+    session = sites.sessions[SHOP]
+    query = b"select pg_get_functiondef(%s::regprocedure)"
+    row = session.execute(query, (function,)).fetchone()
+    assert row is not None
+    assert row[0].count(right) == 1
+    session.execute(row[0].replace(right, wrong).encode())
+    try:
+        yield
+    finally:
+        session.execute(row[0].encode())
+
+
 @pytest.mark.parametrize("hours", [1, -1])
 def test_messages_flow_on_while_clocks_jump(sites: Sites, hours: int) -> None:
     """A wall clock that jumps by an hour, or back, stops a worker, ends a dialog or loses a message."""
@@ -81,7 +127,7 @@ def test_messages_flow_on_while_clocks_jump(sites: Sites, hours: int) -> None:
         for at, sign in ((0.5, 1), (3.0, -1))
         for place, (whose, site) in enumerate(product(("worker", "server"), (SHOP, WAREHOUSE)))
     ]
-    calm, jumping = (simulation.run_seed(sites, 2, faults=faults) for faults in ([], jumps))
+    calm, jumping = (simulation.run_seed(sites, 1, faults=faults) for faults in ([], jumps))
     assert (calm.failure, jumping.failure) == (None, None)
     # Nothing had to be tried again.
     assert jumping.statements == calm.statements
