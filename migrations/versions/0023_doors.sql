@@ -18,3 +18,12 @@ from broker_private.endpoints e
 where e.endpoint_no = t.endpoint_no;
 drop index broker_private.conversation_timers_due;
 create index conversation_timers_due on broker_private.conversation_timers (queue_id, fires_at);
+
+-- What is in quarantine by queue, so that much of one makes none of another wait for its next try.
+alter table broker_private.quarantine add column queue_id integer not null default 0;
+update broker_private.quarantine z
+set queue_id = e.queue_id
+from broker_private.endpoints e
+where e.endpoint_no = z.endpoint_no;
+drop index broker_private.quarantine_retry_at;
+create index quarantine_retry_at on broker_private.quarantine (queue_id, retry_at) where retry_at is not null;

@@ -1,9 +1,10 @@
 -- What a worker does about rollbacks.
 --
 -- It turns off the queues that five of them have poisoned, and quarantines the conversations that
--- have failed five times. It puts back those whose next try is due, and sets aside what arrived for
--- the others. That is for 100 of them, and for the 100 behind these the next time. Meanwhile
--- RECEIVE does it. Returns what was turned off (a queue alone) and quarantined, for the log.
+-- have failed five times. It puts back those whose next try is due, 100 of each queue, and sets
+-- aside what arrived for the others. That is for 100 of them, and for the 100 behind these the next
+-- time. Meanwhile RECEIVE does it. Returns what was turned off (a queue alone) and quarantined, for
+-- the log.
 -- Locks: the group's row of each conversation that it touches; what somebody else holds is left for
 -- the next time.
 -- Plan: quarantine_retry_at, the key of quarantine from where the last call ended, and

@@ -15,12 +15,15 @@ declare
   is_quarantined boolean;
   right_now constant timestamp with time zone := broker_private.clock();
 begin
-  insert into broker_private.quarantine (endpoint_no, message_id, failures, last_error, failed_in, quarantined_at, retry_at, retries)
+  insert into broker_private.quarantine (
+    endpoint_no, message_id, failures, last_error, failed_in, quarantined_at, retry_at, retries, queue_id
+  )
   select
     e.endpoint_no, m.id, failed,
     coalesce(error_text, (select n.last_error from broker_private.noted_failures n where n.endpoint_no = endpoint)), session_id,
     right_now, right_now + retry_in,
-    coalesce((select n.retries from broker_private.noted_failures n where n.endpoint_no = endpoint), 0) + (retry_in is not null)::integer
+    coalesce((select n.retries from broker_private.noted_failures n where n.endpoint_no = endpoint), 0) + (retry_in is not null)::integer,
+    e.queue_id
   from broker_private.endpoints e
   join broker_private.messages m on m.group_no = e.group_no and m.precedence = 10 - e.priority and m.endpoint_no = e.endpoint_no
   where e.endpoint_no = endpoint and e.local_end is null

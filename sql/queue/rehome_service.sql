@@ -57,6 +57,9 @@ begin
   update broker_private.conversation_timers t set queue_id = queue
   from broker_private.endpoints e
   where e.group_no = any (group_nos) and t.endpoint_no = e.endpoint_no;
+  update broker_private.quarantine z set queue_id = queue
+  from broker_private.endpoints e
+  where e.group_no = any (group_nos) and z.endpoint_no = e.endpoint_no;
   update broker_private.endpoints e set queue_id = queue where e.group_no = any (group_nos);
   update broker_private.queues q set holds_quarantine = true
   where q.queue_id = queue and not q.holds_quarantine and exists (

@@ -759,3 +759,33 @@ def test_a_look_for_timers_touches_as_few_pages_when_thousands_wait_for_a_queue_
     psql.rows("select broker.alter_service('//shop', 'annex')")
     assert [psql.value(looks["fire_timers"]) for _ in range(3)] == [1_000, 550, 0]
     assert psql.value("select count(*) from annex") == 1_550
+
+
+def test_what_is_due_of_one_queue_waits_behind_no_quarantine_of_another(
+    shop: Shop, clock: Callable[[str], None]
+) -> None:
+    psql = shop.psql
+    for queue in ("noisy", "annex"):
+        psql.rows("select broker.create_queue(%s)", queue)
+    psql.rows("select broker.create_service('//noisy', 'noisy', '{ordering}')")
+    psql.rows(
+        "select broker.alter_queue(name, poison_action => 'QUARANTINE') from unnest('{noisy,warehouse,annex}'::text[]) name"
+    )
+    for service, dialogs in (("//noisy", 500), ("//warehouse", 1)):
+        psql.rows(
+            "select broker.send(broker.begin_dialog('//shop', %s, 'ordering', encryption => false), 'order', '\\x01'::bytea)"
+            " from generate_series(1, %s)",
+            service,
+            dialogs,
+        )
+        psql.rows(
+            "select broker.note_failure(e.conversation_handle, 'no', '{1 min}') from broker.conversation_endpoints e"
+            " join broker.services s using (service_id) where not e.is_initiator and s.name = %s",
+            service,
+        )
+    clock("1 hour")
+    psql.rows(LOOKS["settle_poison"])
+    assert [psql.value(f"select count(*) from {queue}") for queue in ("noisy", "warehouse")] == [100, 1]
+    # What moves to another queue waits in the line of that one.
+    psql.rows("select broker.alter_service('//noisy', 'annex')")
+    assert [psql.value("select broker.redrive_due(%s)", queue) for queue in ("noisy", "annex")] == [0, 100]
