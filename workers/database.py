@@ -291,7 +291,8 @@ class Database:
 
     async def _ask(self, connection: AsyncConnection[Any]) -> Greeting:
         try:
-            async with connection.cursor(row_factory=class_row(Greeting)) as cursor:
+            # In binary, since the role or the database may have another DateStyle than the driver reads.
+            async with connection.cursor(row_factory=class_row(Greeting), binary=True) as cursor:
                 await cursor.execute(
                     "select service_broker_guid, has_xml_parser, is_broker_enabled, broker_problem,"
                     " is_in_recovery, server_started_at,"

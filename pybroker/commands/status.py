@@ -72,6 +72,8 @@ def _statuses(url: str, interval: float, *, watch: bool) -> Iterator[Status]:
     from pybroker.status_readings import read, status_of
 
     with psycopg.connect(url, autocommit=True, application_name="pybroker status") as connection:
+        # The driver reads dates in no other form, and role or database may have another as default.
+        connection.execute("set datestyle = 'ISO'")
         found = connection.execute(database_version.COMMENT.encode()).fetchone()
         wanted = database_version.newer(found[0] if found else None)
         if wanted is not None:

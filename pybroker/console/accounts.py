@@ -30,9 +30,10 @@ FRESH_SECONDS = 2.0
 # reaches the console, as the account that runs it.
 _ASKED = "scram-sha-256,md5,password"
 # A page may not keep the database busy, and changes nothing: an action says that it writes.
+# The driver reads dates as ISO only.
 _OPTIONS = (
     "-c statement_timeout=5s -c lock_timeout=1s -c idle_in_transaction_session_timeout=10s -c jit=off"
-    " -c default_transaction_read_only=on"
+    " -c default_transaction_read_only=on -c datestyle=ISO"
 )
 
 

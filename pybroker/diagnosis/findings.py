@@ -98,9 +98,14 @@ def unreachable(name: str, reason: str) -> Finding:
 def connect(url: str) -> psycopg.Connection[Any] | Finding:
     """Connect, or say why that is impossible."""
     try:
-        return psycopg.connect(url, autocommit=True, connect_timeout=5, application_name="pybroker diagnose")
+        connection = psycopg.connect(
+            url, autocommit=True, connect_timeout=5, application_name="pybroker diagnose"
+        )
+        # The driver reads dates in no other form, and role or database may have another as default.
+        connection.execute("set datestyle = 'ISO'")
     except psycopg.OperationalError as error:
         return unreachable(_database_of(url), " ".join(str(error).split()))
+    return connection
 
 
 def _database_of(url: str) -> str:

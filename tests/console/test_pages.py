@@ -82,6 +82,15 @@ def test_a_body_that_writes_what_is_no_text_is_shown_as_it_is_written(site: Site
     assert "\u202e" not in page.text
 
 
+def test_pages_are_the_same_however_the_database_writes_dates(site: Site, visitor: Visitor) -> None:
+    with site.database.connect() as session:
+        session.execute(f"alter database {site.database.name} set datestyle = 'German, DMY'".encode())
+    sent(site, b"{}")
+    visitor.login(reader_of(site, "warehouse"), PASSWORD)
+    assert "warehouse" in visitor.get("/").text
+    assert len(shown(visitor.get("/database/1/queue/warehouse"))) == 1
+
+
 def test_a_full_queue_is_read_page_by_page(site: Site, visitor: Visitor) -> None:
     with site.database.connect() as connection:
         session = Session(connection)

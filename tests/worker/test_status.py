@@ -12,6 +12,7 @@ import pytest
 
 from pybroker.commands.certificate_files import create_files as make_files
 from pybroker.embedded import EmbeddedServer
+from tests.activated import activating
 from tests.brokers import INITIATOR_DEFINITIONS, Site
 from tests.conftest import SETTINGS
 from tests.shop import Shop, until
@@ -67,6 +68,34 @@ def test_backlog_age_and_switches_are_there_for_programs(shop: Shop) -> None:
     assert warehouse["oldest_age_seconds"] > 0
     assert warehouse["tasks_running"] == 0
     assert {"tasks_started_per_second", "task_limit_reached_per_second"} <= warehouse.keys()
+
+
+def test_how_a_database_writes_dates_stops_no_worker_and_no_command(shop: Shop) -> None:
+    psql, url = shop.psql, shop.database.url
+    for setting in ("datestyle = 'German, DMY'", "intervalstyle = 'sql_standard'", "bytea_output = 'escape'"):
+        psql.rows(f"alter database {shop.database.name} set {setting}")
+    psql.rows(
+        "create table public.seen (body bytea, datestyle text);"
+        "create procedure public.work() language plpgsql as $$begin"
+        " insert into public.seen select message_body, current_setting('datestyle') from broker.receive('warehouse'); end$$;"
+        "select broker.alter_queue('warehouse', activation_procedure => 'public.work', max_queue_readers => 1)"
+    )
+    far = psql.value("select broker.begin_dialog('//shop', '//far', 'ordering', encryption => false)")
+    psql.send(far)
+    psql.send(psql.dialog(), body=b"\xff\\")
+    with activating(url):
+        # A procedure has the defaults that it was written for.
+        until(lambda: psql.rows("select * from public.seen") == [(b"\xff\\", "German, DMY")])
+    psql.rows("select broker.alter_queue('warehouse', drop_activation => true)")
+    psql.send(psql.dialog())
+    output, errors = status(url, "--json").communicate()
+    assert not errors
+    assert queues(output)["warehouse"]["oldest_age_seconds"] > 0
+    for options in ((), ("--journey", str(far))):
+        run = [sys.executable, "-m", "pybroker", "diagnose", "--database-url", url, "--json", *options]
+        told = subprocess.run(run, capture_output=True, text=True, check=False)
+        assert not told.stderr
+        assert json.loads(told.stdout)
 
 
 def test_a_person_watches_a_table_until_ctrl_c(shop: Shop) -> None:
