@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pybroker.tsql import catalog
+from pybroker.tsql.expressions.system import BOOLEAN, SYSTEM
 
 if TYPE_CHECKING:
     from tests.conftest import Database
@@ -65,6 +66,16 @@ def test_each_view_can_be_read_and_has_its_columns(any_database: Database) -> No
         missing = set(COLUMNS.get(view, "name" if "name" in found else "").split()) - set(found)
         assert not missing, view
     assert set(COLUMNS) <= set(catalog.names())
+
+
+def test_each_flag_of_a_view_is_known_to_be_a_bit(database: Database) -> None:
+    flags = set()
+    with database.connect() as session:
+        for view in catalog.names():
+            cursor = session.execute(f"select * from {catalog.relation(view)} v".encode())
+            flags |= {one.name for one in cursor.description or () if one.type_display == "bool"}
+    assert "is_initiator" in flags
+    assert {name for name in flags if SYSTEM.get(name) is not BOOLEAN} == set()
 
 
 def test_a_view_that_is_not_there_is_not_made_up() -> None:

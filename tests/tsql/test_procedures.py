@@ -530,6 +530,27 @@ def test_goto_begins_anew_what_stands_behind_a_label_above(programs: Programs) -
     assert notes == []
 
 
+def test_merge_changes_what_the_target_alone_has(programs: Programs) -> None:
+    programs.session.execute("create table dbo.stock (item text, amount integer)")
+    programs.session.execute("insert into dbo.stock values ('tea', 1), ('salt', 9), ('rice', 4)")
+    programs.known.tables["dbo", "stock"] = {"item": TEXT, "amount": INTEGER}
+    notes = programs.create("""
+        CREATE PROCEDURE dbo.p @item nvarchar(9), @amount int AS
+        MERGE dbo.stock AS t USING (SELECT @item AS item, @amount AS amount) AS s ON t.item = s.item
+        WHEN MATCHED THEN UPDATE SET amount = t.amount + s.amount
+        WHEN NOT MATCHED BY TARGET THEN INSERT (item, amount) VALUES (s.item, s.amount)
+        WHEN NOT MATCHED BY SOURCE AND t.amount > 3 THEN UPDATE SET amount = t.amount - 3;
+        MERGE dbo.stock AS t USING (SELECT @item AS item) AS s ON t.item = s.item
+        WHEN NOT MATCHED BY SOURCE AND t.amount < 3 THEN DELETE;
+    """)
+    programs.call("dbo.p('milk', 2)")
+    stock = "select item, amount from dbo.stock order by 1"
+    assert programs.session.execute(stock).fetchall() == [("milk", 2), ("salt", 6)]
+    programs.call("dbo.p('salt', 1)")
+    assert programs.session.execute(stock).fetchall() == [("salt", 7)]
+    assert ["counts no rows of WHEN NOT MATCHED BY SOURCE" in note for note in notes] == [True]
+
+
 def test_merge_changes_what_is_there_and_inserts_the_rest(programs: Programs) -> None:
     programs.session.execute(
         "create table dbo.stock (item text primary key, amount integer, note text default 'new')"

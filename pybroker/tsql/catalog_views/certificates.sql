@@ -1,5 +1,6 @@
--- sys.certificates: certificates; their subject and dates are in the PEM.
+-- sys.certificates: certificates; their subject and dates are in the PEM, and where their private keys are no database knows.
 select
   c.name, c.certificate_id, c.principal_id, c.thumbprint, c.is_active_for_begin_dialog,
+  null::text as pvt_key_encryption_type, null::text as pvt_key_encryption_type_desc, null::text as issuer_name,
   null::text as subject, null::timestamptz as start_date, null::timestamptz as expiry_date
 from broker.certificates c

@@ -401,7 +401,7 @@ def _refused(_printer: Printer, _node: Any, _clauses: _Clauses) -> Change:
 
 
 def _merge(printer: Printer, node: Any, clauses: _Clauses) -> Change:
-    """Print MERGE; PostgreSQL 15 has its clauses, but for OUTPUT and rows that only the target has."""
+    """Print MERGE; PostgreSQL 15 has its clauses, but for OUTPUT and rows that the target alone has."""
     if clauses.output or clauses.top is not None:
         raise Unfaithful("MERGE with OUTPUT or TOP has no form here: write UPDATE and INSERT")
     if node.args.get("with_") is not None:
@@ -413,12 +413,18 @@ def _merge(printer: Printer, node: Any, clauses: _Clauses) -> Change:
     using, _ = table(printer, node.args["using"], sources, [])
     source = {key: value for key, value in sources.items() if key not in target}
     printer.sources.append(sources)
-    parts = [f"merge into {head} using {using} on {printer.condition(node.args['on'])}"]
+    on = printer.condition(node.args["on"])
+    parts = [f"merge into {head} using {using} on {on}"]
+    before = ""
     for when in node.args["whens"].expressions:
         if when.args.get("source"):
-            raise Unfaithful(
-                "WHEN NOT MATCHED BY SOURCE has no form here: write DELETE or UPDATE with NOT EXISTS"
-            )
+            if before:
+                raise Unfaithful(
+                    "a second WHEN NOT MATCHED BY SOURCE has no form here: write UPDATE or DELETE"
+                )
+            printer.sources[-1] = target
+            before = _unmatched(printer, when, head, f"select from {using} where {on}", known)
+            continue
         is_matched = bool(when.args.get("matched"))
         printer.sources[-1] = sources if is_matched else source
         word = "when matched" if is_matched else "when not matched"
@@ -427,7 +433,22 @@ def _merge(printer: Printer, node: Any, clauses: _Clauses) -> Change:
             word += f" and {printer.condition(condition)}"
         parts.append(f"{word} then {_merged(printer, when.args['then'], known)}")
     printer.sources.pop()
-    return Change(" ".join(parts), [], [])
+    if not before:
+        return Change(" ".join(parts), [], [])
+    if len(parts) == 1:
+        return Change(before, [], [])
+    printer.notes.append("@@ROWCOUNT behind MERGE counts no rows of WHEN NOT MATCHED BY SOURCE here")
+    # Both see the rows that were there before, and none of them is of both.
+    return Change(f"with by_source as ({before}) {' '.join(parts)}", [], [])
+
+
+def _unmatched(printer: Printer, when: Any, head: str, matching: str, known: Any) -> str:
+    """Print what WHEN NOT MATCHED BY SOURCE does to the rows that the target alone has."""
+    condition, then = when.args.get("condition"), when.args["then"]
+    extra = "" if condition is None else f" and {printer.condition(condition)}"
+    where = f"where not exists ({matching}){extra}"
+    done = _merged(printer, then, known)
+    return f"delete from {head} {where}" if done == "delete" else f"update {head}{done[6:]} {where}"
 
 
 def _merged(printer: Printer, then: Any, known: Any) -> str:
