@@ -34,7 +34,9 @@ where c.state <> 'CD'
 union all
 select 'waiting ' || t.message_sequence_number || ' ' || t.message_type_name || ': ' || t.transmission_status from broker.transmission_queue t
 union all
-select 'in a queue: ' || count(*) from broker_private.messages having count(*) > 0
+select 'in a queue: ' || count(*) from broker_private.messages m
+-- What came while its side was ending is swept with the conversation, half an hour later.
+join broker_private.endpoints e on e.endpoint_no = m.endpoint_no where e.local_end is null having count(*) > 0
 """
 # By these the application itself has a dialog ended.
 _ENOUGH = "<Code>1</Code>"
