@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 _TRANSMISSION_COUNTED = 10_000
+# A line may break before a time, not within it.
+_ZONE = "\N{NO-BREAK SPACE}"
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 
@@ -44,11 +46,11 @@ def _bytes(number: int) -> str:
 
 
 def _instant(moment: datetime) -> str:
-    return f"{moment:%Y-%m-%d %H:%M:%S.%f %Z}"
+    return f"{moment:%Y-%m-%d %H:%M:%S.%f}{_ZONE}{moment:%Z}"
 
 
 def _moment(moment: datetime | None) -> str:
-    return "-" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S %Z}"
+    return "-" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S}{_ZONE}{moment:%Z}"
 
 
 _environment = Environment(
