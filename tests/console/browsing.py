@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from selenium.common.exceptions import TimeoutException
 from selenium.webdriver.common.by import By
-from selenium.webdriver.support.ui import WebDriverWait
 
 from tests.console.conftest import PASSWORD, Site
-from tests.patience import PATIENCE
+from tests.patience import until
 from tests.shop import Session
 
 if TYPE_CHECKING:
@@ -41,21 +39,34 @@ def shown_text(chromium: Chrome) -> str:
 def seen(chromium: Chrome, text: str) -> None:
     """Wait until the page shows a text."""
     try:
-        WebDriverWait(chromium, PATIENCE).until(lambda browser: text in shown_text(browser))
-    except TimeoutException:
-        shown = chromium.find_element(By.TAG_NAME, "body").text
-        pytest.fail(f"{chromium.current_url} never showed {text!r}, but {shown!r}")
+        until(lambda: text in shown_text(chromium))
+    except AssertionError:
+        pytest.fail(f"{chromium.current_url} never showed {text!r}, but {shown_text(chromium)!r}")
+
+
+def opened(chromium: Chrome, address: str, text: str) -> None:
+    """Open an address until its page shows a text: a busy database may need longer than a page waits."""
+
+    def shows() -> bool:
+        chromium.get(address)
+        return text in shown_text(chromium)
+
+    try:
+        until(shows)
+    except AssertionError:
+        pytest.fail(f"{address} never showed {text!r}, but {shown_text(chromium)!r}")
 
 
 def click(chromium: Chrome, text: str) -> None:
     """Click the first link or button whose text, as it is seen, begins so."""
-    find = (
-        "return [...document.querySelectorAll('main a, main button, nav a')]"
-        ".find(one => one.innerText.trim().startsWith(arguments[0]))"
-    )
-    # An open page may be just replacing what it shows.
-    found = WebDriverWait(chromium, PATIENCE).until(lambda browser: browser.execute_script(find, text))
-    chromium.execute_script("arguments[0].click()", found)
+    # Found and clicked at once: an open page may be just replacing what it shows.
+    script = """
+const found = [...document.querySelectorAll('main a, main button, nav a')]
+  .find(one => one.innerText.trim().startsWith(arguments[0]));
+if (found) found.click();
+return Boolean(found);
+"""
+    until(lambda: chromium.execute_script(script, text))
 
 
 class Clicks:

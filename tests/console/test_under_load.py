@@ -16,9 +16,10 @@ from uuid import uuid4
 import pytest
 from selenium.webdriver.common.by import By
 
-from tests.console.browsing import Clicks, click, enter, seen, shown_text
+from tests.console.browsing import Clicks, click, enter, opened, seen, shown_text
 from tests.console.conftest import running_console, started_chromium
 from tests.console.loaded import Loaded, loaded
+from tests.console.visitor import Visitor
 from tests.patience import until
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 SHOP, WAREHOUSE = "/database/1", "/database/2"
 CLICKS = 5
+LARGE = 100_000_000
 
 
 @pytest.fixture(scope="module")
@@ -252,6 +254,36 @@ def test_definitions_of_one_database_are_imported_into_the_other(
     assert live.shop.psql.rows("select from broker.service_message_types where name = 'imported'") == [()]
 
 
+def test_a_script_a_binary_and_a_large_body_are_shown_and_never_run(
+    inside: Chrome, address: str, live: Loaded
+) -> None:
+    script = b"<script>document.title = 'run'</script><img src=x onerror=\"document.title = 'run'\">"
+    binary = bytes(range(256))
+    far = live.arrived(live.sent(script, binary), 2)
+    session = live.warehouse.psql
+    session.rows("select broker.create_service('//near', 'side')")
+    near = session.value("select broker.begin_dialog('//near', '//side', 'ordering', encryption => false)")
+    session.rows("select broker.send(%s, 'order', repeat('x', %s))", near, LARGE)
+    orders = [
+        order
+        for handle in (far, session.handle_of(near))
+        for (order,) in session.rows(
+            "select queuing_order from side where conversation_handle = %s order by queuing_order", handle
+        )
+    ]
+    pages = []
+    for order in orders:
+        opened(inside, f"{address}{WAREHOUSE}/message/5/{order}/side", "shown as")
+        assert "run" not in inside.title
+        pages.append(str(inside.execute_script("return document.getElementById('body').textContent")))
+    assert pages[0] == script.decode()
+    assert "00 01 02 03" in pages[1]
+    assert pages[2] == "x" * 65_536
+    assert f"{LARGE:,} bytes" in shown_text(inside)
+    for handle in (far, session.handle_of(near)):
+        session.rows("select from broker.receive('side', conversation_handle => %s)", handle)
+
+
 def test_a_role_that_may_not_see_a_queue_finds_no_way_to_it(
     chromium: Chrome, address: str, live: Loaded
 ) -> None:
@@ -376,6 +408,39 @@ FAULTS = {
         "select not exists (select from broker.quarantine)",
     ),
 }  # fmt: skip
+
+
+# Each step may wait for a page that asks every thirty seconds only, as one does whose readings are slow.
+@pytest.mark.timeout(900)
+def test_an_open_page_lives_on_when_a_server_crashes_and_comes_back(
+    chromium: Chrome, address: str, live: Loaded
+) -> None:
+    enter(chromium, address, live.role("superuser"))
+    (cookie,) = [
+        f"pybroker_console={one['value']}"
+        for one in chromium.get_cookies()
+        if one["name"] == "pybroker_console"
+    ]
+    visitor = Visitor(address)
+
+    def overview() -> str:
+        return visitor.get("/", cookie).text
+
+    opened(chromium, f"{address}{WAREHOUSE}/queue/side", "Activation log")
+    live.warehouse.server.kill()
+    seen(chromium, "No answer from the database; what is shown is old")
+    assert "Activation log" in shown_text(chromium), "what was read stays"
+    page = overview()
+    assert "be reached" in page
+    assert "/database/1/queue/shop" in page, "the other database is still shown"
+    live.warehouse.server.start()
+    live.warehouse.reconnect()
+    far = live.arrived(live.sent(b"after the crash"))
+    seen(chromium, str(far))
+    until(lambda: "No answer" not in shown_text(chromium))
+    until(lambda: overview().count("a worker serves it") == 2)
+    live.flows()
+    live.warehouse.psql.rows("select from broker.receive('side')")
 
 
 def said(chromium: Chrome, term: str) -> str:
