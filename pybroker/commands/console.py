@@ -76,7 +76,14 @@ def console(
             f"{host}:{port} can't be listened on: {error.strerror}; choose another", param_hint="--port"
         ) from None
     configuration = uvicorn.Config(
-        application(targets, is_secure=is_secure, may_write=write, trace_url=trace_url),
+        application(
+            targets,
+            is_secure=is_secure,
+            # Encryption, or the proxy, knows its own names.
+            is_local=host in _HERE and not is_secure,
+            may_write=write,
+            trace_url=trace_url,
+        ),
         log_level="warning",
         access_log=False,
         server_header=False,

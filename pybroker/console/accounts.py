@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 Found = TypeVar("Found")
 # Each takes one of the forty threads that all roles share, and waits for the role's session.
 _PAGES_AT_ONCE = 12
+# What is done slowly, by a rate, holds its thread for up to a minute.
+_DEEDS_AT_ONCE = 3
 FRESH_SECONDS = 2.0
 # The server must ask for the password. Otherwise trust, peer or a client certificate would let anybody in who
 # reaches the console, as the account that runs it.
@@ -82,12 +84,14 @@ class Account:
 
     Attributes:
         room: for the pages of the role that are read at the same time.
+        deeds: for what it asked for and is being done at the same time.
     """
 
     def __init__(self, role: str, password: str, targets: tuple[Target, ...]) -> None:
         self.role = role
         self.readings = Readings()
         self.room = threading.BoundedSemaphore(_PAGES_AT_ONCE)
+        self.deeds = threading.BoundedSemaphore(_DEEDS_AT_ONCE)
         self._password = password
         self._lines = {target.number: _Line(target) for target in targets}
 

@@ -25,7 +25,7 @@ from pybroker.diagnosis.findings import findings_of
 from pybroker.errors import BrokerError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from datetime import datetime
 
     from starlette.requests import Request
@@ -136,12 +136,13 @@ def _planned(request: Request, sent: dict[str, str]) -> Response:
         given = {"do": "import", "what": sent.get("what", "")}
         return page.ask(lambda connection: _asked(connection, given))
 
-    shown = _unacceptable(page, request, sent)
-    if shown is None:
+    def planned() -> Shown:
         try:
-            shown = read()
+            return read()
         except (psycopg.Error, BrokerError) as error:
-            shown = Shown("trouble.html", {"title": "Not imported", "why": reason(error)}, 422)
+            return Shown("trouble.html", {"title": "Not imported", "why": reason(error)}, 422)
+
+    shown = _unacceptable(page, request, sent) or _in_turn(page.account, planned)
     return _rendered(page, request, shown)
 
 
@@ -172,9 +173,21 @@ def noted(request: Request) -> Response:
 def _act(request: Request, sent: dict[str, str]) -> Response:
     page = Page(request)
     shown = _unacceptable(page, request, sent)
-    if shown is None and page.target is not None:
-        shown = _done(page.account, page.target, sent)
+    target = page.target
+    if shown is None and target is not None:
+        shown = _in_turn(page.account, lambda: _done(page.account, target, sent))
     return _rendered(page, request, shown or _nothing())
+
+
+def _in_turn(account: Account, deed: Callable[[], Shown]) -> Shown:
+    """Do it, unless too much of what the role asked for is still being done."""
+    if not account.deeds.acquire(blocking=False):
+        why = "Other actions of this role are still being done. Nothing of this one was. Please try again."
+        return Shown("trouble.html", {"title": "Too many", "why": why}, 429)
+    try:
+        return deed()
+    finally:
+        account.deeds.release()
 
 
 def _unacceptable(page: Page, request: Request, sent: Mapping[str, str]) -> Shown | None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anyio import to_thread
 from starlette.applications import Starlette
+from starlette.convertors import IntegerConvertor, register_url_convertor
 from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware
-from starlette.responses import RedirectResponse
+from starlette.responses import PlainTextResponse, RedirectResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
@@ -48,20 +50,36 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 _STATIC = Path(__file__).with_name("static")
-_DATABASE = "/database/{number:int}"
+_DATABASE = "/database/{number:number}"
 # In a minute: logins of an address, actions of a role.
 _LOGINS, _ACTIONS = 5, 30
 _OPEN = ("/login", "/static/")
+_LOCAL = ("127.0.0.1", "localhost", "[::1]")
+
+
+class _Number(IntegerConvertor):
+    """A number as long as PostgreSQL has them: Python refuses to read one of thousands of digits."""
+
+    regex = "[0-9]{1,19}"
+
+
+register_url_convertor("number", _Number())
 
 
 def application(
-    targets: tuple[Target, ...], *, is_secure: bool, may_write: bool = False, trace_url: str | None = None
+    targets: tuple[Target, ...],
+    *,
+    is_secure: bool,
+    is_local: bool = False,
+    may_write: bool = False,
+    trace_url: str | None = None,
 ) -> Starlette:
     """Return the console of these databases.
 
     Args:
         targets: the databases, in the order of the command line.
         is_secure: whether browsers come by HTTPS, so that cookies may be for HTTPS only.
+        is_local: whether browsers know it only by this machine's own names.
         may_write: whether actions are allowed.
         trace_url: where a tracing system shows a trace, as `trace_links.checked` returns it.
     """
@@ -77,7 +95,7 @@ def application(
             Route("/login", entrance.show_login, methods=["GET"]),
             Route("/login", entrance.login, methods=["POST"]),
             Route("/logout", entrance.logout, methods=["POST"]),
-            Route(f"{_DATABASE}/message/{{priority:int}}/{{order:int}}/{{name:path}}", pages.message),
+            Route(f"{_DATABASE}/message/{{priority:number}}/{{order:number}}/{{name:path}}", pages.message),
             Route(f"{_DATABASE}/queue/{{name:path}}", pages.queue),
             Route("/topology", topology.topology),
             Route(f"{_DATABASE}/conversation/{{handle:uuid}}", conversations.conversation),
@@ -101,17 +119,26 @@ def application(
     made.state.actions = Attempts(_ACTIONS)
     made.state.may_write = may_write
     made.state.is_secure = is_secure
+    made.state.is_local = is_local
     made.state.trace_url = trace_url
     return made
+
+
+def _is_own(host: str) -> bool:
+    """Tell whether a browser's Host header names this machine as it names itself."""
+    return re.sub(r":[0-9]{1,5}$", "", host).lower() in _LOCAL
 
 
 async def _guard(request: Request, call_next: RequestResponseEndpoint) -> Response:
     """Show nothing to whoever is not logged in, and give each answer its headers."""
     sessions: Sessions = request.app.state.sessions
     request.state.session = await to_thread.run_sync(sessions.find, request.cookies.get(entrance.COOKIE))
-    is_open = request.url.path.startswith(_OPEN)
-    if request.state.session is None and not is_open:
-        answer: Response = RedirectResponse("/login", 303)
+    path: str = request.scope["path"]
+    if request.app.state.is_local and not _is_own(request.headers.get("host", "")):
+        # A site whose name comes to mean this machine could guess passwords from a browser here.
+        answer: Response = PlainTextResponse("The console does not go by this name.", 400)
+    elif request.state.session is None and not path.startswith(_OPEN):
+        answer = RedirectResponse("/login", 303)
     else:
         answer = await call_next(request)
     for name, value in HEADERS.items():

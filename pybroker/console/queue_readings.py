@@ -152,6 +152,9 @@ class LogLine:
 
 def queue_of(connection: psycopg.Connection[Any], name: str) -> Queue | None:
     """Return the queue; None if there is none that the role may see."""
+    # PostgreSQL has no text with a zero byte.
+    if "\0" in name:
+        return None
     return connection.cursor(row_factory=class_row(Queue)).execute(_QUEUE, (name,)).fetchone()
 
 

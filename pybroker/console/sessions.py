@@ -15,6 +15,8 @@ from pybroker.console.accounts import Account, Target
 IDLE_SECONDS, LONGEST_SECONDS = 30 * 60.0, 8 * 3600.0
 LOGIN_FORM_SECONDS = 3600
 _SESSIONS = 200
+# One role that logs in again and again takes no place of others.
+_OF_ONE_ROLE = 20
 
 
 @dataclass
@@ -51,6 +53,7 @@ class Sessions:
             return None
         number = secrets.token_urlsafe(32)
         with self._lock:
+            self._leave_room(role)
             gone = self._without_ended()
             is_full = len(self._sessions) >= _SESSIONS
             account = fresh if is_full else self._accounts.setdefault((role, password), fresh)
@@ -103,6 +106,13 @@ class Sessions:
         except BadSignature:
             return False
         return True
+
+    def _leave_room(self, role: str) -> None:
+        """End those sessions of a role that were unseen longest, so that it may have one more."""
+        own = [number for number, session in self._sessions.items() if session.account.role == role]
+        own.sort(key=lambda number: self._sessions[number].seen_at)
+        for number in own[: max(0, len(own) - _OF_ONE_ROLE + 1)]:
+            del self._sessions[number]
 
     def _number(self, cookie: str | None) -> str | None:
         if cookie is None:

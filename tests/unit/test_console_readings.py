@@ -68,6 +68,6 @@ def test_what_failed_is_asked_again_and_what_nobody_asks_for_is_forgotten(clock:
     clock.now += 61
     assert kept.of("/", lambda: clock.answer(0.001), is_refresh=True) == 2
     assert kept.wait() == readings.SHORTEST_SECONDS
-    for number in range(1_000):
+    for number in range(10_000):
         kept.of(f"/{number}", lambda: clock.answer(0), is_refresh=True)
     assert len(kept._kept) <= 200
