@@ -149,7 +149,12 @@ def test_the_overview_says_which_way_a_queue_goes(site: Site, visitor: Visitor) 
         session.send(dialog, "order", b"y")
         until(lambda: "grows" in row(visitor.get()))
         assert len(session.receive("warehouse", top=30)) == 30
-    until(lambda: re.search(r"<td>-[0-9.]+/s</td>\s*<td>\s*[0-9]+ (s|min)", row(visitor.get())) is not None)
+    until(
+        lambda: (
+            re.search(r"<td[^>]*>-[0-9.]+/s</td>\s*<td[^>]*>\s*[0-9]+ (s|min)", row(visitor.get()))
+            is not None
+        )
+    )
     assert "from 11 to 41" in row(visitor.get())
     page = visitor.get("/database/1/queue/warehouse").text
     assert re.search(r"Empty in: [0-9]+ (s|min)", page) is not None
