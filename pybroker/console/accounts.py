@@ -15,7 +15,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from pybroker.console.history import History, Lately
-from pybroker.console.readings import Readings
+from pybroker.console.readings import Readings, Together
 from pybroker.diagnosis.findings import Finding, findings_of
 from pybroker.status_readings import Reading, Status, read, status_of
 
@@ -87,9 +87,9 @@ class Account:
         deeds: for what it asked for and is being done at the same time.
     """
 
-    def __init__(self, role: str, password: str, targets: tuple[Target, ...]) -> None:
+    def __init__(self, role: str, password: str, targets: tuple[Target, ...], together: Together) -> None:
         self.role = role
-        self.readings = Readings()
+        self.readings = Readings(together)
         self.room = threading.BoundedSemaphore(_PAGES_AT_ONCE)
         self.deeds = threading.BoundedSemaphore(_DEEDS_AT_ONCE)
         self._password = password

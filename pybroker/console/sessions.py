@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itsdangerous import BadSignature, URLSafeTimedSerializer
 
 from pybroker.console.accounts import Account, Target
+from pybroker.console.readings import Together
 
 IDLE_SECONDS, LONGEST_SECONDS = 30 * 60.0, 8 * 3600.0
 LOGIN_FORM_SECONDS = 3600
@@ -38,6 +39,7 @@ class Sessions:
 
     def __init__(self, targets: tuple[Target, ...]) -> None:
         self._targets = targets
+        self._together = Together()
         self._lock = threading.Lock()
         self._sessions: dict[str, Session] = {}
         self._accounts: dict[tuple[str, str], Account] = {}
@@ -47,7 +49,7 @@ class Sessions:
 
     def login(self, role: str, password: str) -> str | None:
         """Return the cookie of a new session; None if no database lets the role in, or too many are here."""
-        fresh = Account(role, password, self._targets)
+        fresh = Account(role, password, self._targets, self._together)
         if not fresh.enters():
             fresh.close()
             return None

@@ -410,7 +410,7 @@ FAULTS = {
 }  # fmt: skip
 
 
-# Each step may wait for a page that asks every thirty seconds only, as one does whose readings are slow.
+# Each step may wait for a page that asks every minute only, as one does whose readings are slow.
 @pytest.mark.timeout(900)
 def test_an_open_page_lives_on_when_a_server_crashes_and_comes_back(
     chromium: Chrome, address: str, live: Loaded
