@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+import pytest
 from selenium.webdriver.common.by import By
 
 from tests.console.browsing import enter, reader_of, seen, sent
@@ -117,6 +118,8 @@ def shown(page: Answer) -> list[int]:
     return [int(order) for order in re.findall(r"/message/5/(\d+)/warehouse", page.text)]
 
 
+# An open page may ask every minute only, where readings are slow.
+@pytest.mark.timeout(900)
 def test_a_page_lives_on_when_its_database_comes_back(site: Site, console: str, chromium: Chrome) -> None:
     role = reader_of(site, "warehouse")
     visitor = Visitor(console)

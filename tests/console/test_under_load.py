@@ -87,6 +87,8 @@ def test_the_overview_and_the_picture_show_what_flows(inside: Chrome, address: s
     seen(inside, f"tcp://127.0.0.1:{live.warehouse.port}")
 
 
+# An open page may ask every minute only, where readings are slow.
+@pytest.mark.timeout(900)
 def test_an_open_page_of_a_queue_shows_what_comes(chromium: Chrome, address: str, live: Loaded) -> None:
     # A role of its own: the pages of one that looked at much are read seldom.
     inside = chromium
