@@ -6,7 +6,6 @@ A dialog between them goes clear: it is begun with `encryption => false`, and pu
 from __future__ import annotations
 
 import signal
-import socket
 import subprocess
 import sys
 from contextlib import ExitStack, contextmanager
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
+from pybroker.demo.broker import free_ports
 from pybroker.embedded import EmbeddedServer
 from tests import sql_calls
 from tests.conftest import migrated_database
@@ -201,6 +201,5 @@ def introduce(one: Site, other: Site) -> None:
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
+    (port,) = free_ports(1)
     return port

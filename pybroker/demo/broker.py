@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import secrets
 import socket
 import subprocess
 import sys
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 # Seconds. A worker is up in one or two; a loaded machine gets its time.
 _WORKER_START = 60.0
 _WORKER_GRACE = 5.0
+_PORTS = range(10_000, 32_768)
+_place = itertools.count(secrets.randbelow(len(_PORTS)))
 
 
 class Broker:
@@ -198,15 +202,24 @@ class Broker:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports of 127.0.0.1, all different, that nobody uses now."""
-    probes = [socket.socket() for _ in range(count)]
-    try:
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()
+    """Return ports of 127.0.0.1, all different, that nobody uses now.
+
+    They are below those that systems give to outgoing connections. One of these could take a port before
+    its server does.
+    """
+    found: list[int] = []
+    for _ in _PORTS:
+        # Each process has a row of its own, so that two of them seldom ask for the same one.
+        port = _PORTS[next(_place) % len(_PORTS)]
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        found.append(port)
+        if len(found) == count:
+            return found
+    raise DemoError(f"No {count} ports of 127.0.0.1 from {_PORTS.start} on are free.")
 
 
 def _pybroker(*arguments: str, stderr: int | IO[bytes]) -> subprocess.Popen[bytes]:
