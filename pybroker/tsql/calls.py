@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pybroker.tsql.execution import Execution
-    from pybroker.tsql.preparing import Preparer
+    from pybroker.tsql.preparing.preparer import Preparer
     from pybroker.tsql.steps import Step
 
 # What a script asks SQL Server's own procedures for has no form here.
@@ -136,14 +136,14 @@ def _value(at: Preparer, code: tree.Code) -> Any:
 
 
 def _execute_sql(at: Preparer, one: tree.Execute) -> Step:
-    from pybroker.tsql.preparing import Preparer, run_text  # noqa: PLC0415 - a text is a batch
+    from pybroker.tsql.preparing.texts import run_text  # noqa: PLC0415 - a text is a batch
 
     if not one.arguments or one.arguments[0].value is None:
         raise ScriptError(one.position, "sp_executesql has a text")
     text = at.value(one.arguments[0].value, types.TEXT)
     parameters = declared(one)
     given: list[tuple[tree.Parameter, Any, str | None]] = []
-    inner = Preparer(at.batch, at.known, in_msdb=at.in_msdb)
+    inner = at.another(at.batch)
     for number, argument in enumerate(one.arguments[2:]):
         parameter = parameter_of(parameters, number, argument, one)
         kind = inner.declare(tree.Variable(name=parameter.name, type=parameter.type), one.position)
@@ -156,7 +156,7 @@ def _execute_sql(at: Preparer, one: tree.Execute) -> Step:
         values = {parameter.name.casefold(): execution.value(sql) for parameter, sql, _ in given}
         written = execution.value(text.sql)
         # Each run declares what its text declares.
-        within = Preparer(at.batch, at.known, in_msdb=at.in_msdb)
+        within = at.another(at.batch)
         within.scope.variables.update(inner.scope.variables)
         nested = execution.nested(values)
         run_text(at, nested, written, within)
