@@ -27,6 +27,25 @@ Defines = Annotated[
         help="The value of $(NAME), or of the placeholder <NAME, type, default>; any number of times.",
     ),
 ]
+
+
+def _known_encoding(name: str) -> str:
+    try:
+        b" ".decode(name, "replace")
+    except LookupError:
+        raise typer.BadParameter(f'"{name}" is no encoding: write utf-8, cp1252 or the like') from None
+    return name
+
+
+Encoding = Annotated[
+    str,
+    typer.Option(
+        "--encoding",
+        metavar="NAME",
+        callback=_known_encoding,
+        help="Of scripts without a byte order mark, as cp1252.",
+    ),
+]
 NamedDatabases = Annotated[
     list[str] | None,
     typer.Option(
@@ -101,14 +120,16 @@ def _say(text: str, *, err: bool = False) -> None:
 
 
 @tsql.command()
-def check(files: Scripts, *, define: Defines = None, json: Json = False) -> None:
+def check(
+    files: Scripts, *, define: Defines = None, encoding: Encoding = "utf-8", json: Json = False
+) -> None:
     """Say of each statement whether it runs, and if not, why; exit code 1 if one is refused.
 
     \b
     Example:
       pybroker tsql check scripts
     """
-    scripts = _read(files, define, can_ask=False)
+    scripts = _read(files, define, encoding, can_ask=False)
     found = [one for script in scripts for one in script.findings]
     if json:
         import msgspec
@@ -142,6 +163,7 @@ def translate(
     files: Scripts,
     *,
     define: Defines = None,
+    encoding: Encoding = "utf-8",
     output: Annotated[
         Path | None,
         typer.Option("--output", metavar="FILE", dir_okay=False, help="Write it there, not to the terminal."),
@@ -157,7 +179,7 @@ def translate(
     """
     from pybroker.tsql.running import Writer
 
-    scripts = _read(files, define)
+    scripts = _read(files, define, encoding)
     writer = Writer()
     _refuse([one for script in scripts for one in script.findings if one.step is None])
     lines = []
@@ -182,6 +204,7 @@ def run(
     database_url: OneDatabase = None,
     server: Server = None,
     define: Defines = None,
+    encoding: Encoding = "utf-8",
     key_directory: KeyDirectory = None,
     path: Paths = None,
     allow_drop: AllowDrop = False,
@@ -204,7 +227,7 @@ def run(
     from pybroker.tsql.running import Run, refusals
 
     databases = _databases(database, database_url, server, may_drop=allow_drop)
-    scripts = _read(files, define)
+    scripts = _read(files, define, encoding)
     foresight = Foresight(
         databases, has_key_directory=key_directory is not None, single_transaction=single_transaction
     )
@@ -299,7 +322,9 @@ def _pairs(given: list[str] | None, option: str) -> dict[str, str]:
     return pairs
 
 
-def _read(files: list[Path], define: list[str] | None, *, can_ask: bool = True) -> list[ReadScript]:
+def _read(
+    files: list[Path], define: list[str] | None, encoding: str, *, can_ask: bool = True
+) -> list[ReadScript]:
     from pybroker.tsql.known import Known
     from pybroker.tsql.script import read
 
@@ -309,7 +334,7 @@ def _read(files: list[Path], define: list[str] | None, *, can_ask: bool = True) 
         script for file in files for script in (sorted(file.rglob("*.sql")) if file.is_dir() else [file])
     ]
     known = Known()
-    return [read(script, defined, _ask if asks else None, known) for script in scripts]
+    return [read(script, defined, _ask if asks else None, known, encoding) for script in scripts]
 
 
 def _ask(name: str, kind: str, default: str) -> str:

@@ -90,6 +90,7 @@ def read(
     defined: Mapping[str, str] | None = None,
     ask: Ask | None = None,
     known: Known | None = None,
+    encoding: str = "utf-8",
 ) -> ReadScript:
     """Read a script; behind what is not understood it goes on with the next batch.
 
@@ -98,10 +99,11 @@ def read(
         defined: the values of variables and placeholders.
         ask: for the value of a placeholder that is not defined.
         known: what the scripts before it have made; what it makes is added.
+        encoding: of a script without a byte order mark.
     """
     file = str(path)
     try:
-        text = decode(path.read_bytes())
+        text = decode(path.read_bytes(), encoding)
     except ScriptError as error:
         return _unread(file, error)
     return read_text(file, text, defined, ask, known)

@@ -75,14 +75,18 @@ def _line_begins(text: str) -> list[int]:
     return [0, *(found.end() for found in _NEWLINE.finditer(text))]
 
 
-def decode(content: bytes) -> str:
-    """Return a script's text with newlines alone; UTF-8, or what its byte order mark says.
+def decode(content: bytes, encoding: str = "utf-8") -> str:
+    """Return a script's text with newlines alone.
+
+    Args:
+        content: of the script.
+        encoding: of scripts without a byte order mark.
 
     Raises:
         ScriptError: where the first byte stands that is not of the encoding, and for a zero character.
     """
     mark, encoding = next(
-        ((mark, name) for mark, name in _ENCODINGS if content.startswith(mark)), (b"", "utf-8")
+        ((mark, name) for mark, name in _ENCODINGS if content.startswith(mark)), (b"", encoding)
     )
     content = content[len(mark) :]
     try:
@@ -90,7 +94,8 @@ def decode(content: bytes) -> str:
     except UnicodeDecodeError as error:
         before = content[: error.start].decode(encoding, errors="replace")
         raise ScriptError(
-            end_of(_newlines(before)), f"the script is not {encoding.upper()}: save it as UTF-8"
+            end_of(_newlines(before)),
+            f"the script is not {encoding.upper()}: save it as UTF-8, or name its --encoding",
         ) from None
     text = _newlines(text)
     if "\0" in text:

@@ -122,6 +122,22 @@ def test_check_reports_each_statement_and_goes_on_behind_a_refused_batch(tmp_pat
     assert f"{tmp_path}/a.sql:5:1: runs: DROP QUEUE [q];" in done.output
 
 
+def test_a_script_of_an_old_editor_is_read_when_its_encoding_is_named(tmp_path: Path) -> None:
+    script = tmp_path / "a.sql"
+    script.write_bytes("create queue Dienstplan\ngo\nprint N'Größe: 5 €'\n".encode("cp1252"))
+    done = tsql("check", str(script))
+    assert done.exit_code == 1
+    assert "a.sql:3:11: refused" in done.output
+    assert "--encoding" in done.output
+    done = tsql("translate", str(script), "--encoding", "cp1252")
+    assert "Größe: 5 €" in done.output, done.output
+    # A byte order mark says more than the command line.
+    script.write_text("print N'Größe: 5 €'", "utf-8-sig")
+    assert "Größe: 5 €" in tsql("translate", str(script), "--encoding", "cp1252").output
+    for wrong in ("klingon", "hex"):
+        assert tsql("check", str(script), "--encoding", wrong).exit_code == 2
+
+
 # All that the pages show, and what they refuse.
 PAGES = "\n".join(Path(page).read_text("utf-8") for page in ("docs/tsql.md", "docs/tsql-procedures.md"))
 SHOWN = "\nGO\n".join(
