@@ -96,6 +96,11 @@ class AsyncReader:
                     await self._pause(_DISABLED_PAUSE)
                 except (DeadlockDetected, SerializationFailure) as error:
                     self._log.info("The transaction is tried again: %s", in_one_line(error))
+                except psycopg.InternalError as error:
+                    # So psycopg may call it when a pooler's session ends before COMMIT.
+                    if not connection.closed:
+                        raise
+                    raise psycopg.OperationalError(in_one_line(error)) from error
                 except HandlerFailure as failure:
                     if connection.closed:
                         raise psycopg.OperationalError(in_one_line(failure.__cause__)) from failure
