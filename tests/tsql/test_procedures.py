@@ -260,6 +260,27 @@ def test_catch_still_holds_the_group_that_was_received(programs: Programs) -> No
         assert len(third.execute("select * from broker.receive('target')").fetchall()) == 1
 
 
+@pytest.mark.parametrize(
+    "wait",
+    [
+        "DECLARE @d nvarchar(8) SET @d = N'00:00:05' WAITFOR DELAY @d",
+        "DECLARE @d datetime SET @d = '1900-01-01T00:00:05' WAITFOR DELAY @d",
+        # Tomorrow, if the day ends in the next seconds.
+        "DECLARE @t datetime SET @t = DATEADD(second, 5, GETDATE()) WAITFOR TIME @t",
+    ],
+)
+def test_waitfor_takes_a_time_from_a_variable(programs: Programs, wait: str) -> None:
+    programs.create(f"CREATE PROCEDURE dbo.p AS\n{wait}\nINSERT INTO dbo.done (body) VALUES ('awake')")
+    with programs.database.connect() as other, programs.database.connect() as third:
+        running = in_background(lambda: other.execute("call dbo.p()"))
+        sleeping = "select count(*) from pg_stat_activity where wait_event = 'PgSleep' and datname = current_database()"
+        until(lambda: running.done() or third.execute(sleeping.encode()).fetchone() == (1,))
+        assert not running.done(), running.result()
+        running.result()
+        other.commit()
+    assert programs.done() == ["awake"]
+
+
 def test_what_ran_outside_of_a_transaction_is_not_undone_with_the_next(programs: Programs) -> None:
     programs.create("""
         CREATE PROCEDURE dbo.p AS
@@ -939,7 +960,7 @@ REFUSED = {
         2,
         1,
     ),
-    "CREATE PROCEDURE p AS\nWAITFOR TIME '10:00'": ("DELAY", 2, 1),
+    "CREATE PROCEDURE p AS\nWAITFOR DELAY 5": ("'hh:mm:ss'", 2, 1),
     "CREATE PROCEDURE p AS\nCREATE QUEUE x": ("run it before", 2, 1),
     "CREATE PROCEDURE p AS\nRAISERROR (50001, 16, 1)": ("write the text", 2, 1),
     "CREATE PROCEDURE p AS\nRAISERROR ('%s %s', 16, 1, 'a')": ("2 places", 2, 1),

@@ -1,12 +1,12 @@
-"""PRINT, RAISERROR, THROW and WAITFOR DELAY in PL/pgSQL."""
+"""PRINT, RAISERROR, THROW and WAITFOR of a time in PL/pgSQL."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Any
 
-from pybroker.tsql.expressions import types
-from pybroker.tsql.expressions.types import Unfaithful
+from pybroker.tsql.expressions import translating, types
+from pybroker.tsql.expressions.types import Family, Unfaithful
 from pybroker.tsql.procedures.errors import raised
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ _DELAY = re.compile(
     r"\s*N?'(?P<hours>\d{1,2}):(?P<minutes>\d{1,2})(?::(?P<seconds>\d{1,2}(?:\.\d{1,3})?))?'\s*",
     re.IGNORECASE,
 )
+_OF_WAITFOR = frozenset({Family.TEXT, Family.DATETIME, Family.DATETIME2, Family.TIME})
 
 
 def print_(body: Body, one: tree.Print) -> None:
@@ -57,12 +58,21 @@ def throw(body: Body, one: tree.Throw) -> None:
 
 
 def delay(body: Body, one: tree.Delay) -> None:
-    """Print WAITFOR DELAY."""
+    """Print WAITFOR DELAY and WAITFOR TIME."""
     found = _DELAY.fullmatch(one.value.text)
-    if one.kind != "DELAY" or found is None:
-        raise Unfaithful("WAITFOR TIME, or a delay in a variable, has no form here: write DELAY 'hh:mm:ss'")
-    seconds = int(found["hours"]) * 3600 + int(found["minutes"]) * 60 + float(found["seconds"] or 0)
-    body.line(f"perform pg_sleep({seconds:g});")
+    if one.kind == "DELAY" and found is not None:
+        seconds = int(found["hours"]) * 3600 + int(found["minutes"]) * 60 + float(found["seconds"] or 0)
+        body.line(f"perform pg_sleep({seconds:g});")
+        return
+    value = translating.expression(one.value, body.scope)
+    if value.type.family not in _OF_WAITFOR:
+        raise Unfaithful(f"WAITFOR {one.kind} has a text or a datetime: write 'hh:mm:ss'")
+    body.note_all(one.value.position, value.notes)
+    length = f"({value.sql})::time"
+    if one.kind == "DELAY":
+        body.line(f"perform pg_sleep(extract(epoch from {length}));")
+    else:
+        body.line(f"perform pg_sleep(mod(extract(epoch from {length} - localtime) + 86400, 86400));")
 
 
 def no_meaning(body: Body, one: Any) -> None:
