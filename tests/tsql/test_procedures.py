@@ -16,6 +16,7 @@ from pybroker.tsql import modules
 from pybroker.tsql.expressions.types import INTEGER, TEXT
 from pybroker.tsql.known import Known
 from pybroker.tsql.language import read
+from pybroker.tsql.preparing import prepare
 from pybroker.tsql.source import Position, ScriptError, batches
 from tests.patience import until
 from tests.shop import in_background
@@ -55,10 +56,9 @@ class Programs:
     def create(self, text: str) -> list[str]:
         notes: list[str] = []
         for batch in batches(text):
-            for statement in read(batch):
-                made = modules.translate(statement, self.known)
-                self.session.execute(made.sql.encode())
-                notes += made.notes
+            for step in prepare(read(batch), batch, self.known):
+                self.session.execute((step.sql or "").encode())
+                notes += step.notes
         self.notices.clear()
         return notes
 

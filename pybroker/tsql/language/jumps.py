@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 
+# Their labels are their own: they are structured when they are translated.
+_MODULES = (tree.CreateProcedure, tree.CreateFunction, tree.CreateTrigger)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Left(tree.Block):
     """Statements that GOTO leaves: it goes on behind them.
@@ -117,6 +121,8 @@ def _inner(one: Statement, open_: frozenset[str], above: frozenset[str]) -> Stat
         return one
     if isinstance(one, tree.Label):
         return tree.Block(position=one.position, statements=())
+    if isinstance(one, _MODULES):
+        return one
     changed: dict[str, Any] = {}
     for item in fields(one):
         value = getattr(one, item.name)
@@ -129,7 +135,7 @@ def _inner(one: Statement, open_: frozenset[str], above: frozenset[str]) -> Stat
 
 def _statements(one: Any) -> Iterator[Any]:
     yield one
-    if is_dataclass(one) and not isinstance(one, type):
+    if is_dataclass(one) and not isinstance(one, (type, *_MODULES)):
         for item in fields(one):
             value = getattr(one, item.name)
             for each in value if isinstance(value, tuple) else (value,):
