@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pybroker.tsql import modules
@@ -966,6 +966,12 @@ REFUSED = {
     "CREATE PROCEDURE p AS\nRAISERROR ('%s %s', 16, 1, 'a')": ("2 places", 2, 1),
     "CREATE PROCEDURE p @t dbo.Rows READONLY AS RETURN": ("let its CREATE TYPE stand", 1, 1),
     "CREATE PROCEDURE p AS\nIF 1 = 2 BEGIN a: PRINT 2 END\nGOTO a": ("does not stand beside", 3, 1),
+    "CREATE PROCEDURE p AS\nBEGIN TRY\n  BREAK\nEND TRY\nBEGIN CATCH RETURN END CATCH": (
+        "stands in no WHILE",
+        3,
+        3,
+    ),
+    "CREATE PROCEDURE p AS\na: PRINT 1\nIF 1 = 2 CONTINUE\nGOTO a": ("stands in no WHILE", 3, 10),
     "CREATE PROCEDURE p AS\nGOTO nowhere": ("does not stand beside", 2, 1),
     "CREATE PROCEDURE p AS\na: PRINT 1\nA: PRINT 2": ("stands twice", 3, 1),
     "CREATE PROCEDURE p AS\nIF 1 = 1 GOTO a\nIF 1 = 2 BEGIN PRINT 1\na: PRINT 2 END": (
@@ -1092,3 +1098,60 @@ def test_a_procedure_that_is_cut_off_or_mixed_up_is_refused_with_a_place(data: s
         position = refused.position
     assert position.line == 1
     assert 1 <= position.column <= len(text) + 1
+
+
+LEAVES = """SET @i = @i + 1
+PRINT @s
+SELECT @i = COUNT(*) FROM dbo.t
+INSERT INTO dbo.t (n) VALUES (@i)
+UPDATE dbo.t SET n = 2 WHERE n = @i
+BEGIN TRAN
+COMMIT
+ROLLBACK
+IF @@TRANCOUNT > 0 ROLLBACK
+IF @@ROWCOUNT = 0 BREAK
+SET @i = @@ERROR
+RETURN
+BREAK
+CONTINUE
+GOTO again
+GOTO theend
+RAISERROR ('x %d', 16, 1, @i)
+THROW
+EXEC (N'DELETE FROM dbo.t')
+SEND ON CONVERSATION @h MESSAGE TYPE m (@s)
+END CONVERSATION @h
+WAITFOR (RECEIVE TOP (1) @h = conversation_handle, @s = message_body FROM Target), TIMEOUT 100
+RECEIVE TOP (1) @h = conversation_handle FROM Target
+DECLARE c CURSOR LOCAL FOR SELECT n FROM dbo.t
+OPEN c
+FETCH NEXT FROM c INTO @i
+CLOSE c
+DEALLOCATE c""".splitlines()
+
+
+def compound(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    block = st.lists(inner, min_size=1, max_size=4).map("\n".join)
+    return st.one_of(
+        block.map("IF @i = 1 BEGIN\n{}\nEND".format),
+        block.map("WHILE @i < 10 BEGIN\n{}\nEND".format),
+        st.tuples(block, block).map(
+            lambda two: "BEGIN TRY\n{}\nEND TRY\nBEGIN CATCH\n{}\nEND CATCH".format(*two)
+        ),
+    )
+
+
+@given(st.lists(st.recursive(st.sampled_from(LEAVES), compound, max_leaves=8), min_size=1, max_size=6))
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_postgresql_takes_each_procedure_that_is_not_refused(
+    programs: Programs, statements: list[str]
+) -> None:
+    programs.session.execute("drop routine if exists dbo.mixed")
+    programs.session.execute("create table if not exists dbo.t (n integer)")
+    programs.known.tables["dbo", "t"] = {"n": INTEGER}
+    body = "\n".join(statements)
+    with suppress(ScriptError):
+        programs.create(
+            "CREATE PROCEDURE dbo.mixed AS\nDECLARE @i int, @s nvarchar(100), @h uniqueidentifier\n"
+            f"again:\n{body}\ntheend:\nPRINT 'over'"
+        )

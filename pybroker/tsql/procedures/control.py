@@ -109,7 +109,9 @@ def again(body: Body, one: Again) -> None:
 
 def leave(body: Body, word: str) -> None:
     """Print BREAK or CONTINUE; within what GOTO begins anew, it names the loop of WHILE."""
-    is_in_repeated = body.loops and body.loops[-1] == ""
+    if all(one == "" for one in body.loops):
+        raise Unfaithful(f"{'BREAK' if word == 'exit' else 'CONTINUE'} stands in no WHILE")
+    is_in_repeated = body.loops[-1] == ""
     label = next((one for one in reversed(body.loops) if one != ""), None) if is_in_repeated else None
     body.line(f"{word};" if label is None else f"{word} {identifier(label)};")
 
