@@ -11,7 +11,7 @@ import psycopg
 import structlog
 
 from pybroker.backoff import Backoff
-from pybroker.workers import heartbeat, periodic, standby
+from pybroker.workers import cancellation, heartbeat, periodic, standby
 from pybroker.workers.activation import Activation
 from pybroker.workers.arrivals import Arrivals
 from pybroker.workers.clock import Clock
@@ -112,7 +112,7 @@ async def run(
                 )
                 await _Parts(databases, transport, clock, logins).run(over, grace, listening)
         finally:
-            await _cancel(watches)
+            await cancellation.end(watches)
     logger.info("worker_stopped")
 
 
@@ -170,12 +170,12 @@ class _Parts:
             )
             await stop.wait()
             logger.info("worker_stopping")
-            await _cancel(tasks)
+            await cancellation.end(tasks)
             await asyncio.gather(*(activation.finish(grace) for activation in self._activations))
             stop_transport.set()
             await asyncio.wait((transport,), timeout=_TRANSPORT_GRACE)
         finally:
-            await _cancel([*tasks, transport])
+            await cancellation.end([*tasks, transport])
             await asyncio.gather(*(activation.cancel() for activation in self._activations))
 
     def _start(self, name: str, part: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
@@ -200,15 +200,6 @@ async def _keep_running(name: str, part: Callable[[], Awaitable[None]], clock: C
         else:
             return
         await clock.sleep(seconds)
-
-
-async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
-    pending = set(tasks)
-    while pending:
-        # Once is not enough: a task that is handed a connection of the pool at that moment forgets it.
-        for task in pending:
-            task.cancel()
-        _, pending = await asyncio.wait(pending, timeout=1.0)
 
 
 def _refuse_same_broker(databases: Sequence[Database]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from pybroker.workers import cancellation
 from pybroker.workers.clock import Clock
 from pybroker.workers.external_activation.applications import Application
 from pybroker.workers.external_activation.configuration import Configuration, ConfigurationError, read
@@ -55,8 +56,6 @@ async def run(
         for task in done - {stopping}:
             task.result()
     finally:
-        for task in (stopping, *parts):
-            task.cancel()
-        await asyncio.wait((stopping, *parts))
+        await cancellation.end((stopping, *parts))
         await watcher.close()
         await asyncio.gather(*(application.finish(grace) for application in applications))

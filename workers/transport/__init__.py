@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from pybroker.workers import cancellation
 from pybroker.workers.clock import Clock
 from pybroker.workers.presence import Presence
 from pybroker.workers.transport.connection.connection_stats import ConnectionStats
@@ -151,9 +152,7 @@ class Transport:
                 # Only an accident ends a part; the supervisor starts all of them anew.
                 task.result()
         finally:
-            for task in (stopping, *parts):
-                task.cancel()
-            await asyncio.wait((stopping, *parts))
+            await cancellation.end((stopping, *parts))
             # Also what a router has opened while it was stopped.
             await self._endpoint.close_lines()
             self._peers.clear()

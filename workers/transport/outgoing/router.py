@@ -9,6 +9,7 @@ import psycopg
 import structlog
 
 from pybroker.backoff import Backoff
+from pybroker.workers import cancellation
 from pybroker.workers.arrivals import Arrivals
 from pybroker.workers.transport import statements
 from pybroker.workers.transport.outgoing.local import LocalDelivery
@@ -120,10 +121,7 @@ class Router:
                     await self._clock.sleep(BUSY_SECONDS)
                 self.arrived.clear()
         finally:
-            for task in self._running.values():
-                task.cancel()
-            if self._running:
-                await asyncio.wait(self._running.values())
+            await cancellation.end(self._running.values())
 
     def reclassify(self) -> None:
         """Let every dialog be given to a broker at the next look, whatever came of the last try."""
