@@ -216,14 +216,14 @@ MISTAKES = [
     Mistake(
         "a timer fires after its moment only",
         "sql/housekeeping/fire_timers.sql",
-        "where t.fires_at <= moment and",
-        "where t.fires_at < moment and",
+        "x.fires_at <= moment",
+        "x.fires_at < moment",
     ),
     Mistake(
-        "a timer fires into a queue that is off",
-        "sql/housekeeping/fire_timers.sql",
-        " and (q.is_enqueue_enabled or e.local_end is not null)",
-        "",
+        "timers stay with the queue that their service has left",
+        "sql/queue/rehome_service.sql",
+        "conversation_timers t set queue_id = queue",
+        "conversation_timers t set queue_id = t.queue_id",
     ),
     Mistake(
         "a closed side is forgotten while its first message may come again",

@@ -375,7 +375,8 @@ REFUSED_QUERIES = {
     "SELECT note + handle FROM unknown": "CAST one",
     "SELECT CAST(note AS nvarchar(9)) FROM unknown": "which is not known",
     "MERGE orders USING unknown u ON 1 = 1 WHEN MATCHED THEN DELETE OUTPUT deleted.id;": "write UPDATE and INSERT",
-    "MERGE orders USING unknown u ON 1 = 1 WHEN NOT MATCHED BY SOURCE THEN DELETE;": "NOT EXISTS",
+    "MERGE orders USING unknown u ON 1 = 1 WHEN NOT MATCHED BY SOURCE THEN DELETE"
+    " WHEN NOT MATCHED BY SOURCE THEN DELETE;": "a second WHEN NOT MATCHED BY SOURCE",
     "SELECT * FROM orders WITH (HOLDLOCK)": "HOLDLOCK",
     "SELECT * FROM sys.dm_exec_requests": "sys.dm_exec_requests",
     "UPDATE orders SET note = 'x' OUTPUT deleted.note": "SELECT it before",
