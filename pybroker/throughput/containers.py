@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import secrets
 import time
@@ -15,6 +16,7 @@ import psycopg
 from docker.client import DockerClient
 from docker.errors import APIError, DockerException, ImageNotFound
 from psycopg import sql
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from pybroker.throughput.failures import ThroughputError
 from pybroker.throughput.objects import define, introduce
@@ -38,6 +40,12 @@ _QUOTA_PERIOD = 100_000
 _WORKER = "pybroker worker --reconnect-after 0.5 --retry-connect-after 1"
 _SETTINGS = ("max_connections=200",)
 _SHARED_MEMORY = "256m"
+
+
+_logger = logging.getLogger(__name__)
+_removing = Retrying(
+    retry=retry_if_exception_type(APIError), wait=wait_fixed(0.5), stop=stop_after_delay(10), reraise=True
+)
 
 
 def require_engine() -> None:
@@ -281,7 +289,11 @@ def _remove(client: DockerClient, run: str) -> None:
     with ThreadPoolExecutor(max(1, len(found))) as pool:
         list(pool.map(lambda container: container.remove(force=True, v=True), found))
     for network in client.networks.list(filters=label):
-        network.remove()
+        try:
+            _removing(network.remove)
+        except APIError as error:
+            # An engine may go on counting a container that is no more, until it is started again.
+            _logger.warning("The network %s is left: %s", network.name, error.explanation)
 
 
 def _set_quota(container: Container, cores: float) -> None:
