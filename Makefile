@@ -16,6 +16,9 @@ SQL_FLOOR ?= 97
 PIP_INSTALL := -m pip install --quiet --quiet --disable-pip-version-check --no-compile
 # With the versions that were tested: a library's next release must not turn a test red.
 INSTALL := $(BIN)/python $(PIP_INSTALL) --constraint constraints.txt
+EDITABLE := --config-settings editable_mode=compat --editable
+EXTRAS := console,embedded,migrate,telemetry,tsql,worker
+SPARK_EXTRAS := spark,containers
 
 .PHONY: demo check test nightly coverage conformance test-containers lint docs bench bench-against concepts constraints instructions capacity simulation chaos soak clean
 
@@ -25,13 +28,13 @@ INSTALL := $(BIN)/python $(PIP_INSTALL) --constraint constraints.txt
 	@echo "Installing pybroker into .venv"
 	@$(PYTHON) -m venv .venv
 	@$(INSTALL) --upgrade "pip>=25.1" setuptools
-	@$(INSTALL) --config-settings editable_mode=compat --editable ".[console,embedded,migrate,telemetry,tsql,worker]" --group test
+	@$(INSTALL) $(EDITABLE) ".[$(EXTRAS)]" --group test
 	@touch $@
 
 # Apart from the rest, as it is ten times as large, and the demo needs none of it.
 .venv/.spark: .venv/.installed
 	@echo "Installing Spark and a Java runtime into .venv"
-	@$(INSTALL) --config-settings editable_mode=compat --editable ".[spark,containers]"
+	@$(INSTALL) $(EDITABLE) ".[$(SPARK_EXTRAS)]"
 	@touch $@
 
 .venv/.linters: .venv/.spark
@@ -113,8 +116,7 @@ lint: .venv/.linters
 	@echo "Installing pybroker, Spark, the linters and what the documentation is built with into .venv"
 	@$(PYTHON) -m venv .venv
 	@$(INSTALL) --upgrade "pip>=25.1" setuptools
-	@$(INSTALL) --config-settings editable_mode=compat --editable ".[console,containers,embedded,migrate,spark,telemetry,tsql,worker]" \
-	  --group test --group lint --group docs
+	@$(INSTALL) $(EDITABLE) ".[$(EXTRAS),$(SPARK_EXTRAS)]" --group test --group lint --group docs
 	@touch .venv/.installed .venv/.spark .venv/.linters .venv/.docs $@
 
 # A link that leads nowhere fails it.

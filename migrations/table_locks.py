@@ -54,11 +54,8 @@ class _Relation:
     def lock(self, driver: psycopg.Connection[Any]) -> None:
         if self.is_view:
             # LOCK TABLE would lock what the view reads too: PostgreSQL's catalog, for one.
-            statement, column = (
-                "alter view {} alter column {} drop default",
-                sql.Identifier(self.first_column),
-            )
-            driver.execute(sql.SQL(statement).format(self.identifier, column))
+            view = sql.SQL("alter view {} alter column {} drop default")
+            driver.execute(view.format(self.identifier, sql.Identifier(self.first_column)))
         else:
             driver.execute(sql.SQL("lock table {} in access exclusive mode").format(self.identifier))
 

@@ -66,14 +66,11 @@ def status(
 def _statuses(url: str, interval: float, *, watch: bool) -> Iterator[Status]:
     import time
 
-    import psycopg
-
     from pybroker import database_version
+    from pybroker.operator_session import opened
     from pybroker.status_readings import read, status_of
 
-    with psycopg.connect(url, autocommit=True, application_name="pybroker status") as connection:
-        # The driver reads dates in no other form, and role or database may have another as default.
-        connection.execute("set datestyle = 'ISO'")
+    with opened(url, "pybroker status") as connection:
         found = connection.execute(database_version.COMMENT.encode()).fetchone()
         wanted = database_version.newer(found[0] if found else None)
         if wanted is not None:

@@ -15,7 +15,7 @@ from anyio import to_thread
 from psycopg.rows import class_row
 
 from pybroker.console import importing
-from pybroker.console.answering import Page, Shown, missing, reason
+from pybroker.console.answering import Page, Shown, if_room, missing, reason
 from pybroker.console.catalogue import catalog_now
 from pybroker.console.forms import fields_of
 from pybroker.console.quarantine import SHOWN as AT_ONCE
@@ -181,13 +181,8 @@ def _act(request: Request, sent: dict[str, str]) -> Response:
 
 def _in_turn(account: Account, deed: Callable[[], Shown]) -> Shown:
     """Do it, unless too much of what the role asked for is still being done."""
-    if not account.deeds.acquire(blocking=False):
-        why = "Other actions of this role are still being done. Nothing of this one was. Please try again."
-        return Shown("trouble.html", {"title": "Too many", "why": why}, 429)
-    try:
-        return deed()
-    finally:
-        account.deeds.release()
+    why = "Other actions of this role are still being done. Nothing of this one was. Please try again."
+    return if_room(account.deeds, deed, why)
 
 
 def _unacceptable(page: Page, request: Request, sent: Mapping[str, str]) -> Shown | None:

@@ -13,6 +13,7 @@ from pybroker.errors import BrokerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from threading import BoundedSemaphore
 
     from starlette.requests import Request
     from starlette.responses import Response
@@ -85,16 +86,16 @@ class Page:
         """Answer with what is read now, or was read for another open page a little while ago."""
         readings = self.account.readings
         is_refresh = _REFRESH in self.request.headers
-        if self.account.room.acquire(blocking=False):
+
+        def looked() -> Shown:
             try:
-                shown = readings.of(str(self.request.url), read, is_refresh=is_refresh)
+                found: Shown = readings.of(str(self.request.url), read, is_refresh=is_refresh)
             except (psycopg.Error, BrokerError) as error:
-                shown = Shown("trouble.html", {"title": "No answer", "why": reason(error)}, 503)
-            finally:
-                self.account.room.release()
-        else:
-            why = "Too many pages of this role are being read. Please try again."
-            shown = Shown("trouble.html", {"title": "Too many", "why": why}, 429)
+                return Shown("trouble.html", {"title": "No answer", "why": reason(error)}, 503)
+            return found
+
+        why = "Too many pages of this role are being read. Please try again."
+        shown = if_room(self.account.room, looked, why)
         if shown.text is not None:
             headers = {"Content-Disposition": 'attachment; filename="definitions.sql"'}
             return PlainTextResponse(shown.text, headers=headers)
@@ -108,6 +109,16 @@ class Page:
             trace_url=self.request.app.state.trace_url,
             **shown.values,
         )
+
+
+def if_room(room: BoundedSemaphore, work: Callable[[], Shown], why: str) -> Shown:
+    """Do some work, or say why it is not begun while as much as has room is being done."""
+    if not room.acquire(blocking=False):
+        return Shown("trouble.html", {"title": "Too many", "why": why}, 429)
+    try:
+        return work()
+    finally:
+        room.release()
 
 
 def missing(why: str) -> Shown:

@@ -10,6 +10,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import class_row
 
 from pybroker import database_version
+from pybroker.operator_session import opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -98,14 +99,9 @@ def unreachable(name: str, reason: str) -> Finding:
 def connect(url: str) -> psycopg.Connection[Any] | Finding:
     """Connect, or say why that is impossible."""
     try:
-        connection = psycopg.connect(
-            url, autocommit=True, connect_timeout=5, application_name="pybroker diagnose"
-        )
-        # The driver reads dates in no other form, and role or database may have another as default.
-        connection.execute("set datestyle = 'ISO'")
+        return opened(url, "pybroker diagnose", connect_timeout=5)
     except psycopg.OperationalError as error:
         return unreachable(_database_of(url), " ".join(str(error).split()))
-    return connection
 
 
 def _database_of(url: str) -> str:

@@ -75,22 +75,11 @@ begin
         limit 1
       )
       union all
-      (
-        select c.fires_at from broker_private.conversation_timers c
-        where c.fires_at < right_now and c.endpoint_no = endpoint
-      )
+      select c.fires_at from broker_private.conversation_timers c
+      where c.fires_at < right_now and c.endpoint_no = endpoint
       union all
-      (
-        select c.fires_at
-        from broker_private.timed_queues() t
-        cross join lateral (
-          select x.fires_at from broker_private.conversation_timers x
-          where x.queue_id = t.queue_id
-          order by x.fires_at
-          limit 1
-        ) c
-        where c.fires_at < right_now and is_all and endpoint is null
-      )
+      select t.fires_at from broker_private.timed_queues() t
+      where t.fires_at < right_now and is_all and endpoint is null
       union all
       select f.enqueue_time
       from broker_private.diagnosed_queues(reader, endpoint) v (queue_id)

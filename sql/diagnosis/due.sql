@@ -25,16 +25,7 @@ set enable_mergejoin = off
 as $$
 begin
   timers_in := extract(epoch from least(
-    (
-      select min(f.fires_at)
-      from broker_private.timed_queues() w
-      cross join lateral (
-        select t.fires_at from broker_private.conversation_timers t
-        where t.queue_id = w.queue_id
-        order by t.fires_at
-        limit 1
-      ) f
-    ),
+    (select min(w.fires_at) from broker_private.timed_queues() w),
     (
       select e.expires_at
       from broker_private.endpoints e

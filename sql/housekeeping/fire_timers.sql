@@ -47,7 +47,7 @@ begin
     cross join lateral (
       select x.is_enqueue_enabled from broker_private.queues x where x.queue_id = e.queue_id limit 1
     ) q
-    where q.is_enqueue_enabled or e.local_end is not null
+    where w.fires_at <= moment and (q.is_enqueue_enabled or e.local_end is not null)
   ),
   gone as (
     delete from broker_private.conversation_timers t using due d where t.endpoint_no = d.endpoint_no

@@ -18,25 +18,26 @@ as $$
 declare
   began constant bigint := coalesce(pg_sequence_last_value('broker_private.local_turn'), 0);
   local_nos integer[];
+  open_nos integer[];
   place bigint := began;
   place_destination integer;
   chosen bigint[];
   moved integer;
 begin
-  select array_agg(d.destination_no) into local_nos from broker_private.local_destinations() d;
+  select array_agg(d.destination_no), array_agg(d.destination_no) filter (where d.is_open) into local_nos, open_nos
+  from broker_private.local_destinations() d;
   if local_nos is null then
     return 0;
   end if;
   chosen := array(
     select distinct h.endpoint_no
-    from broker_private.local_destinations() d
+    from unnest(open_nos) d (destination_no)
     cross join lateral (
       select m.endpoint_no from broker_private.transmission_messages m
       where m.destination_no = d.destination_no
       order by m.precedence, m.id
       limit 1000
     ) h
-    where d.is_open
   );
   for step in 1 .. 100 loop
     select t.endpoint_no, t.destination_no into place, place_destination

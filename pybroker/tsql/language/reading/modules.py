@@ -154,10 +154,7 @@ def _function(reader: Reader, verb: str, position: Position) -> Statement:
 def _returned_query(reader: Reader) -> tree.Code:
     reader.expect("RETURN")
     in_parentheses = reader.skip("(")
-    first = reader.at
-    queries.main_verb(reader)
-    reader.span(goes_on=queries.query_goes_on(reader, "SELECT", first))
-    query = reader.code_between(first, reader.at)
+    query = queries.whole(reader)
     if in_parentheses:
         reader.expect(")")
     reader.skip(";")
@@ -209,9 +206,6 @@ def _view(reader: Reader, verb: str, position: Position) -> Statement:
         reader.expect(")")
     _module_options(reader)
     reader.expect("AS")
-    first = reader.at
-    queries.main_verb(reader)
-    reader.span(goes_on=queries.query_goes_on(reader, "SELECT", first))
-    query = reader.code_between(first, reader.at)
+    query = queries.whole(reader)
     reader.skip("WITH", "CHECK", "OPTION")
     return tree.CreateView(position=position, verb=verb, name=name, query=query, columns=tuple(columns))

@@ -83,6 +83,14 @@ def _query(reader: Reader, position: Position) -> Statement:
     return tree.Query(position=position, verb=verb, code=reader.code_between(first, reader.at))
 
 
+def whole(reader: Reader) -> tree.Code:
+    """Read a SELECT as it is written, with WITH before it or without."""
+    first = reader.at
+    main_verb(reader)
+    reader.span(goes_on=query_goes_on(reader, "SELECT", first))
+    return reader.code_between(first, reader.at)
+
+
 def main_verb(reader: Reader) -> str:
     """Go behind the verb of a query, and behind WITH before it; return it."""
     if reader.skip("WITH"):
