@@ -47,6 +47,11 @@ LAST_FILES = (
 SETTINGS = {"fsync": "off", "max_connections": "200", "shared_buffers": "64MB", **sql_calls.SETTINGS}
 
 
+# What autovacuum changes, a test that means it does by itself: otherwise the time of day would decide what a test sees. A test may
+# set it anew, so it is none of the settings above, which nothing overrides.
+AUTOVACUUM_RESTS = "alter system set autovacuum_naptime = '1d'"
+
+
 class Database:
     """A freshly migrated database of a test server."""
 
@@ -112,6 +117,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: (last.get(item.path.name, 0), places[item.path.relative_to(tests).parts[0]]))
 
 
+def rest_autovacuum(server: EmbeddedServer) -> None:
+    with psycopg.connect(server.url("postgres"), autocommit=True) as connection:
+        connection.execute(AUTOVACUUM_RESTS)
+        connection.execute("select pg_reload_conf()")
+
+
 @pytest.fixture(scope="session")
 def start_server() -> Iterator[Callable[[int], EmbeddedServer]]:
     """A function that starts a PostgreSQL of this version once in this process, however the tests are ordered."""
@@ -123,6 +134,7 @@ def start_server() -> Iterator[Callable[[int], EmbeddedServer]]:
                 pytest.skip(f"PostgreSQL {version} is not installed here")
             if version not in running:
                 running[version] = servers.enter_context(EmbeddedServer(version=version, settings=SETTINGS))
+                rest_autovacuum(running[version])
                 servers.callback(sql_calls.note_all, running[version])
             return running[version]
 
@@ -145,6 +157,7 @@ def server_for() -> Iterator[Callable[[str, int], EmbeddedServer]]:
             if (site, version) not in running:
                 server = EmbeddedServer(version=version, listen=True, settings=SETTINGS)
                 running[site, version] = servers.enter_context(server)
+                rest_autovacuum(server)
                 servers.callback(sql_calls.note_all, server)
             return running[site, version]
 

@@ -119,7 +119,7 @@ begin
   first_level := coalesce(first_level, base.level);
   dead_before := broker_private.walked_in_vain('broker_private.messages_head');
   pages_before := pg_stat_get_xact_blocks_fetched('broker_private.messages_head'::regclass);
-  perform from broker_private.messages m where m.queue_id = queue and m.precedence < first_level limit 1;
+  perform from broker_private.messages m where m.queue_id = queue and m.precedence < first_level order by m.precedence, m.id limit 1;
   if broker_private.walked_in_vain('broker_private.messages_head') - dead_before > 50
     or pg_stat_get_xact_blocks_fetched('broker_private.messages_head'::regclass) - pages_before > 8
   then

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from pybroker.embedded import EmbeddedServer
-from tests.conftest import SETTINGS, migrated_database
+from tests.conftest import AUTOVACUUM_RESTS, SETTINGS, migrated_database
 from tests.shop import Session, Shop, until
 
 if TYPE_CHECKING:
@@ -222,11 +222,10 @@ def attack(shop: Shop) -> Attack:
 @pytest.fixture
 def busy_autovacuum(shop: Shop) -> Iterator[None]:
     """Autovacuum looks each second."""
-    set_naptime = "alter system {} autovacuum_naptime{}"
-    shop.psql.rows(set_naptime.format("set", " = '1s'"))
+    shop.psql.rows("alter system set autovacuum_naptime = '1s'")
     shop.psql.rows("select pg_reload_conf()")
     yield
-    shop.psql.rows(set_naptime.format("reset", ""))
+    shop.psql.rows(AUTOVACUUM_RESTS)
     shop.psql.rows("select pg_reload_conf()")
 
 
