@@ -2,7 +2,8 @@
 --
 -- It sends a MissingRoute or MissingRemoteServiceBinding message on a conversation of its own. The
 -- service answers by ending that conversation, which is noted here. One request for a service is
--- out at a time; after an answer none follows for 10 minutes.
+-- out at a time; after an answer none follows for 10 minutes. What it doesn't answer in a day ends
+-- by its lifetime, which counts as an answer (forget_requests).
 -- Locks: the request's row; of a conversation that is over, the group.
 create or replace function broker_private.request_configuration(request_kind "char", far_service text)
 returns void
@@ -14,7 +15,6 @@ as $$
 declare
   request broker_private.configuration_requests%rowtype;
   source broker_private.services%rowtype;
-  e broker_private.endpoints%rowtype;
   group_number bigint;
   handle uuid := gen_random_uuid();
   element constant text := case request_kind when '<route>' then 'MissingRoute' else 'MissingRemoteServiceBinding' end;
@@ -25,24 +25,14 @@ begin
   for update;
   if request.service_name is not null and request.answered_at is null then
     if broker_private.is_request_over(request) then
-      update broker_private.configuration_requests q set answered_at = broker_private.clock()
-      where q.kind = request_kind and q.service_name = far_service;
-      perform
-      from broker_private.endpoints x
-      join broker_private.groups g on g.group_no = x.group_no
-      where x.conversation_handle = request.conversation_handle
-      for update of g;
-      update broker_private.endpoints x set local_end = '<ended>', closed_at = broker_private.clock()
-      where x.conversation_handle = request.conversation_handle
-      returning * into e;
-      delete from broker_private.transmission_messages t where t.endpoint_no = e.endpoint_no;
-      delete from broker_private.messages m where m.group_no = e.group_no;
+      perform broker_private.note_answer(request);
     end if;
     return;
   end if;
-  insert into broker_private.configuration_requests as q (kind, service_name, conversation_handle)
-  values (request_kind, far_service, handle)
-  on conflict (kind, service_name) do update set conversation_handle = excluded.conversation_handle, answered_at = null
+  insert into broker_private.configuration_requests as q (kind, service_name, conversation_handle, asked_at)
+  values (request_kind, far_service, handle, broker_private.clock())
+  on conflict (kind, service_name) do update
+  set conversation_handle = excluded.conversation_handle, answered_at = null, asked_at = excluded.asked_at
   where q.answered_at <= broker_private.clock() - interval '10 min';
   if not found then
     return;
@@ -53,7 +43,7 @@ begin
   returning group_no into group_number;
   perform broker_private.new_endpoint(
     handle, gen_random_uuid(), true, group_number, source.service_id, source.queue_id, 3, 'SQL/ServiceBroker/BrokerConfiguration', null, '<unsent>', null,
-    broker_private.clock() + make_interval(secs => 2147483647), false,
+    broker_private.clock() + interval '1 day', false,
     broker_private.find_role(broker_private.role_of_owner('pg_database_owner'))
   );
   perform broker_private.send_system_message(

@@ -19,7 +19,6 @@ as $$
 declare
   closed integer;
   gone bigint[];
-  answers_horizon constant timestamp with time zone := broker_private.clock() - interval '10 min';
   horizon constant timestamp with time zone := broker_private.clock() - interval '30 min';
 begin
   perform broker_private.sweep_marks();
@@ -49,15 +48,7 @@ begin
   where e.endpoint_no = a.endpoint_no and e.closed_at is null;
   get diagnostics closed = row_count;
 
-  -- An answer counts for ten minutes (request_configuration). Then it is as if nobody had asked.
-  delete from broker_private.configuration_requests q
-  where q.ctid = any (array(
-    select x.ctid from broker_private.configuration_requests x
-    where x.answered_at <= answers_horizon
-    order by x.answered_at
-    limit 10000
-    for update skip locked
-  ));
+  perform broker_private.forget_requests();
 
   -- What a transaction of more than 30 minutes put on a conversation that is gone lies at the head of its queue by now.
   delete from broker_private.messages m

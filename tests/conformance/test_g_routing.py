@@ -8,6 +8,8 @@ from uuid import UUID, uuid4
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.shop import Session, Shop
 
 HERE, THERE = "tcp://here.example:4022", "tcp://there.example:4022"
@@ -431,6 +433,51 @@ def test_row_116_an_answer_is_kept_as_long_as_it_counts_and_then_forgotten(psql:
     assert len([psql.receive("routing") for _ in range(3)]) == psql.value(
         "select count(*) from broker_private.configuration_requests"
     )
+
+
+@pytest.mark.parametrize("is_received", [True, False], ids=["received", "never received"])
+def test_row_116_a_request_that_nobody_answers_ends_after_a_day_and_leaves_nothing(
+    psql: Session, clock: Callable[[str], None], *, is_received: bool
+) -> None:
+    psql.rows("select broker.create_queue('routing')")
+    psql.rows("select broker.create_service(%s, 'routing', array[%s])", BROKER_CONFIGURATION, NOTICE)
+    look = "select broker_private.request_route(service_name) from broker_private.transmission_work() where is_missing"
+    requests = "select count(*) from broker_private.configuration_requests"
+    open_sides = (
+        "select count(*) from broker_private.endpoints where contract_name = %s and closed_at is null"
+    )
+
+    def tidy(later: str) -> None:
+        clock(later)
+        psql.rows("select broker_private.fire_timers()")
+        psql.rows("select broker_private.sweep()")
+
+    waiting, gone = begun(psql, "//waiting"), begun(psql, "//gone")
+    psql.rows(look)
+    assert psql.value(open_sides, NOTICE) == 4
+    psql.rows("select broker.end_conversation(%s, cleanup => true)", gone)
+    handles = []
+    if is_received:
+        handles = [psql.value("select conversation_handle from broker.receive('routing')") for _ in range(2)]
+    tidy("23 hours")
+    assert waits_with(psql, waiting) == "9770"
+    tidy("25 hours")
+    assert goes_to(psql, "//waiting") == "9793", "nobody knows: the next step is taken"
+    for handle in handles:
+        ((_, _, told),) = psql.receive("routing", conversation_handle=handle)
+        assert told is not None
+        assert b"<Code>-8489</Code>" in told
+        psql.end(handle)
+    psql.rows(look)
+    assert psql.bodies("routing") == []
+    tidy("25 hours 11 minutes")
+    assert psql.value(requests) == 0
+    assert psql.value(open_sides, NOTICE) == 0
+    psql.rows(look)
+    assert psql.value(requests) == 1, "what is still waited for is asked for again"
+    ((_, _, asked),) = psql.receive("routing")
+    assert asked is not None
+    assert b"//waiting" in asked
 
 
 def test_row_116_the_service_is_asked_for_missing_bindings_and_its_no_counts_for_ten_minutes(

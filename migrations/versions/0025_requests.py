@@ -1,0 +1,23 @@
+"""A request for configuration that nobody answers ends.
+
+Revision ID: pybroker_0025
+"""
+
+from pybroker.migrations import run_revision_sql
+
+revision = "pybroker_0025"
+down_revision = "pybroker_0023"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Say when the dynamic routing service was asked."""
+    run_revision_sql("0025_requests.sql")
+
+
+def downgrade() -> None:
+    """Refuse: the functions of an older version are not here."""
+    raise NotImplementedError(
+        "pybroker does not downgrade: restore a backup, or drop the schemas broker and broker_private"
+    )
