@@ -61,6 +61,7 @@ def console(
     from pybroker.console import trace_links
     from pybroker.console.accounts import Target
     from pybroker.console.application import application
+    from pybroker.console.connections import MOST_WAITING, Connection
 
     try:
         trace_url = None if trace_url is None else trace_links.checked(trace_url)
@@ -84,11 +85,13 @@ def console(
             may_write=write,
             trace_url=trace_url,
         ),
+        http=Connection,
         log_level="warning",
         access_log=False,
         server_header=False,
         proxy_headers=behind_proxy,
-        limit_concurrency=200,
+        # A request that was given up for another ends a little later than its connection.
+        limit_concurrency=4 * MOST_WAITING,
         timeout_graceful_shutdown=5,
         ssl_certfile=tls_certificate,
         ssl_keyfile=tls_key,

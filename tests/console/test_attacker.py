@@ -258,6 +258,29 @@ def test_dozens_of_requests_that_never_end_keep_nobody_out(site: Site, visitor: 
         assert Visitor(visitor.address).login(site.role(), PASSWORD).status == 200
 
 
+@pytest.mark.parametrize(
+    "start",
+    [
+        b"",
+        b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-",
+        b"POST /login HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n\r\ntoken=",
+    ],
+    ids=["nothing", "half of the headers", "half of a form"],
+)
+def test_hundreds_of_half_open_connections_keep_nobody_out(
+    site: Site, visitor: Visitor, start: bytes
+) -> None:
+    place = urlsplit(visitor.address)
+    with ExitStack() as stack:
+        for _ in range(500):
+            held = stack.enter_context(
+                socket.create_connection((str(place.hostname), place.port or 80), PATIENCE)
+            )
+            held.sendall(start)
+        assert visitor.login(site.role(), PASSWORD).status == 200
+        assert visitor.get("/database/1/definitions").status == 200
+
+
 def test_slow_actions_of_one_role_leave_the_console_to_others(site: Site, writing_console: str) -> None:
     """Fifty refused steps, one a second: each such request holds a thread that all roles share."""
     greedy, patient = Visitor(writing_console), Visitor(writing_console)
