@@ -1,4 +1,4 @@
-"""A request for configuration that nobody answers ends.
+"""Requests that nobody answers end, and dialogs get their broker in turns.
 
 Revision ID: pybroker_0025
 """
@@ -12,7 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Say when the dynamic routing service was asked."""
+    """Say when the dynamic routing service was asked, and where each destination has its turn."""
     run_revision_sql("0025_requests.sql")
 
 

@@ -16,3 +16,6 @@ end
 $$;
 alter table broker_private.configuration_requests alter column asked_at set not null;
 create index configuration_requests_unanswered on broker_private.configuration_requests (asked_at) where answered_at is null;
+
+-- Behind which message the next look for dialogs without a broker begins (spread_dialogs).
+alter table broker_private.destinations add column spread_after bigint not null default 0;

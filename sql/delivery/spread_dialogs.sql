@@ -4,9 +4,11 @@
 -- to a broker that no route leads to. moved: the dialogs that were given; stays: those that went
 -- somewhere already and were never answered, which no other broker may get. A dialog that a broker
 -- has acknowledged goes to that one. What somebody else holds is left for the next time, so this
--- waits for nobody.
+-- waits for nobody. A call looks at the dialogs of 1,000 messages, the next one at those behind
+-- them: what stays or is held stops no other.
 -- Locks: as SEND and take do. First the group, then the endpoint's own row and the counter that
--- take holds while it notes where a dialog goes.
+-- take holds while it notes where a dialog goes. Last the destination.
+-- Plan: transmission_messages_destination, from where the last call ended, for each precedence.
 create or replace function broker_private.spread_dialogs(
   destination integer, broker_instances uuid[], out moved integer, out stays integer
 )
@@ -14,25 +16,42 @@ language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 set jit = off
+set enable_bitmapscan = off
 as $$
 declare
   most constant integer := 1000;
   place broker_private.destinations%rowtype;
   e broker_private.endpoints%rowtype;
   endpoint bigint;
+  endpoint_nos bigint[];
+  looked_at bigint;
+  last bigint;
   chosen uuid;
   new_place integer;
 begin
   moved := 0;
   stays := 0;
   select d.* into place from broker_private.destinations d where d.destination_no = destination;
-  for endpoint in
-    select t.endpoint_no from broker_private.transmission_messages t
-    where t.destination_no = destination
-    group by t.endpoint_no
-    order by min(t.id)
-    limit most
-  loop
+  select array_agg(n.endpoint_no order by n.first_id), sum(n.messages), max(n.last_id)
+  into endpoint_nos, looked_at, last
+  from (
+    select h.endpoint_no, min(h.id) as first_id, max(h.id) as last_id, count(*) as messages
+    from (
+      select w.endpoint_no, w.id
+      from generate_series(0, 9) as l (precedence)
+      cross join lateral (
+        select t.endpoint_no, t.id from broker_private.transmission_messages t
+        where t.destination_no = destination and t.precedence = l.precedence and t.id > place.spread_after
+        order by t.id
+        limit most
+      ) w
+      order by w.id
+      limit most
+    ) h
+    group by h.endpoint_no
+  ) n;
+  last := case when looked_at = most then last else 0 end;
+  foreach endpoint in array coalesce(endpoint_nos, '{}') loop
     perform
     from broker_private.groups g
     join broker_private.endpoints x on x.group_no = g.group_no
@@ -56,5 +75,7 @@ begin
     update broker_private.transmission_messages t set destination_no = new_place where t.endpoint_no = endpoint;
     moved := moved + 1;
   end loop;
+  -- Written only where not all of it fits into one look.
+  update broker_private.destinations d set spread_after = last where d.destination_no = destination and d.spread_after <> last;
 end
 $$;

@@ -789,3 +789,37 @@ def test_what_is_due_of_one_queue_waits_behind_no_quarantine_of_another(
     # What moves to another queue waits in the line of that one.
     psql.rows("select broker.alter_service('//noisy', 'annex')")
     assert [psql.value("select broker.redrive_due(%s)", queue) for queue in ("noisy", "annex")] == [0, 100]
+
+
+def test_dialogs_get_a_broker_in_turns_at_the_same_cost_however_much_waits(shop: Shop) -> None:
+    psql = shop.psql
+    psql.rows("select broker.drop_route('AutoCreatedLocal')")
+    begin = "select broker.begin_dialog('//shop', '//far', 'ordering', encryption => false)"
+    fill_one = "select broker.send_batch(%s, 'order', array_fill('\\x01'::bytea, array[%s]))"
+    held = psql.value(begin)
+    psql.rows(fill_one, held, 1_000)
+    destination = psql.value("select destination_no from broker_private.transmission_work()")
+    spread = f"select moved from broker_private.spread_dialogs({destination}, array['{FAR_BROKER}'::uuid])"
+    holder = shop.session(autocommit=False)
+    holder.rows(fill_one, held, 1)
+
+    def most_pages() -> int:
+        """Return the pages of the longest turn, once the plans are made."""
+        return max([pages_of_one(psql, spread) for _ in range(20)][2:])
+
+    few = most_pages()
+    holder.connection.rollback()
+    psql.rows(fill_one, held, 8_000)
+    holder.rows(fill_one, held, 1)
+    many = most_pages()
+    assert many < few + 200, (few, many)
+    late = psql.value(begin)
+    psql.rows(fill_one, late, 1)
+    assert sum(psql.value(spread) for _ in range(10)) == 1, "ten turns pass all of what is held"
+    holder.connection.rollback()
+    assert sum(psql.value(spread) for _ in range(10)) == 1
+    waiting = psql.rows(
+        "select distinct broker_instance from broker_private.transmission_messages"
+        " join broker_private.destinations using (destination_no)"
+    )
+    assert waiting == [(FAR_BROKER,)]
