@@ -48,6 +48,8 @@ def throw(body: Body, one: tree.Throw) -> None:
             f" detail = coalesce({try_.detail}, '');"
         )
         return
+    if len(one.arguments) != 3:  # noqa: PLR2004 - number, message, state
+        raise Unfaithful("THROW has a number, a message and a state")
     number, message, state = one.arguments
     text = body.value(message, types.TEXT)
     text = text if text.startswith("'") else f"coalesce({text}, '')"

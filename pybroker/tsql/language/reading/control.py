@@ -81,7 +81,8 @@ def _try(reader: Reader, position: Position) -> Statement:
 
 def throw(reader: Reader, position: Position) -> Statement:
     """Read THROW."""
-    return tree.Throw(position=position, arguments=() if reader.is_over() else _arguments_alone(reader))
+    is_alone = reader.is_over() or reader.is_("THROW")
+    return tree.Throw(position=position, arguments=() if is_alone else _arguments_alone(reader))
 
 
 def _arguments_alone(reader: Reader) -> tuple[tree.Code, ...]:
