@@ -374,10 +374,14 @@ def _where(printer: Printer, conditions: list[str], clauses: _Clauses, head: str
 
 def _delete(printer: Printer, node: Any, clauses: _Clauses) -> Change:
     from_ = None
-    if node.args.get("tables"):
+    named = node.args.get("tables")
+    if named and not node.this:
+        # DELETE t, without FROM.
+        target = named[0]
+    elif named:
         # DELETE t FROM …: sqlglot has the tables behind FROM in `this`.
         from_ = exp.From(this=node.this)
-        wanted = exp.Delete(this=node.args["tables"][0])
+        wanted = exp.Delete(this=named[0])
         target = _target(wanted, from_)
     elif isinstance(node.this, exp.Table):
         target = node.this
