@@ -382,6 +382,10 @@ def test_events_and_schemas_are_defined_and_dropped(scripts: Scripts, database: 
             "CERTIFICATE",
         ),
         ("CREATE EVENT NOTIFICATION n ON SERVER FOR QUEUE_ACTIVATION TO SERVICE 's'", "ON DATABASE"),
+        (
+            "CREATE EVENT NOTIFICATION n ON DATABASE FOR CREATE_TABLE, DROP_TABLE TO SERVICE 's'",
+            "QUEUE_ACTIVATION and BROKER_QUEUE_DISABLED",
+        ),
         ("BACKUP DATABASE x TO DISK = 'y'", "pg_dump"),
         ("EXEC sp_configure 'broker TCP listen port', 4022", "CREATE ENDPOINT"),
         ("ALTER ROLE db_owner ADD MEMBER u", "grant"),

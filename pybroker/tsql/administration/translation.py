@@ -195,9 +195,15 @@ def _endpoint(one: tree.Endpoint) -> Administered:
     return Administered(sql, tuple(notes), at_home=True)
 
 
+_EVENTS = ("QUEUE_ACTIVATION", "BROKER_QUEUE_DISABLED")
+
+
 def _event_notification(one: tree.EventNotification) -> Administered:
     if one.scope == "SERVER":
         _refuse(one, "ON SERVER is not known here: write ON DATABASE in each database")
+    for event in one.events:
+        if event.upper() not in _EVENTS:
+            _refuse(one, f"{event} is not known here: the events are {' and '.join(_EVENTS)}")
     if len(one.events) > 1:
         _refuse(one, "several events are not known here: create a notification of its own name for each")
     instance = one.broker_instance
