@@ -11,6 +11,7 @@ from pybroker.tsql.language import tree
 from pybroker.tsql.language.reading import read_parameters
 from pybroker.tsql.procedures import locks
 from pybroker.tsql.procedures.codes import RETURNED
+from pybroker.tsql.procedures.defaults import require_values
 from pybroker.tsql.session import StatementError
 from pybroker.tsql.source import Batch, ScriptError
 
@@ -43,6 +44,10 @@ def call(at: Preparer, one: tree.Execute) -> Step:
         return _lock(at, one)
     if signature is None and name.name.lower().startswith(_OWN):
         raise ScriptError(one.position, f"{name.name} is of SQL Server's own: it has no form here")
+    try:
+        require_values(parameters, one, at.scope)
+    except types.Unfaithful as reason:
+        raise ScriptError(one.position, str(reason)) from None
     given, outputs = [], []
     # CALL takes no query, so rows are read before.
     tables: dict[str, str] = {}

@@ -325,7 +325,8 @@ def test_goto_and_tables_as_arguments_in_a_batch(shown: Shown) -> None:
     lines = shown("""
         CREATE TYPE Names AS TABLE (name nvarchar(20))
         GO
-        CREATE PROCEDURE dbo.Say @names Names READONLY AS SELECT name FROM @names
+        CREATE PROCEDURE dbo.Say @names Names READONLY, @last nvarchar(20) OUTPUT AS
+        SELECT name FROM @names SELECT @last = MAX(name) FROM @names
         GO
         DECLARE @n int = 1, @names Names
         INSERT @names VALUES (N'tea')
@@ -339,10 +340,12 @@ def test_goto_and_tables_as_arguments_in_a_batch(shown: Shown) -> None:
         PRINT 'never'
         done:
         PRINT @n
-        EXEC dbo.Say @names
+        DECLARE @last nvarchar(20)
+        EXEC dbo.Say @names, @last OUTPUT
+        PRINT @last
         """)
     shown_rows = lines[lines.index("4") - 1 :]
-    assert shown_rows == ["(1 rows affected)", "4", "name", "----", "tea", "(1 rows affected)"]
+    assert shown_rows == ["(1 rows affected)", "4", "name", "----", "tea", "(1 rows affected)", "tea"]
 
 
 def test_savepoints_and_nested_transactions_are_counted(run: Run) -> None:

@@ -897,11 +897,70 @@ def test_a_trigger_sends_what_was_inserted(programs: Programs) -> None:
     assert programs.waiting() == ["a,b", "c"]
 
 
+def test_a_trigger_of_several_events_sees_no_rows_where_an_event_has_none(programs: Programs) -> None:
+    programs.session.execute("create table dbo.watched (n integer, body text)")
+    programs.known.tables["dbo", "watched"] = {"n": INTEGER, "body": TEXT}
+    programs.create("""
+        CREATE TRIGGER dbo.Audit ON dbo.watched AFTER INSERT, UPDATE, DELETE AS
+        BEGIN
+          DECLARE @what nvarchar(9)
+          IF EXISTS (SELECT * FROM inserted) AND EXISTS (SELECT * FROM deleted) SET @what = N'changed '
+          ELSE IF EXISTS (SELECT * FROM inserted) SET @what = N'added '
+          ELSE IF EXISTS (SELECT * FROM deleted) SET @what = N'removed '
+          ELSE RETURN
+          INSERT INTO dbo.done (body)
+          SELECT @what + ISNULL(d.body, N'nothing') + N' ' + ISNULL(i.body, N'nothing')
+          FROM inserted i FULL JOIN deleted d ON d.n = i.n
+          INSERT INTO dbo.done (body) SELECT inserted.body FROM inserted
+          WHERE NOT EXISTS (SELECT * FROM deleted WHERE deleted.n = inserted.n)
+        END
+    """)
+    programs.session.execute("insert into dbo.watched values (1, 'a')")
+    programs.session.execute("update dbo.watched set body = 'b'")
+    programs.session.execute("delete from dbo.watched")
+    programs.session.execute("delete from dbo.watched")
+    assert programs.done() == ["added nothing a", "a", "changed a b", "removed b nothing"]
+
+
+def test_a_trigger_that_is_altered_fires_at_its_new_events_alone(programs: Programs) -> None:
+    programs.session.execute("create table dbo.watched (n integer)")
+    text = "TRIGGER dbo.Tell ON dbo.watched AFTER {} AS INSERT INTO dbo.done (body) VALUES ('{}')"
+    programs.create(f"CREATE {text.format('INSERT, DELETE', 'old')}")
+    programs.create(f"ALTER {text.format('UPDATE, DELETE', 'new')}")
+    programs.session.execute("insert into dbo.watched values (1)")
+    assert programs.done() == []
+    programs.session.execute("update dbo.watched set n = 2")
+    programs.session.execute("delete from dbo.watched")
+    assert programs.done() == ["new", "new"]
+
+
+def test_a_parameter_without_a_default_may_stand_behind_one_that_has_it(programs: Programs) -> None:
+    programs.create("""
+        CREATE PROCEDURE dbo.Add3 @a int = 3, @b int, @sum int OUTPUT AS SET @sum = @a + @b
+        GO
+        CREATE PROCEDURE dbo.p AS
+        DECLARE @n int
+        EXEC dbo.Add3 @b = 4, @sum = @n OUTPUT
+        PRINT @n
+        EXEC dbo.Add3 1, 1, @n OUTPUT
+        PRINT @n
+    """)
+    assert programs.call("dbo.p()") == ["7", "2"]
+    with pytest.raises(ScriptError, match="expects @b: give it a value") as refused:
+        programs.create("CREATE PROCEDURE dbo.q AS DECLARE @n int\nEXEC dbo.Add3 @sum = @n OUTPUT")
+    assert refused.value.position == Position(2, 1)
+
+
 REFUSED = {
-    "CREATE TRIGGER t ON dbo.x AFTER INSERT, DELETE AS SELECT * FROM inserted": (
-        "make one for each event",
-        1,
-        1,
+    "CREATE TRIGGER t ON dbo.x AFTER UPDATE AS\nIF UPDATE(n) AND 'UPDATE(' = '' RETURN": (
+        "compare inserted with deleted",
+        2,
+        4,
+    ),
+    "CREATE TRIGGER t ON dbo.x AFTER UPDATE AS\nIF 'UPDATE(' = '' OR COLUMNS_UPDATED() = 1 RETURN": (
+        "compare inserted with deleted",
+        2,
+        22,
     ),
     "CREATE TRIGGER t ON dbo.x INSTEAD OF INSERT AS RETURN": ("write AFTER", 1, 1),
     "CREATE FUNCTION f () RETURNS int AS BEGIN RETURN FOO(1) END": ("FOO", 1, 50),
@@ -941,6 +1000,8 @@ REFUSED = {
     "CREATE PROCEDURE p AS\nEXEC sp_who": ("sp_who is not known", 2, 1),
     "CREATE PROCEDURE p AS\nPRINT ERROR_MESSAGE()": ("ERROR_MESSAGE() is known within CATCH", 2, 7),
     "CREATE PROCEDURE p AS\nTHROW": ("stands in CATCH", 2, 1),
+    "CREATE PROCEDURE p AS\nIF 1 = 1 BEGIN\nTHROW\nTHROW\nPRINT 1 END": ("stands in CATCH", 3, 1),
+    "CREATE PROCEDURE p AS\nTHROW 50001, 'x'": ("a number, a message and a state", 2, 1),
     "CREATE PROCEDURE p AS\nSET @x = 1": ("@x is not declared", 2, 1),
     "CREATE PROCEDURE p AS\nDECLARE @x int\nSET @x =  1 + FOO(2)": ("FOO", 3, 15),
     "CREATE PROCEDURE p WITH EXECUTE AS OWNER AS BEGIN TRAN COMMIT": ("ACTIVATION", 1, 1),

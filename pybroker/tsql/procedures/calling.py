@@ -12,6 +12,7 @@ from pybroker.tsql.expressions.scope import Variable
 from pybroker.tsql.expressions.types import Family, Type, Unfaithful
 from pybroker.tsql.procedures import locks, texts
 from pybroker.tsql.procedures.codes import RETURNED, returning
+from pybroker.tsql.procedures.defaults import require_values
 from pybroker.tsql.source import ScriptError
 from pybroker.tsql.translation import identifier
 
@@ -44,6 +45,7 @@ def execute(body: Body, one: tree.Execute) -> None:
             f"{name} ends transactions, so it can't be called within one: take BEGIN TRAN out of it"
         )
     parameters = list(known or ())
+    require_values(parameters, one, body.scope)
     arguments = []
     for at, argument in enumerate(one.arguments):
         parameter = _parameter(parameters, argument, at)

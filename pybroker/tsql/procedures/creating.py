@@ -13,7 +13,8 @@ from pybroker.tsql.expressions.tables import written
 from pybroker.tsql.expressions.types import Unfaithful, without_literal
 from pybroker.tsql.language import tree
 from pybroker.tsql.procedures.body import Body
-from pybroker.tsql.procedures.flow import all_code
+from pybroker.tsql.procedures.defaults import has_default
+from pybroker.tsql.procedures.flow import all_code, without_strings
 from pybroker.tsql.source import ScriptError
 from pybroker.tsql.translation import DEFAULT_SCHEMA, Translation
 from pybroker.tsql.tree import Name
@@ -53,7 +54,7 @@ def procedure(one: tree.CreateProcedure, known: Known) -> Translation:
     """
     name, body = _begun(one, known)
     try:
-        parameters = [_parameter(body, parameter) for parameter in one.parameters]
+        parameters = _parameters(body, one.parameters)
     except Unfaithful as reason:
         raise ScriptError(one.position, str(reason)) from None
     body.print(one.body)
@@ -124,7 +125,7 @@ def function(one: tree.CreateFunction, known: Known) -> Translation:
     verb = "create" if one.verb == "CREATE" else "create or replace"
     key = f"{one.name.schema or DEFAULT_SCHEMA}.{one.name.name}".casefold()
     try:
-        parameters = ", ".join(_parameter(body, parameter) for parameter in one.parameters)
+        parameters = ", ".join(_parameters(body, one.parameters))
         if one.query is not None:
             return _rows(one, known, body, f"{_schema(one)}{verb} function {name}({parameters})")
         type_ = known.functions[key] = body.scope.type(_returned(one))
@@ -192,37 +193,73 @@ def trigger(one: tree.CreateTrigger, known: Known) -> Translation:
     name, body = _begun(one, known)
     if one.timing == "INSTEAD OF":
         raise ScriptError(one.position, "INSTEAD OF triggers have no form here: write AFTER")
-    columns = known.columns(one.table.schema, one.table.name)
-    for rows in ("inserted", "deleted"):
-        body.scope.table_variables[rows] = TableVariable(rows, columns)
-    body.print(one.body, returns="return null;")
-    if body.ends_transactions:
-        raise ScriptError(one.position, "a trigger can't end transactions: THROW undoes its statement")
-    events = [event.lower() for event in one.events]
+    _refuse_columns_updated(one)
     text = _all_text(one.body).lower()
-    used = [rows for rows in ("inserted", "deleted") if re.search(rf"\b{rows}\b", text)]
+    used = [rows for rows in _TRANSITIONS if re.search(rf"\b{rows}\b", text)]
+    # Events that see the same rows share their statements.
+    kinds: dict[tuple[str, ...], list[str]] = {}
+    for event in one.events:
+        kinds.setdefault(tuple(rows for rows in used if rows in _SEEN[event]), []).append(event)
+    bodies = {seen: _trigger_body(one, known, seen) for seen in kinds}
+    for seen, other in bodies.items():
+        body.declarations.update(other.declarations)
+        body.notes += other.notes
+        if len(bodies) == 1:
+            body.lines = other.lines
+            continue
+        events = ", ".join(f"'{event}'" for event in kinds[seen])
+        body.lines += [f"  if tg_op in ({events}) then", *(f"  {line}" for line in other.lines), "  end if;"]
     security = _security(one, ends_transactions=False)
+    verb = "create" if one.verb == "CREATE" else "create or replace"
     sql = (
-        f"{_schema(one)}{'create' if one.verb == 'CREATE' else 'create or replace'} function {name}()\n"
+        f"{_schema(one)}{verb} function {name}()\n"
         f"returns trigger language plpgsql{security} as\n{_quoted(body_text(body, 'return null;'))};"
     )
     lines = [_granted_to_nobody(sql, security, name, body, ())]
-    for event in events:
-        seen = {"insert": ["inserted"], "delete": ["deleted"], "update": ["inserted", "deleted"]}[event]
-        if set(used) - set(seen):
-            raise ScriptError(
-                one.position, f"a trigger of {event.upper()} that reads {used[-1]}: make one for each event"
-            )
-        tables = " ".join(f"{_TRANSITIONS[rows]} table as {rows}" for rows in used)
-        verb = "create" if one.verb == "CREATE" else "create or replace"
-        own, table = folded(f"{one.name.name}_{event}"), relation(one.table.schema, one.table.name)
-        lines.append(f"{verb} trigger {own} after {event} on {table}")
+    table = relation(one.table.schema, one.table.name)
+    for seen, events_ in kinds.items():
+        tables = " ".join(f"{_TRANSITIONS[rows]} table as {rows}" for rows in seen)
         seeing = f"referencing {tables} " if tables else ""
-        lines.append(f"{seeing}for each statement execute function {name}();")
+        for event in map(str.lower, events_):
+            own = folded(f"{one.name.name}_{event}")
+            lines.append(f"{verb} trigger {own} after {event} on {table}")
+            lines.append(f"{seeing}for each statement execute function {name}();")
+    if verb != "create":
+        lines += [
+            f"drop trigger if exists {folded(f'{one.name.name}_{event.lower()}')} on {table};"
+            for event in _SEEN
+            if event not in one.events
+        ]
     return Translation("\n".join(lines), _notes(body))
 
 
 _TRANSITIONS = {"inserted": "new", "deleted": "old"}
+_SEEN = {"INSERT": ("inserted",), "DELETE": ("deleted",), "UPDATE": ("inserted", "deleted")}
+_COLUMNS_UPDATED = re.compile(r"\bUPDATE\s*\(|\bCOLUMNS_UPDATED\s*\(", re.IGNORECASE)
+
+
+def _refuse_columns_updated(one: tree.CreateTrigger) -> None:
+    for code in (code for statement in one.body for code in all_code(statement)):
+        found = _COLUMNS_UPDATED.search(without_strings(code.text))
+        if found is not None:
+            raise ScriptError(
+                code.place(found.start()),
+                "which columns UPDATE named is not known here: compare inserted with deleted",
+            )
+
+
+def _trigger_body(one: tree.CreateTrigger, known: Known, seen: tuple[str, ...]) -> Body:
+    """Print a trigger's statements for events that see these rows; the other rows are an empty set."""
+    _, body = _begun(one, known)
+    columns = known.columns(one.table.schema, one.table.name)
+    # Of the table's type, as whoever fires the trigger need not be allowed to read the table.
+    nothing = f"(select (null::{relation(one.table.schema, one.table.name)}).* where false)"
+    for rows in _TRANSITIONS:
+        body.scope.table_variables[rows] = TableVariable(rows if rows in seen else nothing, columns)
+    body.print(one.body, returns="return null;")
+    if body.ends_transactions:
+        raise ScriptError(one.position, "a trigger can't end transactions: THROW undoes its statement")
+    return body
 
 
 def drop_trigger(one: tree.DropThings) -> Translation:
@@ -285,6 +322,20 @@ def dollars(text: str) -> str:
     while quote in text:
         quote = f"$procedure_{len(quote)}{quote[10:]}"
     return quote
+
+
+def _parameters(body: Body, parameters: tuple[tree.Parameter, ...]) -> list[str]:
+    """Print parameters; PostgreSQL wants a default for each one behind the first that has one."""
+    printed: list[str] = []
+    is_behind_default = False
+    for one in parameters:
+        text = _parameter(body, one)
+        if has_default(one, body.scope):
+            is_behind_default = True
+        elif is_behind_default:
+            text += " default null"
+        printed.append(text)
+    return printed
 
 
 def _parameter(body: Body, one: tree.Parameter) -> str:

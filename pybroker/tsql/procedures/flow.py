@@ -101,9 +101,14 @@ def reads(one: Any) -> frozenset[str]:
     """Return which of @@ROWCOUNT, @@ERROR, @@TRANCOUNT, @@FETCH_STATUS and XACT_STATE() code names."""
     found = set()
     for code in code_of(one):
-        for word in _SPECIAL.findall(_STRING.sub("", code.text)):
+        for word in _SPECIAL.findall(without_strings(code.text)):
             found.add("xact_state()" if not word.startswith("@") else word.lower())
     return frozenset(found)
+
+
+def without_strings(text: str) -> str:
+    """Return code with blanks in place of its texts."""
+    return _STRING.sub(lambda found: " " * len(found[0]), text)
 
 
 def reads_identity(one: Any) -> bool:
