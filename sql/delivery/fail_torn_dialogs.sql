@@ -26,9 +26,10 @@ begin
       from broker_private.transmission_messages t
       where t.endpoint_no = u.endpoint_no
     ) w
-    -- An end with an error, or with cleanup, has dropped what waited.
+    -- An end with an error, or with cleanup, has dropped what waited. Who was told of the far side's
+    -- end has received all before it.
     where u.next_number > c.next_number + w.messages and not w.has_error
-      and not exists (select from broker_private.far_events f where f.endpoint_no = u.endpoint_no and f.event in ('<far error>', '<end acknowledged>'))
+      and not exists (select from broker_private.far_events f where f.endpoint_no = u.endpoint_no and f.event in ('<far end>', '<far error>', '<end acknowledged>'))
       and exists (select from broker_private.endpoints x where x.endpoint_no = u.endpoint_no and (x.local_end is null or x.local_end = '<ended>'))
     order by u.endpoint_no
   );

@@ -12,7 +12,7 @@ import pytest
 
 from tests.hop import Batch, Hop
 from tests.patience import PATIENCE
-from tests.shop import ERROR, Session, until, waits
+from tests.shop import END_DIALOG, ERROR, Session, until, waits
 from tests.specs import tlc
 
 if TYPE_CHECKING:
@@ -340,6 +340,26 @@ def test_a_dialog_that_fails_twice_says_so_once(hop: Hop) -> None:
     ((kind, _, body),) = hop.near.receive("shop")
     assert kind == ERROR
     assert b"<Code>-8489</Code>" in body
+
+
+@pytest.mark.parametrize(
+    "failing",
+    [
+        "select broker_private.fail_dialogs(array[%s::bigint], array[9719], array['gone'])",
+        "select broker_private.fail_torn_dialogs(array[%s::bigint], array[7::bigint])",
+    ],
+    ids=["refused", "ahead"],
+)
+def test_who_is_told_of_the_end_of_a_dialog_is_not_told_of_an_error_as_well(hop: Hop, failing: str) -> None:
+    """Who ends the conversation for the first of the two could not do so for the second, in one transaction."""
+    hop.near.send(hop.dialog, "order", b"first")
+    hop.near.end(hop.dialog)
+    batch = hop.take()
+    assert batch is not None
+    hop.deliver(batch)
+    endpoint = hop.far.value("select endpoint_no from broker_private.endpoints")
+    hop.far.rows(failing, endpoint)
+    assert [kind for kind, _, _ in hop.far.receive("warehouse", top=10)] == ["order", END_DIALOG]
 
 
 def test_what_comes_far_too_early_is_not_kept(hop: Hop) -> None:
