@@ -1,11 +1,11 @@
 """Requests that nobody answers end, and dialogs get their broker in turns.
 
-Revision ID: pybroker_0025
+Revision ID: pybroker_0024
 """
 
 from pybroker.migrations import run_revision_sql
 
-revision = "pybroker_0025"
+revision = "pybroker_0024"
 down_revision = "pybroker_0023"
 branch_labels = None
 depends_on = None
@@ -13,7 +13,7 @@ depends_on = None
 
 def upgrade() -> None:
     """Say when the dynamic routing service was asked, and where each destination has its turn."""
-    run_revision_sql("0025_requests.sql")
+    run_revision_sql("0024_requests.sql")
 
 
 def downgrade() -> None:
