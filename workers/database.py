@@ -44,6 +44,16 @@ _NETWORK = {
 _ATTEMPTS = 4
 _BETWEEN_ATTEMPTS = 1.0
 _APPLICATION_NAME_BYTES = 63
+# A default that is meant for people's sessions would end the worker, or the same work again and again. What
+# the URL itself says goes first.
+_WITHOUT_LIMITS = """
+select pg_catalog.set_config(s.name, '0', false)
+from pg_catalog.pg_settings s
+where s.source <> 'client' and s.setting <> '0' and s.name in (
+  'statement_timeout', 'lock_timeout', 'transaction_timeout', 'idle_in_transaction_session_timeout',
+  'idle_session_timeout'
+)
+"""
 # Seconds. No work of one loan takes as long. A proxy whose other side is gone may still acknowledge what it
 # is sent, so that TCP's own limits notice nothing.
 LONGEST_LOAN = 300.0
@@ -350,3 +360,7 @@ def _line(error: Exception) -> str:
 async def _configure(connection: AsyncConnection[Any]) -> None:
     # The functions count on it, and a role's or database's default may be another.
     await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
+    # In a transaction the shortest of the limits could end the session before they are lifted.
+    await connection.set_autocommit(True)
+    await connection.execute(_WITHOUT_LIMITS, prepare=False)
+    await connection.set_autocommit(False)

@@ -6,6 +6,7 @@ import asyncio
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import psycopg
 import pytest
 
 from pybroker.workers import periodic
@@ -161,6 +162,32 @@ def test_without_its_session_the_parts_look_by_themselves_again(shop: Shop) -> N
         )
         until(lambda: not any(reason.are_watched for reason in reasons.values()))
         assert [reasons["timers"].pause(seconds) for seconds in (0.5, 2.0)] == [0.5, 2.0]
+
+
+def test_no_default_of_a_database_or_role_limits_a_worker_but_its_url_may(shop: Shop) -> None:
+    """One millisecond in a transaction would end the first that it begins."""
+    limits = {
+        "statement_timeout": "20s",
+        "lock_timeout": "10s",
+        "idle_in_transaction_session_timeout": "1ms",
+        "idle_session_timeout": "30s",
+    }
+    for name, limit in limits.items():
+        shop.psql.rows(f"alter database \"{shop.database.name}\" set {name} = '{limit}'")
+
+    async def asked(url: str) -> list[tuple[str, ...]]:
+        query = "select " + ", ".join(f"current_setting('{name}')" for name in limits)
+        found = []
+        async with Served(url) as served:
+            for lent in (served.connection, served.statement):
+                async with lent() as connection:
+                    found.append(await anext(await connection.execute(query.encode())))
+                    await connection.execute("select pg_sleep(0)")
+        return found
+
+    assert asyncio.run(asked(shop.database.url)) == 2 * [("0", "0", "0", "0")]
+    url = psycopg.conninfo.make_conninfo(shop.database.url, options="-c statement_timeout=15s")
+    assert asyncio.run(asked(url)) == 2 * [("15s", "0", "0", "0")]
 
 
 @pytest.mark.parametrize("default", ["read committed", "serializable"])
