@@ -6,6 +6,7 @@ shows that too, so that the page's section on what is inherent was run.
 
 from __future__ import annotations
 
+import asyncio
 import re
 import subprocess
 import sys
@@ -22,6 +23,7 @@ import pytest
 import pybroker
 from pybroker.migrations import migrate
 from pybroker.status_readings import read
+from pybroker.workers.database import Database as Served
 from tests.brokers import Site
 from tests.patience import PATIENCE
 from tests.shop import DEFINITIONS, Session, Shop, in_background, until, waits
@@ -612,6 +614,33 @@ def test_inherent_create_beside_an_activation_procedure_makes_its_call_ambiguous
         "select broker.alter_queue('warehouse', activation_procedure => 'app.program', max_queue_readers => 1)"
     )
     place.owner.rows("call app.program()")
+
+
+# Whoever owns the schema
+
+
+def test_inherent_who_owns_the_schema_can_have_his_code_run_as_the_worker(place: Place) -> None:
+    """The functions that a worker calls run as their owner, until their owner makes others of these names."""
+    database, owner = place.shop.database, place.shop.session()
+    worker = database.role()
+    migrate(database.url, worker_roles=[worker])
+    greeting = "broker_private.worker_greeting()"
+    shape = owner.value("select pg_get_function_result(%s::regprocedure)", greeting)
+    owner.rows(
+        "create table public.ran (role name); grant insert on public.ran to public;"
+        f"alter function {greeting} rename to true_greeting;"
+        f"create function {greeting} returns {shape} language plpgsql as $$begin"
+        " insert into public.ran values (current_user);"
+        " return query select * from broker_private.true_greeting(); end$$;"
+        f'grant execute on function {greeting} to "{worker}"'
+    )
+
+    async def greeted() -> None:
+        async with Served(database.server.url(database.name, user=worker)):
+            pass
+
+    asyncio.run(greeted())
+    assert owner.rows("select role from public.ran") == [(worker,)]
 
 
 # RECEIVE on one queue
