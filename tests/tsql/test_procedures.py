@@ -877,6 +877,36 @@ def test_functions_and_views_are_made_and_used(programs: Programs) -> None:
     assert programs.call("dbo.p()") == ["bbcc!!!"]
 
 
+def test_a_function_returns_the_rows_of_a_table_variable(programs: Programs) -> None:
+    programs.create("""
+        CREATE FUNCTION dbo.Parts (@text nvarchar(20), @by nvarchar(1)) RETURNS @parts TABLE (n int PRIMARY KEY, part nvarchar(9)) AS
+        BEGIN
+          DECLARE @n int = 1, @at int
+          IF @text IS NULL RETURN
+          WHILE LEN(@text) > 0
+          BEGIN
+            SET @at = CHARINDEX(@by, @text + @by)
+            INSERT INTO @parts (n, part) SELECT @n, SUBSTRING(@text, 1, @at - 1)
+            SET @text = STUFF(@text, 1, @at, '')
+            SET @n += 1
+          END
+          UPDATE @parts SET part = part + N'!' WHERE n = 2
+          DELETE @parts WHERE part = N'x'
+          RETURN
+        END
+        GO
+        CREATE PROCEDURE dbo.p AS
+        INSERT INTO dbo.done (body) SELECT part FROM dbo.Parts(N'x,b,c', ',') ORDER BY n
+        INSERT INTO dbo.done (body) SELECT Part FROM dbo.Parts(NULL, ',')
+        INSERT INTO dbo.done (body)
+        SELECT v.t + N' ' + p.part FROM (VALUES (N'a-b'), (N'c')) AS v (t) CROSS APPLY dbo.Parts(v.t, N'-') p ORDER BY v.t, p.n
+        INSERT INTO dbo.done (body)
+        SELECT a.part + b.part FROM dbo.Parts(N'1,2', ',') a JOIN dbo.Parts(N'3,4', ',') b ON a.n = b.n ORDER BY a.n
+    """)
+    programs.call("dbo.p()")
+    assert programs.done() == ["b!", "c", "a-b a", "a-b b!", "c c", "13", "2!4!"]
+
+
 def test_a_trigger_sends_what_was_inserted(programs: Programs) -> None:
     programs.create("""
         CREATE TRIGGER dbo.Tell ON dbo.done AFTER INSERT, UPDATE AS
@@ -1047,6 +1077,11 @@ REFUSED = {
     ),
     "CREATE PROCEDURE p AS\nEXEC q\nIF @@ROWCOUNT = 0 RETURN": ("@@ROWCOUNT behind EXEC", 2, 1),
     "CREATE PROCEDURE p AS\nPRINT @@IDENTITY": ("write SCOPE_IDENTITY()", 2, 7),
+    "CREATE FUNCTION f (@n int) RETURNS @t TABLE (n int) AS BEGIN\nINSERT @t SELECT n FROM dbo.F(@n) RETURN END": (
+        "share its table variables",
+        1,
+        1,
+    ),
     "CREATE FUNCTION f (@n int) RETURNS int AS BEGIN\nDECLARE @t TABLE (n int)\nRETURN dbo.F(@n - 1) END": (
         "share its table variables",
         1,

@@ -203,6 +203,11 @@ class Body:
         ]
         return f"{parameter} json default '[]'"
 
+    def return_table(self, one: tree.TableVariable) -> dict[str, Type]:
+        """Make the table variable that a function returns; return its columns."""
+        self.make_table(one.name, one.definition, self._first)
+        return dict(self.scope.table_variable(one.name).columns or {})
+
     def _within_text(self, name: str) -> str | None:
         return f'"{name}{self.suffix}"' if self.suffix else None
 

@@ -126,19 +126,17 @@ def function(one: tree.CreateFunction, known: Known) -> Translation:
     key = f"{one.name.schema or DEFAULT_SCHEMA}.{one.name.name}".casefold()
     try:
         parameters = ", ".join(_parameters(body, one.parameters))
+        head = f"{_schema(one)}{verb} function {name}({parameters})"
         if one.query is not None:
-            return _rows(one, known, body, f"{_schema(one)}{verb} function {name}({parameters})")
+            return _rows(one, known, body, head)
+        if isinstance(one.returns, tree.TableVariable):
+            return _table(one, known, body, one.returns, head)
         type_ = known.functions[key] = body.scope.type(_returned(one))
     except Unfaithful as reason:
         raise ScriptError(one.position, str(reason)) from None
     body.print(one.body, value=type_)
     _fit_parameters(body, one.parameters)
-    if body.has_tables and re.search(rf"\b{re.escape(one.name.name)}\b", _all_text(one.body), re.IGNORECASE):
-        raise ScriptError(
-            one.position, "a function that calls itself would share its table variables with itself"
-        )
-    if body.ends_transactions:
-        raise ScriptError(one.position, "a function can't end transactions")
+    _check_function(one, body)
     security = _security(one, ends_transactions=False)
     sql = (
         f"{_schema(one)}{verb} function {name}({parameters}) returns {type_.sql}\n"
@@ -147,10 +145,38 @@ def function(one: tree.CreateFunction, known: Known) -> Translation:
     return Translation(_granted_to_nobody(sql, security, name, body, one.parameters), _notes(body))
 
 
+def _check_function(one: tree.CreateFunction, body: Body) -> None:
+    called = rf"(?<![@#\w]){re.escape(one.name.name)}\]?\s*\("
+    if body.has_tables and re.search(called, _all_text(one.body), re.IGNORECASE):
+        raise ScriptError(
+            one.position, "a function that calls itself would share its table variables with itself"
+        )
+    if body.ends_transactions:
+        raise ScriptError(one.position, "a function can't end transactions")
+
+
 def _returned(one: tree.CreateFunction) -> str:
-    if not isinstance(one.returns, tree.Type):
-        raise Unfaithful("a function that returns a table variable: write it as RETURN (SELECT …)")
+    assert isinstance(one.returns, tree.Type)  # noqa: S101 - for the type checker
     return written(one.returns)
+
+
+def _table(
+    one: tree.CreateFunction, known: Known, body: Body, table: tree.TableVariable, head: str
+) -> Translation:
+    """Translate a function that returns the rows of a table variable."""
+    columns = body.return_table(table)
+    last = f"return query select * from {body.scope.table_variable(table.name).sql}; return;"
+    body.print(one.body, returns=last)
+    _fit_parameters(body, one.parameters)
+    _check_function(one, body)
+    known.tables[((one.name.schema or DEFAULT_SCHEMA).casefold(), one.name.name.casefold())] = columns
+    returned = ", ".join(f"{folded(column)} {type_.sql}" for column, type_ in columns.items())
+    security = _security(one, ends_transactions=False)
+    # The columns that it returns have names of variables in PL/pgSQL.
+    text = f"#variable_conflict use_column\n{body_text(body, last)}"
+    sql = f"{head}\nreturns table ({returned})\nlanguage plpgsql{security} as {_quoted(text)};"
+    name = relation(one.name.schema, one.name.name)
+    return Translation(_granted_to_nobody(sql, security, name, body, one.parameters), _notes(body))
 
 
 def _rows(one: tree.CreateFunction, known: Known, body: Body, head: str) -> Translation:
