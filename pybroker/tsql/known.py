@@ -28,6 +28,7 @@ class Known:
         aliases: types that CREATE TYPE made.
         table_types: the columns of types that CREATE TYPE … AS TABLE made, as they are written.
         functions: what they return.
+        parameters: what the parameters of functions are.
         principals: as they were made, by their folded names.
         procedures: what CREATE PROCEDURE said, for those that call them.
         reads_identity: whether a batch asks for SCOPE_IDENTITY().
@@ -38,6 +39,7 @@ class Known:
     aliases: dict[str, Type] = field(default_factory=dict)
     table_types: dict[str, Code] = field(default_factory=dict)
     functions: dict[str, Type] = field(default_factory=dict)
+    parameters: dict[str, tuple[Type, ...]] = field(default_factory=dict)
     principals: dict[str, str] = field(default_factory=dict)
     procedures: dict[str, Any] = field(default_factory=dict)
     reads_identity: bool = False
@@ -72,5 +74,6 @@ class Known:
             aliases=self.aliases,
             table_types=self.table_types,
             functions=self.functions,
+            parameters=self.parameters,
             placeholders=placeholders,
         )

@@ -877,6 +877,26 @@ def test_functions_and_views_are_made_and_used(programs: Programs) -> None:
     assert programs.call("dbo.p()") == ["bbcc!!!"]
 
 
+def test_arguments_of_functions_become_what_their_parameters_are(programs: Programs) -> None:
+    programs.create("""
+        CREATE FUNCTION dbo.Told (@flag bit, @text nvarchar(3), @at datetime, @n decimal(5, 1)) RETURNS nvarchar(40) AS
+        BEGIN
+          RETURN CASE WHEN @flag = 1 THEN N'yes ' ELSE N'no ' END + @text + CONVERT(nvarchar(8), @at, 112) + CAST(@n AS nvarchar(9))
+        END
+        GO
+        CREATE FUNCTION dbo.Shown (@flag bit, @text nvarchar(9)) RETURNS TABLE AS RETURN (SELECT @text AS t WHERE @flag = 1)
+        GO
+        CREATE PROCEDURE dbo.p @on bit = 1, @number int = 12345 AS
+        PRINT dbo.Told(5, N'ab', '20260102', 7)
+        PRINT dbo.Told(0, N'abcd', '20260102', @number / 1000)
+        PRINT dbo.Told(@on, NULL, '20260102', 1)
+        INSERT INTO dbo.done (body) SELECT t FROM dbo.Shown(1, @number)
+        INSERT INTO dbo.done (body) SELECT r.t FROM (VALUES (0), (1)) AS v (n) CROSS APPLY dbo.Shown(v.n, v.n) r
+    """)
+    assert programs.call("dbo.p()") == ["yes ab202601027.0", "no abc2026010212.0", " "]
+    assert programs.done() == ["12345", "1"]
+
+
 def test_a_function_returns_the_rows_of_a_table_variable(programs: Programs) -> None:
     programs.create("""
         CREATE FUNCTION dbo.Parts (@text nvarchar(20), @by nvarchar(1)) RETURNS @parts TABLE (n int PRIMARY KEY, part nvarchar(9)) AS

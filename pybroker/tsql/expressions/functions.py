@@ -523,6 +523,21 @@ def _anonymous(printer: Printer, node: Any) -> Value:
     return way(printer, node)
 
 
+def arguments_of(printer: Printer, schema: str, method: Any) -> list[str]:
+    """Print the arguments of a function of the scripts, each as its parameter takes it."""
+    kinds = printer.scope.parameters.get(f"{schema}.{method.name}".casefold(), ())
+    printed = []
+    for at, one in enumerate(method.expressions):
+        kind = kinds[at] if at < len(kinds) else types.UNKNOWN
+        if kind is types.UNKNOWN:
+            printed.append(printer.value(one).sql)
+            continue
+        value = printer.converted(one, kind)
+        # PostgreSQL makes no smallint of an integer in a call.
+        printed.append(types.cast(value, kind) if kind.sql == "smallint" else value)
+    return printed
+
+
 def _dot(printer: Printer, node: Any) -> Value:
     """A function with its schema, or a method of XML."""
     from pybroker.tsql.expressions import xml  # noqa: PLC0415 - the two call each other
@@ -540,7 +555,7 @@ def _dot(printer: Printer, node: Any) -> Value:
     if isinstance(method, exp.Func) and isinstance(schema, exp.Identifier):
         if not isinstance(method, exp.Anonymous):
             raise Unfaithful("a function of yours with the name of one of SQL Server's: rename it")
-        arguments = [printer.value(one).sql for one in method.expressions]
+        arguments = arguments_of(printer, schema.name, method)
         known = printer.scope.functions.get(f"{schema.name}.{method.name}".casefold(), types.UNKNOWN)
         return Value(f"{relation(schema.name, method.name)}({', '.join(arguments)})", known)
     raise Unfaithful("this has no form here")

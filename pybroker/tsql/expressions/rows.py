@@ -14,6 +14,7 @@ from pybroker.tsql.expressions.printer import Printer, Source, Value, unified
 from pybroker.tsql.expressions.reading import place_of
 from pybroker.tsql.expressions.types import Type, Unfaithful
 from pybroker.tsql.source import ScriptError
+from pybroker.tsql.translation import DEFAULT_SCHEMA
 
 # Hints that change how a query is run, and nothing of what it returns or locks in PostgreSQL.
 _NO_MEANING = frozenset(
@@ -354,7 +355,7 @@ def _function(printer: Printer, node: Any, name: str, alias: Any, sources: dict[
         return f"{xml.nodes(printer, value, method)} as {folded(name)} ({', '.join(map(folded, columns))})"
     if isinstance(method, exp.Anonymous):
         schema = node.this.name if isinstance(node, exp.Dot) else None
-        arguments = ", ".join(printer.value(one).sql for one in method.expressions)
+        arguments = ", ".join(functions.arguments_of(printer, schema or DEFAULT_SCHEMA, method))
         sources[name.casefold()] = Source(printer.scope.tables(schema, method.name))
         return f"{relation(schema, method.name)}({arguments}) as {folded(name)}"
     raise Unfaithful("this function has no rows here")

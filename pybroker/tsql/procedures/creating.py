@@ -10,7 +10,7 @@ from pybroker.tsql.expressions import translating
 from pybroker.tsql.expressions.names import folded, relation
 from pybroker.tsql.expressions.scope import TableVariable
 from pybroker.tsql.expressions.tables import written
-from pybroker.tsql.expressions.types import Unfaithful, without_literal
+from pybroker.tsql.expressions.types import UNKNOWN, Unfaithful, without_literal
 from pybroker.tsql.language import tree
 from pybroker.tsql.procedures.body import Body
 from pybroker.tsql.procedures.defaults import has_default
@@ -126,6 +126,8 @@ def function(one: tree.CreateFunction, known: Known) -> Translation:
     key = f"{one.name.schema or DEFAULT_SCHEMA}.{one.name.name}".casefold()
     try:
         parameters = ", ".join(_parameters(body, one.parameters))
+        declared = (body.scope.variables.get(parameter.name.casefold()) for parameter in one.parameters)
+        known.parameters[key] = tuple(UNKNOWN if each is None else each.type for each in declared)
         head = f"{_schema(one)}{verb} function {name}({parameters})"
         if one.query is not None:
             return _rows(one, known, body, head)
