@@ -62,7 +62,7 @@ _LETTER_COLUMNS = set().union(*_COLUMNS_OF.values())
 # One message each, by key alone, and each setting costs every call.
 NEVER_COMPILED = {
     *(
-        "broker_private.pick_group",
+        "broker_private.lock_next_group",
         "broker_private.receive",
         "broker_private.send",
         "broker_private.walk_to_group",

@@ -77,7 +77,7 @@ begin
   where q.name = queue_name;
   loop
     group_number := case
-      when passed_over = '{}' then broker_private.pick_group(queue)
+      when passed_over = '{}' then broker_private.lock_next_group(queue)
       else broker_private.walk_to_group(queue, passed_over_numbers, true, has_floors)
     end;
     if group_number is not null and broker_private.is_poisoned(queue) then

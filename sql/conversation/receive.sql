@@ -4,14 +4,14 @@
 -- LIMIT and WHERE outside the call filter what is already consumed: say top => n,
 -- conversation_handle => or conversation_group_id => inside it.
 --
--- Returns messages of one conversation group only. Without a handle or a group it takes the group
--- that pick_group locks, and skips groups that others hold. With one, it takes that conversation or
--- group, and waits for its holder. Rows are ordered by conversation, those of higher priority
--- first; within one by sequence, but a DialogTimer first and an Error second. timeout: how long to
--- wait for a message; NULL for ever; above 0 in READ COMMITTED only. While it waits the calling
--- statement keeps its snapshot, which holds back vacuum like any long statement; pybroker's client
--- waits without one. Who waits by handle or group holds no lock of its own while there is nothing
--- (lock_named_message).
+-- Returns messages of one conversation group only. Without a handle or a group it takes the one
+-- that lock_next_group locks, and skips groups that others hold. With one, it takes that
+-- conversation or group, and waits for its holder. Rows are ordered by conversation, those of
+-- higher priority first; within one by sequence, but a DialogTimer first and an Error second.
+-- timeout: how long to wait for a message; NULL for ever; above 0 in READ COMMITTED only. While it
+-- waits the calling statement keeps its snapshot, which holds back vacuum like any long statement;
+-- pybroker's client waits without one. Who waits by handle or group holds no lock of its own while
+-- there is nothing (lock_named_message).
 --
 -- The counterpart runs with the owner's rights. It returns an array, not a set: called in a
 -- statement it could not be sure of its caller (see is_seen). NULL means that there is nothing,
@@ -27,8 +27,8 @@
 -- more than reading a row. What it returns of conversation and type it learns by the lock on the
 -- group's row, if a plan is there (make_receive_plan). More messages are receive_many's.
 -- Locks: the group's row.
--- Plan: pick_group's; then messages_group, one row; then the counter, and without a plan endpoint
--- and message type, by key.
+-- Plan: lock_next_group's; then messages_group, one row; then the counter, and without a plan
+-- endpoint and message type, by key.
 -- Errors: 208 queue, 9617 queue disabled, 8426 handle, 8436 group, 153 arguments, 229.
 create or replace function broker.receive(
   queue text,
@@ -157,7 +157,7 @@ begin
 
   loop
     if is_plain then
-      -- As broker_private.pick_group does; here it saves the call.
+      -- As broker_private.lock_next_group does; here it saves the call.
       select
         c.group_no, g.has_moved,
         case when g.receive_made > pg_sequence_last_value('broker_private.plan_mark') then g.receive_plan end

@@ -16,7 +16,7 @@ declare
 begin
   select x.* into e from broker_private.endpoints x where x.conversation_handle = request.conversation_handle;
   if e.endpoint_no is not null then
-    if not broker_private.try_group_of(e.endpoint_no) then
+    if not broker_private.try_lock_group_of(e.endpoint_no) then
       return;
     end if;
     update broker_private.endpoints x set local_end = '<ended>', closed_at = broker_private.clock() where x.endpoint_no = e.endpoint_no;
@@ -24,7 +24,7 @@ begin
     delete from broker_private.messages m where m.group_no = e.group_no;
     select x.* into e from broker_private.endpoints x
     where x.conversation_id = e.conversation_id and not x.is_initiator and x.local_end is null;
-    if e.endpoint_no is not null and broker_private.try_group_of(e.endpoint_no) and exists (
+    if e.endpoint_no is not null and broker_private.try_lock_group_of(e.endpoint_no) and exists (
       select from broker_private.messages m
       where m.group_no = e.group_no and m.precedence = 10 - e.priority and m.endpoint_no = e.endpoint_no and m.message_type_id <> 1
     ) then

@@ -41,7 +41,7 @@ begin
       join broker_private.endpoints e on e.endpoint_no = f.endpoint_no
       where f.failures >= 5
     loop
-      if broker_private.try_group_of(conversation.endpoint_no)
+      if broker_private.try_lock_group_of(conversation.endpoint_no)
         and broker_private.quarantine_conversation(conversation.endpoint_no, conversation.failures, null, conversation.session_id, null) then
         conversation_handle := conversation.conversation_handle;
         return next;
@@ -73,7 +73,7 @@ begin
       where m.group_no = e.group_no and m.precedence = 10 - e.priority and m.endpoint_no = e.endpoint_no
     )
   loop
-    if broker_private.try_group_of(conversation.endpoint_no) then
+    if broker_private.try_lock_group_of(conversation.endpoint_no) then
       perform broker_private.move_aside(conversation.endpoint_no);
     end if;
   end loop;

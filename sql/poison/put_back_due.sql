@@ -45,7 +45,7 @@ begin
       limit 100
     loop
       -- It may have moved to another group meanwhile.
-      continue when not broker_private.try_group_of(due);
+      continue when not broker_private.try_lock_group_of(due);
       delete from broker_private.quarantine z
       where z.endpoint_no = due and z.retry_at <= right_now
       returning z.* into failing;

@@ -1,5 +1,5 @@
 -- hot path
--- As the first look of pick_group, of a queue that has floors: it begins there.
+-- As the first look of lock_next_group, of a queue that has floors: it begins there.
 --
 -- Returns the group that it locked, whether a move touched it, and whether a search for its
 -- messages should begin at floors too. A sample, and one in ten others, measures. If it walked past

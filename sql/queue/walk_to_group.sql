@@ -1,5 +1,5 @@
 -- hot path
--- As pick_group, past the messages of groups that others hold and of those passed over.
+-- As lock_next_group, past the messages of groups that others hold and of those passed over.
 --
 -- Groups that are held may have any number of messages at the head, and walking past them all costs
 -- as much as they are many. So it first tries the next 32 in order, where many readers have a few

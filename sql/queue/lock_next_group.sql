@@ -9,7 +9,7 @@
 -- measured, a call of this function adds a tenth to a fifth to a RECEIVE TOP (1).
 -- Locks: the group's row, skipping groups that are locked.
 -- Plan: messages_head, at most 16 rows, then groups by key.
-create or replace function broker_private.pick_group(queue integer)
+create or replace function broker_private.lock_next_group(queue integer)
 returns bigint
 language plpgsql
 set search_path = pg_catalog, pg_temp

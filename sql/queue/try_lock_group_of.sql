@@ -1,5 +1,5 @@
 -- Locks the group of a conversation, unless somebody else holds it; returns whether it did.
-create or replace function broker_private.try_group_of(endpoint bigint)
+create or replace function broker_private.try_lock_group_of(endpoint bigint)
 returns boolean
 language plpgsql
 set search_path = pg_catalog, pg_temp
