@@ -655,6 +655,20 @@ def test_a_text_runs_in_place_with_variables_of_its_own(programs: Programs) -> N
     assert programs.done() == ["it's 1 7", "it's 1 7"]
 
 
+def test_a_variable_may_hold_the_parameters_of_a_text(programs: Programs) -> None:
+    programs.create("""
+        CREATE PROCEDURE dbo.p AS
+        DECLARE @sql nvarchar(200), @params nvarchar(100) = N'@text nvarchar(9), ', @found int
+        SET @sql = N'SELECT @n = LEN(@text) + @more'
+        SET @params += N'@more int = 5, @n int OUTPUT'
+        EXEC sp_executesql @sql, @params, @text = N'it''s', @n = @found OUTPUT, @more = 2
+        PRINT @found
+        EXECUTE sp_executesql @sql, @params, N'a', 7, @found OUTPUT
+        PRINT @found
+    """)
+    assert programs.call("dbo.p()") == ["6", "8"]
+
+
 def test_values_of_a_text_are_never_read_as_sql(programs: Programs) -> None:
     programs.create("""
         CREATE PROCEDURE dbo.p @name nvarchar(50), @n int AS
@@ -1023,6 +1037,11 @@ REFUSED = {
     "CREATE PROCEDURE p AS\nDECLARE @s nvarchar(9)\nEXEC (@s)": ("shape of the text", 3, 7),
     "CREATE PROCEDURE p @t sysname AS\nEXEC (N'SELECT * FROM ' + @t)": ("shape of the text", 2, 27),
     "CREATE PROCEDURE p @t sysname AS\nEXEC sp_executesql @t": ("shape of the text", 2, 20),
+    "CREATE PROCEDURE p @with nvarchar(99) AS\nEXEC sp_executesql N'PRINT @n', @with, 1": (
+        "the parameters of sp_executesql stand in a text",
+        2,
+        1,
+    ),
     "CREATE PROCEDURE p AS\nDECLARE @s nvarchar(9) = 'PRINT ''much longer'''\nEXEC (@s)": (
         "shape of the text",
         3,

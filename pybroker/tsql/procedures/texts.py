@@ -165,7 +165,7 @@ class _Expanding:
             raise ScriptError(
                 one.position, "sp_executesql returns the text's error: use TRY … CATCH around it"
             )
-        parameters, given = declared(one), []
+        parameters, given = declared(_with_parameters(one, known)), []
         for number, argument in enumerate(one.arguments[2:]):
             parameter = parameter_of(parameters, number, argument, one)
             if argument.value is None or "@@" in argument.value.text:
@@ -197,6 +197,20 @@ class _Expanding:
         except ScriptError as error:
             raise ScriptError(shape.place(error.position), f"in the text of EXEC: {error}") from None
         return Text(position=one.position, statements=inner, given=tuple(shape.given), place=shape.place)
+
+
+def _with_parameters(one: tree.Execute, known: _Known) -> tree.Execute:
+    """Return sp_executesql with the text of its parameters in place of a variable that holds it."""
+    text, *rest = one.arguments
+    if not rest or rest[0].value is None or not _VARIABLE.fullmatch(rest[0].value.text.strip()):
+        return one
+    code = rest[0].value
+    pieces = [part.text for part in _parts(code, known)]
+    if None in pieces:
+        return one
+    written = "".join(filter(None, pieces)).replace("'", "''")
+    parameters = replace(rest[0], value=tree.Code(f"N'{written}'", code.position))
+    return replace(one, arguments=(text, parameters, *rest[1:]))
 
 
 class _Shape:
