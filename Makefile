@@ -69,8 +69,8 @@ test: .venv .venv/.spark
 
 # For hours: faults at random, load, whole models. Each of them can be typed by itself. Some mistakes still survive.
 nightly: .venv/.linters .venv/.bench
-	CI=true $(MAKE) test
-	CI=true $(BIN)/python -m pytest $(PYTEST_OPTIONS) -m nightly
+	CI=true PYBROKER_TEST_AT_RANDOM=yes $(MAKE) test
+	CI=true PYBROKER_TEST_AT_RANDOM=yes $(BIN)/python -m pytest $(PYTEST_OPTIONS) -m nightly
 	$(MAKE) instructions
 	$(MAKE) chaos ROUNDS=20 MESSAGES=100000 RESTORES=2
 	$(MAKE) soak MESSAGES=1000000
