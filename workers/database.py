@@ -54,6 +54,14 @@ where s.source <> 'client' and s.setting <> '0' and s.name in (
   'idle_session_timeout'
 )
 """
+# Whoever puts a database back to an earlier state restarts its server, or makes it anew.
+_INCARNATION = """
+select pg_catalog.concat_ws(
+  ' ', d.oid, pg_catalog.date_part('epoch', pg_catalog.pg_postmaster_start_time())
+)
+from pg_catalog.pg_database d
+where d.datname = pg_catalog.current_database()
+"""
 # Seconds. No work of one loan takes as long. A proxy whose other side is gone may still acknowledge what it
 # is sent, so that TCP's own limits notice nothing.
 LONGEST_LOAN = 300.0
@@ -94,6 +102,17 @@ class Greeting:
     is_read_committed: bool = field(default=False, compare=False)
 
 
+class Session(AsyncConnection[Any]):
+    """A session of the pool.
+
+    Attributes:
+        incarnation: of the database. Another one may have forgotten what this one said, and have given the
+            same numbers to something else.
+    """
+
+    incarnation = ""
+
+
 class Database:
     """A database that the worker serves.
 
@@ -125,6 +144,7 @@ class Database:
         self._greeting: Greeting | None = None
         self._pool = AsyncConnectionPool(
             make_conninfo(self._conninfo, application_name=WORKER_NAME),
+            connection_class=Session,
             kwargs={"autocommit": False, "prepare_threshold": 0},
             configure=_configure,
             min_size=1,
@@ -203,7 +223,7 @@ class Database:
         await self._pool.close()
 
     @asynccontextmanager
-    async def connection(self) -> AsyncIterator[AsyncConnection[Any]]:
+    async def connection(self) -> AsyncIterator[Session]:
         """Lend a connection: the block is one READ COMMITTED transaction, committed unless it raises.
 
         Raises:
@@ -239,7 +259,7 @@ class Database:
                 await self._pool.check()
 
     @asynccontextmanager
-    async def statement(self) -> AsyncIterator[AsyncConnection[Any]]:
+    async def statement(self) -> AsyncIterator[Session]:
         """Lend a connection on which each statement is a READ COMMITTED transaction of its own.
 
         One statement needs no BEGIN and no COMMIT, which are two more ways to the server and back.
@@ -357,10 +377,11 @@ def _line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-async def _configure(connection: AsyncConnection[Any]) -> None:
+async def _configure(connection: Session) -> None:
     # The functions count on it, and a role's or database's default may be another.
     await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
     # In a transaction the shortest of the limits could end the session before they are lifted.
     await connection.set_autocommit(True)
     await connection.execute(_WITHOUT_LIMITS, prepare=False)
+    (connection.incarnation,) = await anext(await connection.execute(_INCARNATION, prepare=False))
     await connection.set_autocommit(False)

@@ -178,6 +178,38 @@ def test_edge_089_what_a_restored_initiator_has_forgotten_ends_its_dialogs_on_bo
     goes_on(shop, warehouse)
 
 
+def test_edge_089_an_answer_from_before_a_restore_acknowledges_nothing_that_was_sent_after_it(
+    sites: tuple[Site, Site],
+) -> None:
+    """The worker lives on; message and number are the same, so what was sent after it would be gone unsent, without a word."""
+    shop, warehouse = sites
+    dialog = begin(shop, b"first")
+    there = far_handle(warehouse, b"first")
+    drained(shop)
+    run(shop, "create database shop_backup template shop")
+    # Nothing is sent a second time while the test runs.
+    shop.start_worker(resend_after=600)
+    holder = warehouse.session(autocommit=False)
+    holder.rows("select from broker_private.sequence_counters for update")
+    shop.psql.send(dialog, "order", b"forgotten")
+    until(
+        lambda: warehouse.psql.value(
+            "select count(*) from pg_stat_activity where datname = %s and wait_event_type = 'Lock'",
+            warehouse.name,
+        )
+    )
+    with psycopg.connect(shop.server.url("postgres"), autocommit=True) as session:
+        session.execute("drop database shop with (force)")
+        session.execute("alter database shop_backup rename to shop")
+    shop.reconnect()
+    shop.psql.rows("select broker.alter_broker('ENABLE_BROKER')")
+    shop.psql.send(dialog, "order", b"after it")
+    holder.connection.close()
+    assert ended_by(shop, "shop", dialog) == LOCAL
+    assert ended_by(warehouse, "warehouse", there) == REMOTE
+    goes_on(shop, warehouse)
+
+
 @pytest.mark.parametrize(("restored", "is_sealed"), [("shop", True), ("warehouse", False)])
 def test_edge_089_a_dialog_on_which_nobody_sends_any_more_ends_on_both_sides_too(
     sites: tuple[Site, Site], restored: str, *, is_sealed: bool

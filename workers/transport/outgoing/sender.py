@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
     from pybroker.workers.clock import Clock
-    from pybroker.workers.database import Database
+    from pybroker.workers.database import Database, Session
     from pybroker.workers.transport.dialog_security.sealing import Plans, Sealed
     from pybroker.workers.transport.dialog_security.secure_dialogs import SecureDialogs
     from pybroker.workers.transport.outgoing.carrier import Carrier
@@ -83,18 +83,20 @@ class _Settled(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """A batch that may leave, the broker that it comes from, how it is secured, and its trace contexts."""
+    """A batch that may leave: which broker and incarnation it comes from, how it is secured, its contexts."""
 
     batch: Taken
     from_broker: UUID
+    incarnation: str
     plans: Plans | None
     traceparents: list[wire.Traceparent]
 
 
 class _Sent(NamedTuple):
-    """A batch on its way."""
+    """What is on its way."""
 
     batch: Taken
+    incarnation: str
     ends: dict[int, batches.End]
     sealed: Sealed | None
     answer: asyncio.Task[wire.Ack]
@@ -340,7 +342,7 @@ class Sender:
         lane.last_batch = posted.number
         lane.in_flight.add(ends)
         traces.on_its_way(destination.service_name, ready.traceparents, posted.answer, left_at)
-        sent = _Sent(taken, ends, sealed, posted.answer, ready.traceparents)
+        sent = _Sent(taken, ready.incarnation, ends, sealed, posted.answer, ready.traceparents)
         lane.add(self._settle_in_order(sent, lane.newest, lane.in_flight))
         is_full = len(taken.kinds) * 2 >= _most_messages(carrier) or len(taken.bodies) * 2 >= MAXIMUM_BYTES
         return _Underway(is_full, len(ends), len(taken.kinds))
@@ -389,7 +391,7 @@ class Sender:
 
     async def _found(
         self,
-        connection: AsyncConnection[Any],
+        connection: Session,
         taken: Taken,
         plans: Plans | None,
         from_broker: UUID | None = None,
@@ -398,7 +400,7 @@ class Sender:
         if self._traces:
             contexts = await statements.traceparents_to_send(connection, *traces.rows_of(taken))
         from_broker = from_broker or await statements.broker_instance(connection)
-        return _Found(taken, from_broker, plans, contexts)
+        return _Found(taken, from_broker, connection.incarnation, plans, contexts)
 
     async def _plan(self, connection: AsyncConnection[Any], carrier: Carrier, taken: Taken) -> Plans | None:
         """Decide how a batch leaves; None if in the clear, as all does that stays within the worker."""
@@ -425,7 +427,7 @@ class Sender:
                 # Also of one that was lost: what follows it waits for this, and so for all before it.
                 if before_it is not None:
                     await asyncio.wait((before_it,))
-            settled = await self._settle(sent.batch, sent.ends, ack, sent.traceparents)
+            settled = await self._settle(sent, ack)
             acknowledged = settled.next_numbers
         finally:
             in_flight.settle(sent.ends, acknowledged)
@@ -483,7 +485,8 @@ class Sender:
         ack = await batches.proven(posted.answer, sealed)
         self._stored.pop(endpoint, None)
         ends = batches.ends_of(piece.taken)
-        if (await self._settle(piece.taken, ends, ack, found.traceparents)).has_moved:
+        sent = _Sent(piece.taken, found.incarnation, ends, sealed, posted.answer, found.traceparents)
+        if (await self._settle(sent, ack)).has_moved:
             self._backoff.reset()
             return False
         stored = min(ack.stored_bytes, piece.total_bytes)
@@ -495,14 +498,9 @@ class Sender:
         self._backoff.reset()
         return True
 
-    async def _settle(
-        self,
-        taken: Taken,
-        ends: dict[int, batches.End],
-        ack: wire.Ack,
-        traceparents: list[wire.Traceparent],
-    ) -> _Settled:
+    async def _settle(self, sent: _Sent, ack: wire.Ack) -> _Settled:
         """Note what became of a batch, in one transaction."""
+        taken, ends, traceparents = sent.batch, sent.ends, sent.traceparents
         try:
             acknowledged, failed, waiting = batches.outcome(taken, ends, ack)
             ahead = batches.ahead(taken, ends, ack)
@@ -510,6 +508,11 @@ class Sender:
         except arrays.ArrayError as error:
             raise batches.corrupted(error) from error
         async with self._database.connection() as connection:
+            if connection.incarnation != sent.incarnation:
+                # It may have given these numbers to messages that nobody has seen. If so, the far broker
+                # finds out from what is sent anew: it knows when each was sent.
+                self._resends.acknowledged(ends)
+                return _Settled(has_moved=False, next_numbers={})
             moved, torn = 0, list[int]()
             if ahead:
                 # First: an end that is acknowledged has nothing more to say.
