@@ -4,8 +4,8 @@ BIN := .venv/bin
 ORDERS ?= 200
 ROUNDS ?= 20
 RESTORES ?= 2
-# Four processes on two cores: a test mostly waits for a server or a worker process. Each process gets whole files.
-PROCESSES ?= 4
+# Six processes on two cores: a test mostly waits for a server or a worker process. Each process gets whole files.
+PROCESSES ?= 6
 PYTEST_OPTIONS := --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
 PYTHON_FLOOR ?= 85
 # Container images set it. Then each worker process that a test starts compiles all it imports: three times the work.
@@ -69,7 +69,7 @@ test: .venv .venv/.spark
 
 # For hours: faults at random, load, whole models. Each of them can be typed by itself. Some mistakes still survive.
 nightly: .venv/.linters .venv/.bench
-	CI=true PYBROKER_TEST_AT_RANDOM=yes $(MAKE) test
+	CI=true PYBROKER_TEST_AT_RANDOM=yes PYBROKER_MODEL_EXAMPLES=100 $(MAKE) test
 	CI=true PYBROKER_TEST_AT_RANDOM=yes $(BIN)/python -m pytest $(PYTEST_OPTIONS) -m nightly
 	$(MAKE) instructions
 	$(MAKE) chaos ROUNDS=20 MESSAGES=100000 RESTORES=2

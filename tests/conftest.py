@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 NEWEST = 18
+# Between the oldest and the newest. It differs from both by plans, which are counted in these folders; it meets the rest at night.
+BETWEEN, PLANNED = 16, ("sql",)
 AT_RANDOM = "PYBROKER_TEST_AT_RANDOM"
 MEMORY, MEMORY_BYTES = Path("/dev/shm"), 6 * 2**30
 _TEMPLATES: set[tuple[Path, str]] = set()
@@ -30,13 +32,13 @@ MIGRATED, WITH_SHOP = "migrated", "migrated_with_shop"
 # What takes longest comes first, as a process gets whole files (--dist loadfile). Each file is in one of these folders.
 FOLDERS = ("system", "two_servers", "worker", "console", "conformance", "sql", "unit", "tsql", "containers")
 # Ten containers under load leave nothing to those whose clients wait a few seconds only, so they come when nobody else is left but
-# the model, which has all patience. A process takes a further file as soon as it has but two tests left: behind the cell, which is one
-# test, comes the shortest file.
+# the model, which has all patience. At night the cell goes on longest; it has one test, and a process takes a further file as soon as
+# it has but two tests left: behind the cell comes the shortest file.
 LAST_FILES = (
-    "test_acceptance.py",
     "test_throughput_cell.py",
     "test_images.py",
     "test_compose.py",
+    "test_acceptance.py",
     "test_model.py",
 )
 # Without fsync a test can't show what a crashed disk would keep, but none here pulls the plug of a disk.
@@ -105,7 +107,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the folders in their order, and last the files that want the machine to themselves."""
+    """Put the folders in their order, and last the files that want the machine to themselves; mark what can wait."""
     places = {name: place for place, name in enumerate(FOLDERS)}
     last = {name: place for place, name in enumerate(LAST_FILES, start=1)}
     tests = Path(__file__).parent
@@ -116,6 +118,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             f"move into one of the folders {', '.join(FOLDERS)}, so that a tier runs it: {listed}"
         )
     items.sort(key=lambda item: (last.get(item.path.name, 0), places[item.path.relative_to(tests).parts[0]]))
+    if "PYBROKER_TEST_VERSIONS" not in os.environ:
+        for item in items:
+            if item.path.relative_to(tests).parts[0] not in PLANNED and _version(item) == BETWEEN:
+                item.add_marker(pytest.mark.nightly)
+
+
+def _version(item: pytest.Item) -> int | None:
+    """The version that its parameters say."""
+    called = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    version: int | None = called.get("any_server")
+    return version
 
 
 def rest_autovacuum(server: EmbeddedServer) -> None:

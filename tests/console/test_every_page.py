@@ -59,7 +59,7 @@ def everything_wrong(site: Site, other: Site) -> dict[str, str]:
 
 # Thirty pictures and fifteen looks by axe-core: minutes, where others work too.
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.nightly)])
 def test_every_page_can_be_read_by_everybody(
     site: Site, other: Site, chromium: Chrome, theme: str, tmp_path: Path
 ) -> None:

@@ -345,7 +345,9 @@ def test_a_forged_session_and_a_foreign_form_do_nothing_in_a_browser(
     assert live.warehouse.psql.value(is_on)
 
 
-@pytest.mark.parametrize("number", [101, 106, 202, 303, 401])
+@pytest.mark.parametrize(
+    "number", [101, *(pytest.param(one, marks=pytest.mark.nightly) for one in (106, 202, 303, 401))]
+)
 def test_a_fault_is_found_and_mended_by_clicking(
     inside: Chrome, address: str, live: Loaded, number: int, record_property: Callable[[str, object], None]
 ) -> None:
@@ -414,6 +416,7 @@ FAULTS = {
 
 # Each step may wait for a page that asks every minute only, as one does whose readings are slow.
 @pytest.mark.timeout(900)
+@pytest.mark.nightly
 def test_an_open_page_lives_on_when_a_server_crashes_and_comes_back(
     chromium: Chrome, address: str, live: Loaded
 ) -> None:

@@ -77,6 +77,7 @@ def _strike_both(strike: Callable[[DockerContainer], None], broker: Broker) -> N
     strike(broker.database)
 
 
+@pytest.mark.nightly
 def test_nothing_is_lost_over_a_link_that_is_cut_again_and_again(deployment: Deployment) -> None:
     first, *others = deployment.initiators
     target = deployment.target
@@ -95,6 +96,7 @@ def test_nothing_is_lost_over_a_link_that_is_cut_again_and_again(deployment: Dep
         load.go_on()
 
 
+@pytest.mark.nightly
 def test_workers_and_schemas_of_two_versions_work_together_in_a_rolling_upgrade(
     deployment: Deployment, next_worker: str
 ) -> None:
@@ -120,6 +122,7 @@ def test_workers_and_schemas_of_two_versions_work_together_in_a_rolling_upgrade(
         load.go_on()
 
 
+@pytest.mark.nightly
 def test_a_dump_that_is_restored_on_another_server_goes_on_where_the_broker_stopped(
     deployment: Deployment,
 ) -> None:

@@ -24,6 +24,7 @@ pytestmark = [pytest.mark.containers, pytest.mark.timeout(900)]
 CONTAINERS = ("docker", "ps", "--all", "--filter", "label=pybroker.throughput", "--format", "{{.Names}}")
 
 
+@pytest.mark.nightly
 def test_rows_176_178_a_cell_of_three_initiators_in_containers_with_quotas_loses_nothing(
     built: Images, tmp_path: Path
 ) -> None:

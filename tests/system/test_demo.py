@@ -129,6 +129,7 @@ def test_every_order_is_reconciled_and_nothing_is_left(tmp_path: Path) -> None:
         eventually(lambda: demo.left_behind() == [])
 
 
+@pytest.mark.nightly
 def test_json_is_all_that_a_program_reads(tmp_path: Path) -> None:
     with running(tmp_path, "--orders", "3", "--json") as demo:
         assert demo.end() == 0, demo.errors
@@ -161,6 +162,7 @@ def test_a_signal_while_the_servers_start_cleans_up(tmp_path: Path) -> None:
         eventually(lambda: demo.left_behind() == [])
 
 
+@pytest.mark.nightly
 def test_a_killed_demo_leaves_nothing(tmp_path: Path) -> None:
     with running(tmp_path, "--orders", str(NEVER_DONE)) as demo:
         demo.wait_until(demo.has_booked)

@@ -250,6 +250,7 @@ def test_a_task_that_is_killed_after_it_has_sent_sends_nothing_twice(
     assert ledger(shop) == EVERYTHING_ONCE
 
 
+@pytest.mark.nightly
 def test_a_driver_that_is_killed_loses_and_doubles_nothing_whatever_the_partitions_are_next(
     spark: SparkSession, shop: Session, database: Database, tmp_path: Path
 ) -> None:

@@ -126,6 +126,7 @@ def test_a_cell_that_lost_a_message_has_failed() -> None:
         assert outcome(cell, 1.0, **{complaint: 1}).has_failed
 
 
+@pytest.mark.nightly
 def test_an_interrupted_run_leaves_no_server_and_goes_on(tmp_path: Path) -> None:
     output = tmp_path / "results"
     arguments = ("--initiators", "1", *QUICK, "--series", "whitepaper,plain", "--output", str(output))

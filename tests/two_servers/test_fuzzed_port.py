@@ -44,7 +44,6 @@ ENOUGH_SECONDS = 120.0
 FUZZING = settings(
     max_examples=EXAMPLES,
     deadline=None,
-    derandomize=bool(os.environ.get("CI")),
     suppress_health_check=list(HealthCheck),
 )
 PING = bytes(wire.encode(wire.Ping(is_answer=False)))

@@ -346,7 +346,6 @@ def test_what_two_databases_say_to_each_other_agrees_with_the_model(arena: Arena
             stateful_step_count=STEPS,
             deadline=None,
             report_multiple_bugs=False,
-            derandomize=bool(os.environ.get("CI")),
             # An example takes seconds; a shorter one that fails would take an hour to find.
             phases=[Phase.generate],
             suppress_health_check=list(HealthCheck),
