@@ -1,6 +1,6 @@
 """Put finished runs of `pybroker throughput` into docs/whitepaper.md: `python -m tests.whitepaper RUN [RUN …]`.
 
-The first is the matrix: figures 2 to 5 as docs/whitepaper/figure-N.svg, and the most with one, two and three initiators. The answers to rows 171 to
+The first is the matrix: what was found, figures 2 to 5 as docs/whitepaper/figure-N.svg, and what a message costs each role. The answers to rows 171 to
 178 come from all. The text goes between the two marks of the page.
 """
 
@@ -11,17 +11,19 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pybroker.throughput.answers import NOT_RUN, answers, best_of
+from pybroker.throughput.costs import costs
 from pybroker.throughput.figures import gain_figure, payload_words, throughput_figure
-from pybroker.throughput.matrix import HEADLINES, SERIES
+from pybroker.throughput.matrix import HEADLINES, SERIES, Effort
 from pybroker.throughput.report import (
     BACKLOG_HEADS,
-    NOT_RUN,
-    answers,
+    BESIDE_HEADS,
     backlogs,
-    best_of,
+    beside,
     bounds,
     core_words,
     finding,
+    repetition_words,
 )
 from pybroker.throughput.results import Finished, read_finished
 
@@ -42,10 +44,11 @@ def main(directory: Path, docs: Path = DOCS, others: Sequence[Path] = ()) -> Non
     _, _, after = rest.partition(ENDS)
     words = [
         "## Measured\n",
-        *(line for number, run in enumerate(runs, 1) for line in _conditions(number, run, len(runs))),
         f"**{finding(first.outcomes)}**\n",
         *_headlines(first),
+        *(line for number, run in enumerate(runs, 1) for line in _conditions(number, run, len(runs))),
         *_pictures(first, docs),
+        *_costs(first),
         *_answers(runs),
         *_backlogs(runs),
     ]
@@ -86,25 +89,40 @@ def _conditions(number: int, run: Finished, runs: int) -> list[str]:
 
 
 def _headlines(run: Finished) -> list[str]:
-    best = best_of(run.outcomes)
-    if not best:
+    rows = beside(run.outcomes)
+    if not rows:
         return []
-    lines = [
-        "| initiators | most messages/s | with | times one initiator's | the whitepaper's most | times its one initiator's |",
-        "|---|---|---|---|---|---|",
-    ]
-    for initiators, one in best.items():
-        growth = f"{one.rate / best[1].rate:.1f}" if 1 in best and best[1].rate else "-"
-        lines.append(
-            f"| {initiators} | {one.rate:,.0f} | {initiators}x{one.cell.threads} threads, {payload_words(one.cell.payload)},"
-            f" ratio {one.cell.ratio}; bound by {one.bound_by} | {growth} | {HEADLINES[initiators]:,} |"
-            f" {HEADLINES[initiators] / HEADLINES[1]:.1f} |"
-        )
+    fastest = list(best_of(run.outcomes).values())[-1]
+    effort = Effort(max(one.repetition for one in run.outcomes))
     return [
-        *lines,
-        "",
-        *(f"With {number} initiators: {core_words(run, one)}\n" for number, one in [*best.items()][-1:]),
+        *_table(BESIDE_HEADS, rows),
+        f"{core_words(run, fastest)} {repetition_words(run.outcomes, effort)}\n",
     ]
+
+
+def _costs(run: Finished) -> list[str]:
+    found = costs(run.outcomes)
+    if not found:
+        return []
+    heads = ("role", "a message, µs of a processor", "a batch, µs", "messages a batch")
+    rows = [
+        (
+            cost.role,
+            f"{cost.message:.0f} ± {cost.message_error:.0f}",
+            f"{cost.batch:.0f} ± {cost.batch_error:.0f}",
+            f"{cost.smallest:.1f} to {cost.largest:.1f}",
+        )
+        for cost in found
+    ]
+    return [
+        f"What a message costs by itself, and what a batch costs however small it is: a line through {found[0].cells} cells of"
+        f" {payload_words(found[0].payload)}.\n",
+        *_table(heads, rows),
+    ]
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    return [*(f"| {' | '.join(line)} |" for line in (heads, ["---"] * len(heads), *rows)), ""]
 
 
 def _pictures(run: Finished, docs: Path) -> list[str]:
@@ -131,12 +149,12 @@ def _answers(runs: Sequence[Finished]) -> list[str]:
         for row, question, answer in answers(run.outcomes)
         if answer != NOT_RUN
     ]
-    lines = ["| the paper's | run | here |", "|---|---|---|"]
+    rows: list[tuple[str, ...]] = []
     for row, question, _ in answers([]):
         mine = [(number, answer) for _, one, number, answer in found if one == question]
         shown = mine[:1] if row in OF_THE_MATRIX else mine
-        lines += [f"| {question} | {number} | {answer} |" for number, answer in shown or [("-", NOT_RUN)]]
-    return [*lines, ""]
+        rows += [(question, str(number or "-"), answer) for number, answer in shown or [(0, NOT_RUN)]]
+    return _table(("the paper's", "run", "here"), rows)
 
 
 def _backlogs(runs: Sequence[Finished]) -> list[str]:
@@ -144,8 +162,7 @@ def _backlogs(runs: Sequence[Finished]) -> list[str]:
     title = "Activation off while messages are sent, then on (a batch at night)"
     if not rows:
         return [f"{title}: {NOT_RUN}.\n"]
-    lines = [("run", *BACKLOG_HEADS), ("---",) * (len(BACKLOG_HEADS) + 1), *rows]
-    return [f"{title}:\n", *(f"| {' | '.join(line)} |" for line in lines), ""]
+    return [f"{title}:\n", *_table(("run", *BACKLOG_HEADS), rows)]
 
 
 if __name__ == "__main__":

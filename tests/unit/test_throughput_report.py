@@ -120,7 +120,7 @@ def test_the_page_takes_the_headline_of_the_first_run_and_answers_of_all(tmp_pat
     text = page.read_text()
     assert "Run 1: 1 of the 264 cells, on containers, quotas, PostgreSQL 18.1" in text
     assert "Run 2: 1 of the 264 cells and 1 cell of the series top-1, on embedded" in text
-    assert "| 1 | 400 | 1x10 threads" in text
+    assert "| 1 | - | 400, 1x10 threads" in text
     assert "| RECEIVE TOP (N), not TOP (1) | 2 |" in text
     assert "TOP (10000) 5,000/s" in text
     assert "| One, two, three initiators | 1 | 1: 400/s" in text
