@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import psycopg
 import structlog
-from psycopg import AsyncConnection, IsolationLevel
+from psycopg import AsyncConnection
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
 from psycopg.rows import class_row, scalar_row
@@ -44,15 +44,28 @@ _NETWORK = {
 _ATTEMPTS = 4
 _BETWEEN_ATTEMPTS = 1.0
 _APPLICATION_NAME_BYTES = 63
-# A default that is meant for people's sessions would end the worker, or the same work again and again. What
-# the URL itself says goes first.
-_WITHOUT_LIMITS = """
-select pg_catalog.set_config(s.name, '0', false)
-from pg_catalog.pg_settings s
-where s.source <> 'client' and s.setting <> '0' and s.name in (
-  'statement_timeout', 'lock_timeout', 'transaction_timeout', 'idle_in_transaction_session_timeout',
-  'idle_session_timeout'
-)
+# A default that is meant for people's sessions would end the worker, or the same work again and again, or
+# change what it reads. Each is set, whatever it is now, as a default may change under a session. Limits of
+# time are what the URL says, if it does. What waits for more than this disk at COMMIT still does.
+_SETTINGS = """
+select pg_catalog.set_config(s.name, coalesce(w.setting, nullif(s.setting, 'off'), 'on'), false)
+from (
+  values
+    ('statement_timeout', '0'),
+    ('lock_timeout', '0'),
+    ('transaction_timeout', '0'),
+    ('idle_in_transaction_session_timeout', '0'),
+    ('idle_session_timeout', '0'),
+    ('default_transaction_isolation', 'read committed'),
+    ('default_transaction_read_only', 'off'),
+    ('default_transaction_deferrable', 'off'),
+    ('standard_conforming_strings', 'on'),
+    ('array_nulls', 'on'),
+    ('client_encoding', 'UTF8'),
+    ('synchronous_commit', null)
+) w (name, setting)
+join pg_catalog.pg_settings s on s.name = w.name
+where s.source <> 'client' or s.name not like '%timeout'
 """
 # Whoever puts a database back to an earlier state restarts its server, or makes it anew.
 _INCARNATION = """
@@ -88,8 +101,6 @@ class Greeting:
         broker_problem: why they are not: the broker was turned off, or the database is a copy.
         is_in_recovery: whether the server is a standby, where nothing can be written.
         server_started_at: when the server was started.
-        is_read_committed: whether a statement alone is a READ COMMITTED transaction, by what server, database
-            and role have as default.
     """
 
     service_broker_guid: UUID
@@ -99,7 +110,6 @@ class Greeting:
     is_in_recovery: bool = False
     # A restart alone is no change of the broker.
     server_started_at: datetime | None = field(default=None, compare=False)
-    is_read_committed: bool = field(default=False, compare=False)
 
 
 class Session(AsyncConnection[Any]):
@@ -196,7 +206,7 @@ class Database:
         while True:
             try:
                 # Not from the pool, which would answer every cause with the same timeout.
-                session = await self.open_session(WORKER_NAME)
+                session = await self.open_own_session(WORKER_NAME)
                 break
             except psycopg.OperationalError as error:
                 if attempt == _ATTEMPTS:
@@ -268,9 +278,6 @@ class Database:
             psycopg.OperationalError: as `connection` does.
         """
         async with self.connection() as connection:
-            if self._greeting is None or not self._greeting.is_read_committed:
-                yield connection
-                return
             await connection.set_autocommit(True)
             try:
                 yield connection
@@ -280,8 +287,20 @@ class Database:
                 else:
                     await connection.close()
 
+    async def open_own_session(self, application_name: str) -> AsyncConnection[Any]:
+        """Open a session for the worker's own work, with what it needs set, as those of the pool have it.
+
+        Raises:
+            psycopg.OperationalError: the server is away or refuses.
+        """
+        session = await self.open_session(application_name)
+        await session.execute(_SETTINGS)
+        return session
+
     async def open_session(self, application_name: str, login: str | None = None) -> AsyncConnection[Any]:
         """Open a connection outside of the pool, in autocommit mode and without prepared statements.
+
+        It has the defaults that server, database and role give it.
 
         Args:
             application_name: as which it is seen.
@@ -325,9 +344,7 @@ class Database:
             async with connection.cursor(row_factory=class_row(Greeting), binary=True) as cursor:
                 await cursor.execute(
                     "select service_broker_guid, has_xml_parser, is_broker_enabled, broker_problem,"
-                    " is_in_recovery, server_started_at,"
-                    " pg_catalog.current_setting('default_transaction_isolation') = 'read committed'"
-                    " as is_read_committed"
+                    " is_in_recovery, server_started_at"
                     " from broker_private.worker_greeting()"
                 )
                 return await anext(cursor)
@@ -378,10 +395,8 @@ def _line(error: Exception) -> str:
 
 
 async def _configure(connection: Session) -> None:
-    # The functions count on it, and a role's or database's default may be another.
-    await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
     # In a transaction the shortest of the limits could end the session before they are lifted.
     await connection.set_autocommit(True)
-    await connection.execute(_WITHOUT_LIMITS, prepare=False)
+    await connection.execute(_SETTINGS, prepare=False)
     (connection.incarnation,) = await anext(await connection.execute(_INCARNATION, prepare=False))
     await connection.set_autocommit(False)

@@ -94,7 +94,7 @@ class WakeUps:
         Raises:
             psycopg.OperationalError: the server is away.
         """
-        session = await self._database.open_session(f"{WORKER_NAME}: wake-ups")
+        session = await self._database.open_own_session(f"{WORKER_NAME}: wake-ups")
         async with session:
             if await _value(session, "select pg_catalog.pg_backend_pid()") != session.info.backend_pid:
                 logger.info("wake_ups_unavailable", database=self._database.name, reason="a pooler")

@@ -178,8 +178,10 @@ class Router:
         if not self._database.greeting.is_broker_enabled:
             # The views say why by themselves.
             return
+        if not sender.may_note:
+            return
         if destination.is_missing:
-            self._start(number, lambda: self._ask_for_route(destination))
+            self._start(number, lambda: self._ask_for_route(sender, destination))
         else:
             await self._choose(sender, destination)
 
@@ -244,14 +246,10 @@ class Router:
         What went somewhere before there were several, and was never answered, is sent to the first.
         """
         number = destination.destination_no
-        try:
+        moved, stays = 0, 0
+        with sender.noting("dialogs_not_spread"):
             async with self._database.statement() as connection:
                 moved, stays = await statements.spread_dialogs(connection, number, brokers)
-        except psycopg.Error as error:
-            logger.warning(
-                "dialogs_not_spread", database=self._database.name, destination=number, error=line_of(error)
-            )
-            moved, stays = 0, 0
         if moved:
             self.arrived.set()
             return
@@ -262,32 +260,18 @@ class Router:
         elif stays and destination.address is not None:
             await sender.send(destination, self._far(destination, destination.address))
 
-    async def _ask_for_route(self, destination: Destination) -> None:
+    async def _ask_for_route(self, sender: Sender, destination: Destination) -> None:
         """Ask the dynamic routing service, or note that it has answered."""
-        try:
+        with sender.noting("route_not_requested", service=destination.service_name):
             async with self._database.statement() as connection:
                 await statements.request_route(connection, destination.service_name)
-        except psycopg.Error as error:
-            logger.warning(
-                "route_not_requested",
-                database=self._database.name,
-                service=destination.service_name,
-                error=line_of(error),
-            )
 
     async def _give_back(self, sender: Sender, destination: Destination) -> None:
         """Let dialogs that were given to a broker which no route leads to any more be given to another."""
-        try:
+        with sender.noting("dialogs_not_given_back"):
             async with self._database.statement() as connection:
                 await statements.spread_dialogs(connection, destination.destination_no, None)
-        except psycopg.Error as error:
-            logger.warning(
-                "dialogs_not_given_back",
-                database=self._database.name,
-                destination=destination.destination_no,
-                error=line_of(error),
-            )
-        if destination.problem is not None:
+        if destination.problem is not None and sender.may_note:
             await sender.wait_because(destination.problem)
 
     def _say(self, sender: Sender, number: int, problem: TransportError | str) -> None:

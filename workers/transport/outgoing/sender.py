@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
@@ -32,6 +33,8 @@ from pybroker.workers.transport.resends import Resends
 from pybroker.workers.transport.retry_schedule import Pace
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from psycopg import AsyncConnection
     from structlog.typing import FilteringBoundLogger
 
@@ -136,6 +139,9 @@ class Sender:
         self._traces = traces
         self._backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         self._due = 0.0
+        # What the database refused to note, beside the batches.
+        self._refusals = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
+        self._may_note_at = 0.0
         self._way: tuple[Destination, Carrier] | None = None
         self._until = 0.0
         self._has_priorities = False
@@ -157,6 +163,28 @@ class Sender:
     def is_due(self) -> bool:
         """Whether nothing went wrong lately, or the pause after it is over."""
         return self._clock.monotonic() >= self._due
+
+    @property
+    def may_note(self) -> bool:
+        """Whether the database did not lately refuse what was to be noted of the destination."""
+        return self._clock.monotonic() >= self._may_note_at
+
+    @contextmanager
+    def noting(self, failure: str, **details: object) -> Iterator[None]:
+        """Let the block write to the database; log a failure by this name, and wait before trying again."""
+        try:
+            yield
+        except psycopg.Error as error:
+            self._may_note_at = self._clock.monotonic() + self._refusals.failed()
+            logger.warning(
+                failure,
+                database=self._database.name,
+                destination=self._destination_no,
+                error=line_of(error),
+                **details,
+            )
+        else:
+            self._refusals.reset()
 
     def has_said(self, problem: TransportError | str) -> bool:
         """Whether the problem is the destination's transmission status already."""
@@ -209,17 +237,9 @@ class Sender:
         text = str(problem)
         if self.has_said(problem):
             return
-        try:
+        with self.noting("status_not_set", status=text):
             async with self._database.statement() as connection:
                 await statements.set_destination_status(connection, self._destination_no, text)
-        except psycopg.Error as error:
-            logger.warning(
-                "status_not_set",
-                database=self._database.name,
-                status=text,
-                error=line_of(error),
-            )
-        else:
             self._status, self._has_status = text, True
 
     async def _send_all(self, destination: Destination, carrier: Carrier) -> bool:
