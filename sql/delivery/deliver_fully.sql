@@ -180,9 +180,14 @@ begin
         endpoint_nos, deliver_fully.acknowledged, deliver_fully.dialog_index, deliver_fully.sequence_numbers, deliver_fully.kinds, deliver_fully.sent_at
       ) t
     loop
-      perform broker_private.put_broker_error(
+      if broker_private.put_broker_error(
         endpoint_nos[answer.place], answer.own_code, broker_private.fault_text(row(answer.own_code, null)::broker_private.fault)
-      );
+      ) then
+        -- A side that has ended already hears nothing more, and its end has been dropped: it counts as acknowledged.
+        insert into broker_private.far_events (endpoint_no, event)
+        select e.endpoint_no, '<end acknowledged>' from broker_private.endpoints e where e.endpoint_no = endpoint_nos[answer.place] and e.local_end is not null
+        on conflict do nothing;
+      end if;
       endpoint_nos[answer.place] := 0;
       fault_codes[answer.place] := -answer.far_code;
       fault_texts[answer.place] := broker_private.fault_text(row(answer.far_code, null)::broker_private.fault);

@@ -362,6 +362,24 @@ def test_who_is_told_of_the_end_of_a_dialog_is_not_told_of_an_error_as_well(hop:
     assert [kind for kind, _, _ in hop.far.receive("warehouse", top=10)] == ["order", END_DIALOG]
 
 
+def test_a_side_that_has_ended_and_turns_out_to_remember_less_is_closed(hop: Hop) -> None:
+    """Its end is dropped with all that it had to send, and nobody ever acknowledges it: it waits for ever."""
+    for body in (b"first", b"second"):
+        hop.near.send(hop.dialog, "order", body)
+    batch = hop.take(size=1)
+    assert batch is not None
+    hop.acknowledge(batch, hop.deliver(batch)[0])
+    ((_, handle),) = hop.far.rows("select message_body, conversation_handle from broker.receive('warehouse')")
+    hop.far.end(handle)
+    batch = hop.take()
+    assert batch is not None
+    # Its database was put back: the sender has had more acknowledged than it remembers.
+    _, fault = hop.deliver(dataclasses.replace(batch, acknowledged=[7]))
+    assert fault == -9720
+    assert hop.far.state(handle) == "CD"
+    assert hop.far.rows("select from broker.transmission_queue") == []
+
+
 def test_what_comes_far_too_early_is_not_kept(hop: Hop) -> None:
     """A sender that is wrong, or wicked, would fill the table with what never gets its turn."""
     hop.near.send(hop.dialog, "order", b"first")
