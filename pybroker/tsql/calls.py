@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pybroker.tsql.expressions import types
@@ -42,7 +43,7 @@ def call(at: Preparer, one: tree.Execute) -> Step:
     parameters = list(signature or ())
     if signature is None and name.name.lower() in locks.PROCEDURES:
         return _lock(at, one)
-    if signature is None and name.name.lower().startswith(_OWN):
+    if signature is None and name.name.lower().startswith(_OWN) and written not in at.known.promised:
         raise ScriptError(one.position, f"{name.name} is of SQL Server's own: it has no form here")
     try:
         require_values(parameters, one, at.scope)
@@ -67,7 +68,7 @@ def call(at: Preparer, one: tree.Execute) -> Step:
             tables[f"rows of {argument.value.text.strip().casefold()}"] = (
                 f"cast({rows_of(table.sql)} as text)"
             )
-        value = _value(at, argument.value).sql if table is None else f"%({list(tables)[-1]})s::json"
+        value = at.value(argument.value).sql if table is None else f"%({list(tables)[-1]})s::json"
         given.append(f"{prefix}{value}")
     result = None if one.result is None else at.variable(one.result, one.position)
     sql = f"call {written}({', '.join(given)})"
@@ -133,19 +134,14 @@ def _locked(execution: Execution, found: locks.Call) -> int:
 _REFUSED_LOCKS = {"55P03": -1, "40P01": -3}
 
 
-def _value(at: Preparer, code: tree.Code) -> Any:
-    # EXEC takes a word without quotes for a text.
-    if code.text.isidentifier() and code.text.upper() != "NULL":
-        code = tree.Code(f"'{code.text}'", code.position)
-    return at.value(code)
-
-
 def _execute_sql(at: Preparer, one: tree.Execute) -> Step:
     from pybroker.tsql.preparing.texts import run_text  # noqa: PLC0415 - a text is a batch
 
     if not one.arguments or one.arguments[0].value is None:
         raise ScriptError(one.position, "sp_executesql has a text")
     text = at.value(one.arguments[0].value, types.TEXT)
+    if len(one.arguments) > 1 and one.arguments[1].value is not None and not _is_text(one.arguments[1].value):
+        return _execute_sql_of(at, one, text.sql, at.value(one.arguments[1].value, types.TEXT).sql)
     parameters = declared(one)
     given: list[tuple[tree.Parameter, Any, str | None]] = []
     inner = at.another(at.batch)
@@ -173,6 +169,28 @@ def _execute_sql(at: Preparer, one: tree.Execute) -> Step:
     return at.step(one, f"select {text.sql}", act, text.notes)
 
 
+def _execute_sql_of(at: Preparer, one: tree.Execute, text: str, parameters: str) -> Step:
+    """Prepare sp_executesql whose parameters are an expression: what it declares is known when it runs."""
+
+    def act(execution: Execution) -> None:
+        written = str(execution.value(parameters) or "").replace("'", "''")
+        first, second, *given = one.arguments
+        place = one.position if second.value is None else second.value.position
+        second = replace(second, value=tree.Code(f"N'{written}'", place))
+        try:
+            step = _execute_sql(at, replace(one, arguments=(first, second, *given) if written else (first,)))
+        except ScriptError as error:
+            raise StatementError(str(error), 102) from None
+        if step.act is not None:
+            step.act(execution)
+
+    return at.step(one, f"select {text}", act)
+
+
+def _is_text(code: tree.Code) -> bool:
+    return code.text.endswith("'") and "'" in code.text
+
+
 def declared(one: tree.Execute) -> Sequence[tree.Parameter]:
     """Return the parameters that sp_executesql declares in its second text.
 
@@ -182,7 +200,7 @@ def declared(one: tree.Execute) -> Sequence[tree.Parameter]:
     if len(one.arguments) == 1:
         return ()
     code = one.arguments[1].value
-    if code is None or not code.text.endswith("'") or "'" not in code.text:
+    if code is None or not _is_text(code):
         raise ScriptError(one.position, "the parameters of sp_executesql stand in a text, '@a int, …'")
     written = code.text.partition("'")[2][:-1].replace("''", "'")
     try:

@@ -28,9 +28,10 @@ class Known:
         aliases: types that CREATE TYPE made.
         table_types: the columns of types that CREATE TYPE … AS TABLE made, as they are written.
         functions: what they return.
-        parameters: what the parameters of functions are.
+        parameters: what the parameters of functions are called and of which types.
         principals: as they were made, by their folded names.
         procedures: what CREATE PROCEDURE said, for those that call them.
+        promised: names of procedures that the script makes, as PostgreSQL writes them, also further down.
         reads_identity: whether a batch asks for SCOPE_IDENTITY().
     """
 
@@ -39,9 +40,10 @@ class Known:
     aliases: dict[str, Type] = field(default_factory=dict)
     table_types: dict[str, Code] = field(default_factory=dict)
     functions: dict[str, Type] = field(default_factory=dict)
-    parameters: dict[str, tuple[Type, ...]] = field(default_factory=dict)
+    parameters: dict[str, tuple[tuple[str, Type], ...]] = field(default_factory=dict)
     principals: dict[str, str] = field(default_factory=dict)
     procedures: dict[str, Any] = field(default_factory=dict)
+    promised: set[str] = field(default_factory=set)
     reads_identity: bool = False
 
     def with_principals(self, statement: Statement) -> Statement:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pybroker.tsql.administration.tree import Use
+from pybroker.tsql.expressions.names import relation
 from pybroker.tsql.known import Known
 from pybroker.tsql.language import read as parse
 from pybroker.tsql.preparing import prepare
@@ -16,7 +18,7 @@ from pybroker.tsql.source import Position, ScriptError, batches, decode
 from pybroker.tsql.variables import replace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from pybroker.tsql.source import Batch
@@ -124,6 +126,7 @@ def read_text(
         return _unread(file, error)
     found: list[ReadBatch] = []
     in_msdb = False
+    known.promised |= set(_promised(script.text))
     try:
         for batch in batches(script.text):
             read_one = _read_batch(file, script, batch, known, in_msdb=in_msdb)
@@ -134,6 +137,18 @@ def read_text(
     except ScriptError as error:
         found.append(ReadBatch((Finding(file, script.place(error.position), refusal=str(error)),)))
     return ReadScript(file, tuple(found), script.goes_on_after_error)
+
+
+_PROCEDURE = re.compile(
+    r"\b(?:CREATE|ALTER)\s+PROC(?:EDURE)?\s+(?:\[?(?P<schema>\w{1,63})\]?\.)?\[?(?P<name>[sx]p_\w{1,60})",
+    re.IGNORECASE,
+)
+
+
+def _promised(text: str) -> Iterator[str]:
+    """Yield the procedures of a script that have names as those of SQL Server's own."""
+    for found in _PROCEDURE.finditer(text):
+        yield relation(found["schema"], found["name"])
 
 
 def _read_batch(file: str, script: Script, batch: Batch, known: Known, *, in_msdb: bool) -> ReadBatch:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pybroker.tsql.steps import Step
 
 # What RAISE has; PostgreSQL's own notices, as "relation exists, skipping", are not shown.
-_RAISED = "00000"
+_RAISED, _RAISE = "00000", "exec_stmt_raise"
 # The detail of what THROW and RAISERROR raise in procedures.
 _RAISED_AS = re.compile(r"Msg (\d{1,9}), Level (\d{1,3}), State (\d{1,3})")
 # A notice that holds a result set of a procedure.
@@ -448,7 +448,7 @@ class Session:
     def _notice(self, notice: Diagnostic) -> None:
         if notice.sqlstate == _RESULT_SET:
             self.show_rows(*_result_set(notice.message_primary or ""))
-        elif notice.sqlstate == _RAISED:
+        elif notice.sqlstate == _RAISED and notice.source_function == _RAISE:
             self.console.show(showing.text(notice.message_primary or ""))
         elif notice.severity_nonlocalized == "WARNING":
             self.console.note(f"warning: {showing.text(notice.message_primary or '')}")
@@ -457,19 +457,21 @@ class Session:
         """Return the databases that were named, for sys.databases."""
         rows = []
         others = [name for name in self.databases.names if name.casefold() not in HOME_NAMES]
-        numbered = [*zip((1, 4), HOME_NAMES, strict=True), *enumerate(others, start=5)]
-        for number, name in numbered:
+        numbered = {name: number for number, name in zip((1, 4), HOME_NAMES, strict=True)}
+        for name in (*HOME_NAMES, *others):
             # Neither one that is not there yet, nor one without a broker.
             with suppress(psycopg.Error), psycopg.connect(self.databases.url(name) or "") as connection:
                 row = connection.execute(
-                    "select service_broker_guid, is_broker_enabled, is_broker_priority_honored"
-                    " from broker.databases"
+                    "select service_broker_guid, is_broker_enabled, is_broker_priority_honored, d.oid::bigint"
+                    " from broker.databases, pg_catalog.pg_database d"
+                    " where d.datname = pg_catalog.current_database()"
                 ).fetchone()
-                guid, enabled, honored = row or (None, False, False)
+                guid, enabled, honored, oid = row or (None, False, False, None)
                 rows.append(
                     {
                         "name": name,
-                        "database_id": number,
+                        # What DB_ID() and the views of queues say.
+                        "database_id": numbered.get(name, oid),
                         "service_broker_guid": str(guid),
                         "is_broker_enabled": enabled,
                         "is_broker_priority_honored": honored,

@@ -375,6 +375,11 @@ def test_rows_are_read_and_changed_as_in_sql_server(database: Database) -> None:
 
 
 REFUSED_QUERIES = {
+    "SELECT 1 AS Tag, NULL AS Parent, 'x' AS [a!1!b] FOR XML EXPLICIT": "EXPLICIT of FOR XML has no form here",
+    "SELECT 1 AS a, 2 AS [@b] FOR XML PATH('p')": "an attribute of p stands behind its content",
+    "SELECT 1 AS a, 2 AS [a/b] FOR XML PATH('p')": "a is both a column and holds columns",
+    "SELECT 'y' AS [data()] FOR XML PATH('p')": "data() of FOR XML has no form here",
+    "SELECT a.n, b.m FROM a JOIN b ON a.n = b.m FOR XML AUTO": "nests the rows of several tables",
     "INSERT INTO unknown VALUES (@body)": "CREATE TABLE",
     "SELECT note + handle FROM unknown": "CAST one",
     "SELECT CAST(note AS nvarchar(9)) FROM unknown": "which is not known",
@@ -446,7 +451,17 @@ def test_a_table_has_its_columns_and_their_defaults(database: Database) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["(a int", "()", "(a)", "(a sql_variant)", "(a int AS b)", "a int", "(a AS b + 1)", "(a int,, b int)"],
+    [
+        "(a int",
+        "()",
+        "(a)",
+        "(a sql_variant)",
+        "(a int AS b)",
+        "a int",
+        "(a AS b + 1)",
+        "(a int,, b int)",
+        "(,)",
+    ],
 )
 def test_a_table_that_can_not_be_made_is_refused(text: str) -> None:
     with pytest.raises(ScriptError):
@@ -471,6 +486,30 @@ XML = {
     "SELECT @s.value('declare default element namespace \"urn:a\"; (//x)[1]', 'nvarchar(9)')": ["yes"],
     "SELECT @s.value('(//x)[1]', 'nvarchar(9)')": [None],
     "SELECT ',' + x.v FROM (SELECT 'a' AS v UNION ALL SELECT 'b') AS x FOR XML PATH('')": [",a,b"],
+    "SELECT x.v + ',' AS [text()] FROM (SELECT '<' AS v) AS x FOR XML PATH('')": ["&lt;,"],
+    "SELECT x.v AS v FROM (SELECT 1 AS v WHERE 1 = 0) x FOR XML RAW, ROOT('r')": [None],
+    "SELECT Item.v FROM (SELECT 1 AS v) AS Item FOR XML AUTO": ['<Item v="1"/>'],
+    "WITH XMLNAMESPACES ('urn:a' AS a, DEFAULT 'urn:d') SELECT 2 AS [@n], 1 AS [a:b] FOR XML PATH('a:r')": [
+        '<a:r xmlns="urn:d" xmlns:a="urn:a" n="2"><a:b>1</a:b></a:r>'
+    ],
+    "WITH XMLNAMESPACES ('urn:a' AS a) SELECT 1 AS [a:b] FOR XML PATH('a:r'), ROOT('a:x'), TYPE": [
+        '<a:x xmlns:a="urn:a"><a:r><a:b>1</a:b></a:r></a:x>'
+    ],
+    "WITH XMLNAMESPACES ('urn:a' AS a) SELECT 1 AS [a:b] FOR XML RAW('a:r')": [
+        '<a:r xmlns:a="urn:a" a:b="1"/>'
+    ],
+    "SELECT 1 AS b, NULL AS c FOR XML PATH('r'), ELEMENTS XSINIL": [
+        '<r xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"><b>1</b><c xsi:nil="true"/></r>'
+    ],
+    "SELECT 5 AS [@id], 'n' AS [name/first], 'm' AS [name/last], NULL AS [a/@zip], NULL AS [a/city], 'tail' FOR XML PATH('p')": [
+        '<p id="5"><name><first>n</first><last>m</last></name>tail</p>'
+    ],
+    "SELECT 'a' AS [x/y/@z], 'b' AS [x/y], 3 AS [x/w] FOR XML PATH('p')": [
+        '<p><x><y z="a">b</y><w>3</w></x></p>'
+    ],
+    "SELECT (SELECT 1 AS i FOR XML PATH('c'), TYPE), CAST('<q/>' AS xml) FOR XML PATH('p')": [
+        "<p><c><i>1</i></c><q/></p>"
+    ],
 }
 
 

@@ -11,7 +11,7 @@ from sqlglot import TokenType
 from pybroker.tsql.expressions.names import folded, relation
 from pybroker.tsql.expressions.printer import Printer, Source
 from pybroker.tsql.expressions.reading import careful, closing, parse, text_of, tokens_of
-from pybroker.tsql.expressions.tables import Item, between_commas, is_constraint
+from pybroker.tsql.expressions.tables import Item, between_commas, is_computed, is_constraint
 from pybroker.tsql.expressions.types import Type, Unfaithful
 from pybroker.tsql.source import ScriptError
 
@@ -146,7 +146,7 @@ class _Reader:
         elif columns is None:
             raise self._refusal("the columns of the table are not known: list them")
         else:
-            names = [folded(name) for name in columns]
+            names = [folded(name) for name, type_ in columns.items() if not type_.is_made]
         self._ended()
         return table, names
 
@@ -188,6 +188,8 @@ class _Reader:
         changes: list[str] = []
         later: list[str] = []
         for tokens in items:
+            if is_computed(tokens):
+                raise self._refusal("a computed column is added in CREATE TABLE here")
             if tokens[0].text.upper() == "DEFAULT" or is_constraint(tokens):
                 constraint = Item(self._code, self._scope, self._notes, tokens, columns).constraint()
                 # A default has a name in SQL Server alone.

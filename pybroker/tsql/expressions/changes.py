@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import Token, TokenType, exp
 
-from pybroker.tsql.expressions import types
+from pybroker.tsql.expressions import through_queries, types
 from pybroker.tsql.expressions.names import exact, folded
 from pybroker.tsql.expressions.printer import Printer, Source
 from pybroker.tsql.expressions.reading import at_top, closing, parse, place_of, text_of, token, tokens_of
-from pybroker.tsql.expressions.rows import hints, relation_of, select, table
+from pybroker.tsql.expressions.rows import common_tables, hints, relation_of, select, table
 from pybroker.tsql.expressions.types import Type, Unfaithful, convert
 from pybroker.tsql.source import ScriptError
 
@@ -77,9 +77,55 @@ def change(
     }
     way = ways.get(type(tree), _refused)
     try:
-        return way(printer, tree, clauses)  # type: ignore[no-any-return]
+        return _with_queries(printer, tree, clauses, way)
     except Unfaithful as reason:
         raise ScriptError(place_of(code, tree), str(reason)) from None
+
+
+def _with_queries(printer: Printer, node: Any, clauses: _Clauses, way: Any) -> Change:
+    """Print a change with the WITH before it."""
+    if node.args.get("with_") is None:
+        return way(printer, node, clauses)  # type: ignore[no-any-return]
+    if isinstance(node, exp.Update | exp.Delete):
+        through = through_queries.find(printer, node)
+        if through is not None:
+            return _changed_through(printer, node, clauses, through)
+    prefix = common_tables(printer, node)
+    done: Change = way(printer, node, clauses)
+    rest = f"{prefix.rstrip()}, {done.sql.removeprefix('with ')}"
+    return replace(done, sql=rest if done.sql.startswith("with ") else prefix + done.sql)
+
+
+def _changed_through(
+    printer: Printer, node: Any, clauses: _Clauses, through: through_queries.Through
+) -> Change:
+    """Print UPDATE or DELETE of a query of WITH."""
+    if clauses.top is not None:
+        raise Unfaithful(f"TOP beside WITH: write it in the query of {through.name}")
+    for one in clauses.output:
+        for column in one.find_all(exp.Column):
+            if isinstance(column.this, exp.Star) and set(through.columns or through.written) != set(
+                through.known or ()
+            ):
+                raise Unfaithful(f"OUTPUT of * from {through.name}: list the columns")
+            if not isinstance(column.this, exp.Star) and through.column(column.name) != column.name:
+                raise Unfaithful(
+                    f"OUTPUT of {column.name} from {through.name}: give it the column's own name"
+                )
+    is_update = isinstance(node, exp.Update)
+    owner = "changed." if is_update else ""
+    printer.sources.append(through_queries.source(through, owner))
+    changed = None
+    if is_update:
+        sets = through_queries.values(printer, node, through)
+        changed = {through.column(one.this.name).casefold() for one in node.expressions}
+        sql = f"update {through.table} as changed set {sets}"
+    else:
+        sql = f"delete from {through.table}"
+    sql = f"{through.prefix}{sql}{through_queries.conditions(printer, node, through, owner)}"
+    printer.sources.pop()
+    kind = "updated" if is_update else "deleted"
+    return _with_output(printer, sql, clauses, through.known, kind, changed=changed, owner=owner)
 
 
 def _taken_out(code: Code, tokens: list[Token]) -> tuple[list[Token], _Clauses]:
@@ -196,11 +242,10 @@ def _insert(printer: Printer, node: Any, clauses: _Clauses) -> Change:
         target, listed = target.this, [one.name for one in target.expressions]
     if clauses.top is not None:
         raise Unfaithful("INSERT TOP has no form here: write TOP in the SELECT")
-    prefix = ""
-    if node.args.get("with_") is not None:
-        raise Unfaithful("WITH before INSERT has no form here: write the query in the SELECT")
     hints(printer, target, [], "")
     name, known = relation_of(printer, target)
+    if not listed and known is not None and any(type_.is_made for type_ in known.values()):
+        listed = [one for one, type_ in known.items() if not type_.is_made]
     columns = listed or (None if known is None else list(known))
     typed = [(known or {}).get(one.casefold(), types.UNKNOWN) for one in columns or []]
     head = f"insert into {name}" + (f" ({', '.join(map(folded, listed))})" if listed else "")
@@ -211,7 +256,7 @@ def _insert(printer: Printer, node: Any, clauses: _Clauses) -> Change:
         body = _values(printer, source, typed)
     else:
         body = _inserted_rows(printer, source, typed)
-    return replace(_with_output(printer, f"{prefix}{head} {body}", clauses, known, "inserted"), inserts=name)
+    return replace(_with_output(printer, f"{head} {body}", clauses, known, "inserted"), inserts=name)
 
 
 def _values(printer: Printer, node: Any, typed: list[Type]) -> str:
@@ -408,8 +453,6 @@ def _merge(printer: Printer, node: Any, clauses: _Clauses) -> Change:
     """Print MERGE; PostgreSQL 15 has its clauses, but for OUTPUT and rows that the target alone has."""
     if clauses.output or clauses.top is not None:
         raise Unfaithful("MERGE with OUTPUT or TOP has no form here: write UPDATE and INSERT")
-    if node.args.get("with_") is not None:
-        raise Unfaithful("WITH before MERGE has no form here: write the query behind USING")
     sources: dict[str, Source] = {}
     head, name = table(printer, node.this, sources, [])
     known = sources[name.casefold()].columns
@@ -491,7 +534,14 @@ def _truncate(printer: Printer, node: Any, _clauses: _Clauses) -> Change:
 
 
 def _with_output(
-    printer: Printer, sql: str, clauses: _Clauses, known: Any, kind: str, *, changed: set[str] | None = None
+    printer: Printer,
+    sql: str,
+    clauses: _Clauses,
+    known: Any,
+    kind: str,
+    *,
+    changed: set[str] | None = None,
+    owner: str = "",
 ) -> Change:
     if not clauses.output:
         return Change(sql, [], [])
@@ -505,14 +555,14 @@ def _with_output(
         )
         inner = one.this if isinstance(one, exp.Alias) else one
         if isinstance(inner, exp.Column) and isinstance(inner.this, exp.Star):
-            items.append("*")
+            items.append(f"{owner}*")
             columns += [("*", types.UNKNOWN)] if known is None else list(known.items())
             continue
         stripped = inner.copy()
         for column in stripped.find_all(exp.Column):
             if column.table.lower() in ("inserted", "deleted"):
                 column.set("table", None)
-        printer.sources.append({"": Source(known)})
+        printer.sources.append({"": Source(known, owner)})
         value = printer.value(stripped)
         printer.sources.pop()
         items.append(f"{value.sql} as {exact(named)}" if isinstance(one, exp.Alias) and named else value.sql)

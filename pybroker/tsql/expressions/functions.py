@@ -11,7 +11,7 @@ from sqlglot import exp
 from pybroker.tsql.expressions import types
 from pybroker.tsql.expressions.names import relation
 from pybroker.tsql.expressions.printer import VALUES, Printer, Value, unified
-from pybroker.tsql.expressions.reading import SYSDATETIME
+from pybroker.tsql.expressions.reading import SYSDATETIME, XML_METHODS
 from pybroker.tsql.expressions.types import MOMENTS, Family, Unfaithful, cast, convert, without_literal
 from pybroker.tsql.translation import DEFAULT_SCHEMA, identifier
 
@@ -516,6 +516,43 @@ def _quote_name(printer: Printer, node: Any) -> Value:
     return Value(f"'[' || replace({text}, ']', ']]') || ']'", types.TEXT)
 
 
+_STR_LENGTH, _STR_DECIMALS = 10, 0
+
+
+def _number_as_text(printer: Printer, node: Any) -> Value:
+    """STR: a number with blanks before it, and asterisks where it is too long."""
+    given = [*node.expressions]
+    if not 1 <= len(given) <= 3:  # noqa: PLR2004 - a number, a length, decimals
+        raise Unfaithful("STR takes a number, a length and decimals")
+    number = cast(f"{printer.converted(given[0], types.FLOAT)}", "numeric")
+    length, decimals = (
+        _written_number(given[at]) if at < len(given) else default
+        for at, default in ((1, _STR_LENGTH), (2, _STR_DECIMALS))
+    )
+    # What does not fit loses decimals first.
+    kept = f"least({decimals}, greatest({length} - 1 - length(cast(trunc({number}) as text)), 0))"
+    text = f"cast(round({number}, {kept}) as text)" if decimals else f"cast(round({number}) as text)"
+    return Value(
+        f"case when length({text}) > {length} then repeat('*', {length}) else lpad({text}, {length}) end",
+        types.TEXT,
+    )
+
+
+def _written_number(node: exp.Expr) -> int:
+    if not isinstance(node, exp.Literal) or node.is_string or not str(node.this).isdigit():
+        raise Unfaithful("the length and decimals of STR are written as numbers here")
+    return int(node.this)
+
+
+def _object_name(printer: Printer, node: Any) -> Value:
+    """OBJECT_NAME(@@PROCID): the name of the module that reads it."""
+    inner = _only(node)
+    is_own = isinstance(inner, exp.Parameter) and inner.this.name.upper() == "PROCID"
+    if not is_own or printer.scope.module is None:
+        raise Unfaithful("OBJECT_NAME is known of @@PROCID here, in a module: join sys.objects")
+    return Value(printer.scope.literal(printer.scope.module), types.TEXT)
+
+
 def _anonymous(printer: Printer, node: Any) -> Value:
     way = BY_NAME.get(node.name.lower())
     if way is None:
@@ -525,16 +562,24 @@ def _anonymous(printer: Printer, node: Any) -> Value:
 
 def arguments_of(printer: Printer, schema: str, method: Any) -> list[str]:
     """Print the arguments of a function of the scripts, each as its parameter takes it."""
-    kinds = printer.scope.parameters.get(f"{schema}.{method.name}".casefold(), ())
-    printed = []
+    known = printer.scope.parameters.get(f"{schema}.{method.name}".casefold(), ())
+    printed: list[str] = []
+    is_named = False
     for at, one in enumerate(method.expressions):
-        kind = kinds[at] if at < len(kinds) else types.UNKNOWN
+        name, kind = known[at] if at < len(known) else ("", types.UNKNOWN)
+        if isinstance(one, exp.Column) and one.name.upper() == "DEFAULT" and not one.this.args.get("quoted"):
+            if not name:
+                raise Unfaithful("DEFAULT of a function that no script here makes: write the value")
+            is_named = True
+            continue
+        # What stands behind a default has to say which parameter it is for.
+        before = f"{identifier(name)} => " if is_named else ""
         if kind is types.UNKNOWN:
-            printed.append(printer.value(one).sql)
+            printed.append(before + printer.value(one).sql)
             continue
         value = printer.converted(one, kind)
         # PostgreSQL makes no smallint of an integer in a call.
-        printed.append(types.cast(value, kind) if kind.sql == "smallint" else value)
+        printed.append(before + (types.cast(value, kind) if kind.sql == "smallint" else value))
     return printed
 
 
@@ -543,18 +588,10 @@ def _dot(printer: Printer, node: Any) -> Value:
     from pybroker.tsql.expressions import xml  # noqa: PLC0415 - the two call each other
 
     method = node.expression
-    if isinstance(method, exp.Anonymous) and method.name.lower() in (
-        "value",
-        "query",
-        "exist",
-        "nodes",
-        "modify",
-    ):
+    if isinstance(method, exp.Anonymous) and method.name.lower() in XML_METHODS:
         return xml.method(printer, node.this, method)
     schema = node.this
-    if isinstance(method, exp.Func) and isinstance(schema, exp.Identifier):
-        if not isinstance(method, exp.Anonymous):
-            raise Unfaithful("a function of yours with the name of one of SQL Server's: rename it")
+    if isinstance(method, exp.Anonymous) and isinstance(schema, exp.Identifier):
         arguments = arguments_of(printer, schema.name, method)
         known = printer.scope.functions.get(f"{schema.name}.{method.name}".casefold(), types.UNKNOWN)
         return Value(f"{relation(schema.name, method.name)}({', '.join(arguments)})", known)
@@ -577,13 +614,18 @@ BY_NAME: dict[str, Way] = {
     ),
     "choose": _choose,
     "datalength": _data_length,
+    "db_id": _fixed(
+        "(select d.oid::bigint from pg_database d where d.datname = current_database())", types.BIGINT
+    ),
     "db_name": _fixed("current_database()", types.TEXT),
     "get_transmission_status": _transmission_status,
     "getutcdate": _now_utc,
     "nchar": _character,
     "newsequentialid": _new_id,
+    "object_name": _object_name,
     "original_login": _fixed("session_user", types.TEXT),
     "quotename": _quote_name,
+    "str": _number_as_text,
     "suser_name": _fixed("session_user", types.TEXT),
     SYSDATETIME.lower(): _now_exactly,
     "sysutcdatetime": _now_utc_exactly,

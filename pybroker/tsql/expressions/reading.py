@@ -34,6 +34,9 @@ _SURPRISES = (
 _OPENING, _CLOSING = TokenType.L_PAREN, TokenType.R_PAREN
 # sqlglot takes SYSDATETIME for GETDATE, which has fewer digits.
 SYSDATETIME = "SYSDATETIME_EXACTLY"
+XML_METHODS = ("value", "query", "exist", "nodes", "modify")
+# What the names of functions with a schema have while sqlglot reads them: dbo.Rows is none of its own.
+_OWN = "\N{WORD JOINER}"
 _MOST_TOKENS = 100_000
 # The same as Python's own limit allows sqlglot.
 _MOST_DEPTH = 60
@@ -91,19 +94,35 @@ def parse(code: Code, tokens: Sequence[Token] | None = None) -> exp.Expr:
     if not given:
         raise ScriptError(code.position, "there is nothing here: write an expression")
     try:
-        given = [
-            token(one.token_type, SYSDATETIME, one) if one.text.upper() == "SYSDATETIME" else one
-            for one in given
-        ]
+        given = [_as_written(given, at) for at in range(len(given))]
         found: list[Any] = _dialect().parser(error_level=sqlglot.ErrorLevel.IMMEDIATE).parse(given, code.text)
     except _SURPRISES as error:
         raise ScriptError(_place(code, error), f"this is not understood: {_first_line(error)}") from None
-    trees = [one for one in found if one is not None]
+    trees: list[Any] = [one for one in found if one is not None]
+    for one in (named for tree in trees for named in tree.find_all(exp.Anonymous, exp.Identifier)):
+        if one.name.endswith(_OWN):
+            one.set("this", one.name.removesuffix(_OWN))
     if len(trees) != 1:
         raise ScriptError(code.position, "this is not one expression or statement: divide it")
     if isinstance(trees[0], exp.Command):
         raise ScriptError(code.position, f"{given[0].text.upper()} is not understood here")
     return trees[0]  # type: ignore[no-any-return]
+
+
+def _as_written(tokens: Sequence[Token], at: int) -> Token:
+    """Return a token with a name by which sqlglot takes it for no other function than it is."""
+    one = tokens[at]
+    if one.text.upper() == "SYSDATETIME":
+        return token(one.token_type, SYSDATETIME, one)
+    is_call = 0 < at < len(tokens) - 1 and tokens[at + 1].token_type is _OPENING
+    if (
+        is_call
+        and tokens[at - 1].token_type is TokenType.DOT
+        and one.text.isidentifier()
+        and one.text.lower() not in XML_METHODS
+    ):
+        return token(TokenType.IDENTIFIER, one.text + _OWN, one)
+    return one
 
 
 def place_of(code: Code, node: exp.Expr) -> Position:

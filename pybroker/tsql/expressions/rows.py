@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from pybroker.tsql import catalog
 from pybroker.tsql.expressions import functions, types, xml
+from pybroker.tsql.expressions.for_xml import for_xml
 from pybroker.tsql.expressions.names import exact, folded, relation
 from pybroker.tsql.expressions.printer import Printer, Source, Value, unified
 from pybroker.tsql.expressions.reading import place_of
@@ -88,12 +89,12 @@ def _select(printer: Printer, node: Any, *, outermost: bool) -> Rows:
         tables = from_clause(printer, node)
         printed = _parts(printer, node, tables, prefix, outermost=outermost)
         if node.args.get("for_") is not None:
-            if printer.namespaces:
-                raise Unfaithful(
-                    "FOR XML with XMLNAMESPACES has no form here: write the namespaces as attributes"
-                )
-            value = xml.for_xml(
-                _numbered(printer, node, tables, prefix), printed.columns, node.args["for_"], tables.first
+            value = for_xml(
+                _numbered(printer, node, tables, prefix),
+                printed.columns,
+                node.args["for_"],
+                [tables.first] * max(len(printer.sources[-1]), 1),
+                printer.namespaces,
             )
             return Rows(value.sql, [(None, value.type)])
         return printed
@@ -332,6 +333,8 @@ def _applied(printer: Printer, node: Any, sources: dict[str, Source]) -> str:
     alias = node.args.get("alias")
     name = alias.this.name if alias is not None and alias.this is not None else ""
     inner = node.this
+    if not name and isinstance(inner, exp.Dot) and isinstance(inner.expression, exp.Anonymous):
+        name, alias = inner.expression.name, exp.TableAlias()
     if not name:
         raise Unfaithful("a table behind APPLY needs a name")
     if isinstance(inner, exp.Subquery):

@@ -46,7 +46,8 @@ class Scope:
         aliases: types that CREATE TYPE made, by folded names.
         table_types: the columns of table types, as they are written, likewise.
         functions: what functions return, by folded names with their schemas.
-        parameters: what their parameters are, likewise.
+        parameters: what their parameters are called and of which types, likewise.
+        module: the name of the module that is printed, as OBJECT_NAME(@@PROCID) is.
         placeholders: whether a percent sign is written twice, as psycopg wants it beside parameters.
     """
 
@@ -56,7 +57,8 @@ class Scope:
     aliases: dict[str, Type] = field(default_factory=dict)
     table_types: dict[str, Code] = field(default_factory=dict)
     functions: dict[str, Type] = field(default_factory=dict)
-    parameters: dict[str, tuple[Type, ...]] = field(default_factory=dict)
+    parameters: dict[str, tuple[tuple[str, Type], ...]] = field(default_factory=dict)
+    module: str | None = None
     placeholders: bool = False
 
     def literal(self, text: str) -> str:

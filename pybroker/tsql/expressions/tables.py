@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from sqlglot import Token, TokenType
@@ -10,7 +10,7 @@ from sqlglot import Token, TokenType
 from pybroker.tsql.expressions.names import folded, relation
 from pybroker.tsql.expressions.printer import Printer, Source
 from pybroker.tsql.expressions.reading import at_top, careful, closing, parse, text_of, tokens_of
-from pybroker.tsql.expressions.types import BIT, Type, Unfaithful, convert
+from pybroker.tsql.expressions.types import BIT, UNKNOWN, Family, Type, Unfaithful, convert, without_literal
 from pybroker.tsql.language import tree
 from pybroker.tsql.source import ScriptError
 
@@ -50,16 +50,26 @@ def definition(code: Code, scope: Scope, notes: list[str]) -> Definition:
     if end < len(tokens) - 1:
         notes.append("what stands behind a table's columns has no meaning here")
     items = between_commas(tokens[1:end])
+    if len(items) > 1 and not items[-1]:
+        # SQL Server takes a comma behind the last column.
+        items.pop()
     printed: list[str] = []
     columns: dict[str, Type] = {}
     rest: list[list[Token]] = []
+    computed: list[tuple[int, list[Token]]] = []
     for item in items:
         if not item:
             raise ScriptError(code.position, "a column is missing between two commas")
         if is_constraint(item):
             rest.append(item)
             continue
-        printed.append(Item(code, scope, notes, item, columns).printed())
+        if is_computed(item):
+            # It may read columns that stand behind it.
+            computed.append((len(printed), item))
+            columns[item[0].text.casefold()] = UNKNOWN
+        printed.append("" if is_computed(item) else Item(code, scope, notes, item, columns).printed())
+    for at, item in computed:
+        printed[at] = Item(code, scope, notes, item, columns).computed()
     for item in rest:
         sql = Item(code, scope, notes, item, columns).constraint()
         if sql:
@@ -100,6 +110,11 @@ def between_commas(tokens: Sequence[Token]) -> list[list[Token]]:
     return items
 
 
+def is_computed(item: Sequence[Token]) -> bool:
+    """Whether a column stands between two commas whose value is an expression."""
+    return len(item) > 1 and item[1].token_type is TokenType.ALIAS
+
+
 def is_constraint(item: Sequence[Token]) -> bool:
     """Whether a constraint stands between two commas, and no column."""
     return item[0].token_type is not TokenType.IDENTIFIER and item[0].text.upper() in _CONSTRAINTS
@@ -122,8 +137,6 @@ class Item:
     def parts(self) -> list[str]:
         """Return a column's name, its type, and each of its options."""
         name = self._next().text
-        if self._is("AS"):
-            raise self._refusal("a computed column has no form here: compute it in the query")
         type_ = self._columns[name.casefold()] = self._type()
         parts = [folded(name), type_.sql]
         if type_.padded:
@@ -131,6 +144,25 @@ class Item:
         if type_ is BIT:
             parts.append(f"check ({folded(name)} in (0, 1))")
         return parts + self._options(type_)
+
+    def computed(self) -> str:
+        """Return a computed column; it is kept in the row, and has the same value."""
+        name = self._next().text
+        self._next()
+        begin = self._at
+        words = [one.text.upper() for one in self._tokens]
+        end = next((at for at, word in enumerate(words) if at > begin and word == "PERSISTED"), len(words))
+        piece = text_of(self._code, self._tokens[begin:end])
+        others = {known: type_ for known, type_ in self._columns.items() if known != name.casefold()}
+        printer = Printer(piece, self._scope, sources=[{"": Source(others)}], notes=self._notes)
+        value = printer.value(parse(piece))
+        if value.type.family in (Family.UNKNOWN, Family.NULL):
+            raise ScriptError(piece.position, "the type of a computed column is not known: CAST it")
+        type_ = without_literal(value.type)
+        self._columns[name.casefold()] = replace(type_, is_made=True)
+        self._at = min(end + 1, len(words))
+        kept = f"{folded(name)} {type_.sql} generated always as ({value.sql}) stored"
+        return " ".join([kept, *self._options(type_)])
 
     def _options(self, type_: Type) -> list[str]:
         parts: list[str] = []
@@ -155,8 +187,12 @@ class Item:
                 parts.append(f"default {self._value(type_)}")
             elif self._is("WITH", "VALUES"):
                 pass
+            elif self._is("INDEX"):
+                self._index()
             else:
                 parts.append(self._check())
+        if identity:
+            self._columns[self._tokens[0].text.casefold()] = replace(type_, is_made=True)
         if identity and "not null" in parts:
             parts.remove("not null")
         return [one for one in parts if one]
@@ -177,9 +213,15 @@ class Item:
             self._at = begin
             return f"alter column {folded(name)} set default {self._value(type_)}"
         if self._is("INDEX"):
-            self._notes.append("an index within CREATE TABLE is not made here: write CREATE INDEX")
+            self._index()
             return ""
         return prefix + self._check()
+
+    def _index(self) -> None:
+        self._notes.append("an index within CREATE TABLE is not made here: write CREATE INDEX")
+        self._next()
+        self._is("UNIQUE")
+        self._key()
 
     def _check(self) -> str:
         if self._is("PRIMARY", "KEY"):

@@ -141,9 +141,8 @@ def query(code: Code, scope: Scope, *, outermost: bool = True) -> Statement:
         ScriptError: there is no faithful form.
     """
     namespaces, tokens = without_namespaces(code, tokens_of(code))
-    verb = next((one.text.upper() for one in tokens if one.text.upper() in _VERBS), "")
     notes: list[str] = []
-    if verb != "SELECT" and not _is_select(tokens):
+    if not _is_select(tokens):
         changed = change(code, scope, notes, tokens, namespaces)
         named = _names(scope)
         return Statement(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from math import inf
 from typing import TYPE_CHECKING
@@ -52,6 +52,7 @@ class Type:
         padded: whether blanks fill a text up to its length.
         literal: the text of a literal, whose type PostgreSQL finds by itself.
         money: whether it has the four decimals of money, and is shown with two.
+        is_made: whether it is of an IDENTITY or computed column, which INSERT gives no value.
     """
 
     sql: str
@@ -60,6 +61,7 @@ class Type:
     padded: bool = False
     literal: str | None = None
     money: bool = False
+    is_made: bool = field(default=False, compare=False)
 
 
 UNKNOWN = Type("unknown", Family.UNKNOWN)
@@ -534,4 +536,4 @@ def identity_of(quoted: str, otherwise: str) -> str:
 
 def without_literal(type_: Type) -> Type:
     """Return the type of what is computed from a literal."""
-    return replace(type_, literal=None)
+    return replace(type_, literal=None, is_made=False)

@@ -1,4 +1,4 @@
-"""The methods of XML, and FOR XML, by PostgreSQL's functions; they need a server with libxml."""
+"""The methods of XML by PostgreSQL's functions; they need a server with libxml."""
 
 from __future__ import annotations
 
@@ -92,74 +92,3 @@ def _namespace_array(printer: Printer, spaces: dict[str, str]) -> str:
     literal = printer.scope.literal
     pairs = ", ".join(f"[{literal(prefix)}, {literal(uri)}]" for prefix, uri in spaces.items())
     return f", array[{pairs}]"
-
-
-def for_xml(select: str, columns: list[tuple[str | None, Type]], options: Any, source: str) -> Value:
-    """Print FOR XML around a query whose columns are named c1, c2 and so on."""
-    mode, element, root, elements, typed = _options(options, source)
-    escaped = [_as_xml(f"x.c{number}", type_) for number, (_, type_) in enumerate(columns, 1)]
-    named = [(name, sql) for (name, _), sql in zip(columns, escaped, strict=True)]
-    if mode == "PATH" and element == "" and len(named) == 1 and named[0][0] is None:
-        text = "x.c1"
-        for character, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
-            text = f"replace({text}, '{character}', '{entity}')"
-        row = f"string_agg({text}, '')"
-        if typed:
-            row = cast(row, "xml")
-        return Value(f"select {row} from ({select}) x", types.XML if typed else types.TEXT)
-    if any(name is None for name, _ in named):
-        raise Unfaithful("a column of FOR XML without a name: give it one by AS")
-    row = _row(element, elements, [(name or "", sql) for name, sql in named])
-    whole = f"xmlagg({row})"
-    if root is not None:
-        whole = f"xmlelement(name {exact(root)}, {whole})"
-    if not typed:
-        whole = cast(whole, "text")
-    return Value(f"select {whole} from ({select}) x", types.XML if typed else types.TEXT)
-
-
-def _as_xml(column: str, type_: Type) -> str:
-    return f"upper(cast({column} as text))" if type_.family is Family.UUID else column
-
-
-def _row(element: str, elements: bool, columns: list[tuple[str, str]]) -> str:
-    if any("/" in name for name, _ in columns):
-        raise Unfaithful("a column named by a path in FOR XML has no form here: nest a query with TYPE")
-    attributes = [
-        (name.removeprefix("@"), sql) for name, sql in columns if name.startswith("@") or not elements
-    ]
-    inner = [(name, sql) for name, sql in columns if not name.startswith("@") and elements]
-    forest = f"xmlforest({', '.join(f'{sql} as {exact(name)}' for name, sql in inner)})" if inner else ""
-    if element == "":
-        if attributes:
-            raise Unfaithful("FOR XML PATH('') has no row for attributes")
-        return forest
-    parts = [f"name {exact(element)}"]
-    if attributes:
-        parts.append(f"xmlattributes({', '.join(f'{sql} as {exact(name)}' for name, sql in attributes)})")
-    if forest:
-        parts.append(forest)
-    return f"xmlelement({', '.join(parts)})"
-
-
-def _options(node: Any, source: str) -> tuple[str, str, str | None, bool, bool]:
-    mode, element, root, elements, typed = "", "row", None, False, False
-    for option in node.expressions:
-        one = option.this
-        name = (one.this.name if isinstance(one, exp.XMLKeyValueOption) else one.name).upper()
-        argument = one.expression.name if isinstance(one, exp.XMLKeyValueOption) and one.expression else None
-        match name:
-            case "PATH" | "RAW" | "AUTO":
-                mode, elements = name, elements or name == "PATH"
-                element = argument if argument is not None else (source if name == "AUTO" else "row")
-            case "ROOT":
-                root = argument or "root"
-            case "ELEMENTS":
-                elements = True
-            case "TYPE":
-                typed = True
-            case _:
-                raise Unfaithful(f"{name} of FOR XML has no form here")
-    if not mode:
-        raise Unfaithful("FOR XML needs PATH, RAW or AUTO here")
-    return mode, element, root, elements, typed

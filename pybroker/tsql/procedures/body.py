@@ -36,7 +36,7 @@ from pybroker.tsql.translation import identifier, literal
 from pybroker.tsql.tree import Statement
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from pybroker.tsql.expressions.scope import Scope
 
@@ -48,12 +48,16 @@ class Body:
         name: of the module, as PostgreSQL writes it.
         scope: the names that are known; its parameters are declared.
         procedures: the parameters of procedures that are known, by their names in PostgreSQL.
+        promised: the names of others that the script makes.
     """
 
-    def __init__(self, name: str, scope: Scope, procedures: dict[str, Any]) -> None:
+    def __init__(
+        self, name: str, scope: Scope, procedures: dict[str, Any], promised: Collection[str] = ()
+    ) -> None:
         self.name = name
         self.scope = scope
         self.procedures = procedures
+        self.promised = promised
         self.notes: list[tuple[Position, str]] = []
         self.declarations: dict[str, str] = {}
         self.lines: list[str] = []

@@ -32,7 +32,8 @@ def execute(body: Body, one: tree.Execute) -> None:
     if one.procedure.name.lower() in locks.PROCEDURES and name not in body.procedures:
         locks.print_call(body, one)
         return
-    if one.procedure.name.lower().startswith(("sp_", "xp_")) and name not in body.procedures:
+    is_made = name in body.procedures or name in body.promised
+    if one.procedure.name.lower().startswith(("sp_", "xp_")) and not is_made:
         raise Unfaithful(f"{one.procedure.name} is not known here: write what it does")
     if one.procedure.database:
         raise Unfaithful("a procedure of another database can't be called here: send it a message")

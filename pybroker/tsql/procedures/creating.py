@@ -126,8 +126,13 @@ def function(one: tree.CreateFunction, known: Known) -> Translation:
     key = f"{one.name.schema or DEFAULT_SCHEMA}.{one.name.name}".casefold()
     try:
         parameters = ", ".join(_parameters(body, one.parameters))
-        declared = (body.scope.variables.get(parameter.name.casefold()) for parameter in one.parameters)
-        known.parameters[key] = tuple(UNKNOWN if each is None else each.type for each in declared)
+        declared = (
+            (parameter.name, body.scope.variables.get(parameter.name.casefold()))
+            for parameter in one.parameters
+        )
+        known.parameters[key] = tuple(
+            (name, UNKNOWN if each is None else each.type) for name, each in declared
+        )
         head = f"{_schema(one)}{verb} function {name}({parameters})"
         if one.query is not None:
             return _rows(one, known, body, head)
@@ -302,9 +307,10 @@ def _begun(one: Any, known: Known) -> tuple[str, Body]:
         raise ScriptError(one.position, "a module of another database, or a temporary one: make it here")
     scope = known.scope()
     scope.variables = {}
+    scope.module = one.name.name
     scope.table_variables = dict(scope.table_variables)
     name = relation(one.name.schema, one.name.name)
-    return name, Body(name.removeprefix("dbo."), scope, known.procedures)
+    return name, Body(name.removeprefix("dbo."), scope, known.procedures, known.promised)
 
 
 def _schema(one: Any) -> str:

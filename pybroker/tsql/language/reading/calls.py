@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pybroker.tsql.language import tree
+from pybroker.tsql.language.words import name_of
 from pybroker.tsql.tree import Name
 
 if TYPE_CHECKING:
@@ -56,5 +57,15 @@ def _argument(reader: Reader) -> tree.Argument:
         reader.at += 1
     if reader.skip("DEFAULT"):
         return tree.Argument(name=name, value=None)
-    value = reader.code("OUTPUT", "OUT", "WITH", comma=True)
+    value = _text_of_name(reader) or reader.code("OUTPUT", "OUT", "WITH", comma=True)
     return tree.Argument(name=name, value=value, is_output=reader.skip_one("OUTPUT", "OUT") is not None)
+
+
+def _text_of_name(reader: Reader) -> tree.Code | None:
+    """Read a name, which EXEC takes for a text."""
+    one = reader.peek()
+    if one is None or (one.kind != "quoted" and (one.kind != "word" or one.word == "NULL")):
+        return None
+    text = name_of(one).replace("'", "''")
+    reader.at += 1
+    return tree.Code(f"'{text}'", reader.place(one.begin))

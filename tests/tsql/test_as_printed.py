@@ -1,0 +1,174 @@
+"""What public scripts write runs as it is printed: WITH before changes, names as texts, made columns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import CliRunner
+
+from pybroker.commands import application
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.conftest import Database
+
+    Lines = Callable[[str], list[str]]
+
+
+@pytest.fixture
+def lines(database: Database, tmp_path: Path) -> Lines:
+    """Run a script, and return what it prints, without the lines of headings and counts."""
+
+    def run(text: str) -> list[str]:
+        script = tmp_path / "script.sql"
+        script.write_text(text, "utf-8")
+        done = CliRunner().invoke(
+            application, ["tsql", "run", str(script), "--database", f"Shop={database.url}"]
+        )
+        assert done.exit_code == 0, done.output
+        rows = [line.rstrip() for line in done.stdout.splitlines() if line.strip()]
+        heading = {at - 1 for at, line in enumerate(rows) if not line.strip("- ")}
+        return [
+            " ".join(line.split())
+            for at, line in enumerate(rows)
+            if at not in heading and line.strip("- ") and not line.startswith("(")
+        ]
+
+    return run
+
+
+def refusal(tmp_path: Path, text: str) -> str:
+    script = tmp_path / "script.sql"
+    script.write_text(text, "utf-8")
+    done = CliRunner().invoke(application, ["tsql", "check", str(script)])
+    assert done.exit_code == 1, done.output
+    return done.output.replace(f"{tmp_path}/", "")
+
+
+def test_rows_change_through_a_query_of_with(lines: Lines) -> None:
+    shown = lines("""
+        CREATE TABLE t (n int, v varchar(9))
+        INSERT t VALUES (1, 'a'), (2, 'b'), (3, 'c'), (3, 'd');
+        WITH x AS (SELECT n FROM t WHERE n > 2 AND v = 'd') DELETE x;
+        WITH x AS (SELECT TOP (1) n, v FROM t ORDER BY n) UPDATE x SET n = n + 10 OUTPUT inserted.n, inserted.v;
+        WITH x AS (SELECT n FROM t WHERE n > 10) DELETE FROM t WHERE n IN (SELECT n FROM x);
+        WITH x AS (SELECT TOP (1) * FROM t WITH (ROWLOCK, READPAST) ORDER BY n) DELETE FROM x OUTPUT deleted.*;
+        WITH q AS (SELECT 7 AS n, 'q' AS v) INSERT INTO t (n, v) SELECT n, v FROM q;
+        SELECT n, v FROM t ORDER BY n
+        DECLARE @o TABLE (n int);
+        WITH q AS (SELECT n FROM t WHERE n = 7) DELETE q OUTPUT deleted.n INTO @o;
+        SELECT n FROM @o;
+        WITH q AS (SELECT 3 AS n, 'zz' AS v) MERGE t USING q ON t.n = q.n
+          WHEN MATCHED THEN UPDATE SET v = q.v WHEN NOT MATCHED THEN INSERT (n, v) VALUES (q.n, q.v);
+        INSERT t VALUES (3, 'aa');
+        WITH d AS (SELECT *, ROW_NUMBER() OVER (PARTITION BY n ORDER BY v) AS r FROM t) DELETE FROM d WHERE r > 1;
+        SELECT n, v FROM t
+    """)
+    assert shown == ["11 a", "2 b", "3 c", "7 q", "7", "3 aa"]
+
+
+def test_a_procedure_takes_the_next_row_of_a_table(lines: Lines) -> None:
+    shown = lines("""
+        CREATE TABLE t (n int, v varchar(9))
+        INSERT t VALUES (1, 'a'), (2, 'b'), (3, 'c')
+        GO
+        CREATE PROCEDURE p AS
+        DECLARE @o TABLE (n int, v varchar(9));
+        WITH x AS (SELECT TOP (1) n, v FROM t WITH (UPDLOCK, READPAST) ORDER BY n DESC)
+          DELETE x OUTPUT deleted.n, deleted.v INTO @o (n, v);
+        SELECT n, v FROM @o;
+        WITH x AS (SELECT n, v AS w FROM t WHERE n = 2) UPDATE x SET w = w + 'x' WHERE n < 3;
+        SELECT @@ROWCOUNT AS c
+        GO
+        EXEC p
+        SELECT n, v FROM t ORDER BY n
+    """)
+    assert shown == ["3 c", "1", "1 a", "2 bx"]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (
+            "WITH x AS (SELECT t.n FROM t JOIN u ON t.n = u.n) DELETE x",
+            "3:6: refused: x does not read the rows of one table",
+        ),
+        (
+            "WITH x AS (SELECT n, n + 1 AS m FROM t) UPDATE x SET m = 1",
+            "m is no column of the table behind x",
+        ),
+        ("WITH x AS (SELECT n AS m FROM t) DELETE x OUTPUT deleted.m", "give it the column's own name"),
+        ("WITH x AS (SELECT n FROM t) UPDATE TOP (1) x SET n = 1", "write it in the query of x"),
+    ],
+)
+def test_a_query_of_with_that_is_no_table_is_refused(tmp_path: Path, change: str, why: str) -> None:
+    assert why in refusal(tmp_path, f"CREATE TABLE t (n int)\nCREATE TABLE u (n int);\n{change}")
+
+
+def test_columns_that_are_made_need_no_value(lines: Lines) -> None:
+    shown = lines("""
+        CREATE TABLE t (
+          id int IDENTITY, n int INDEX ix CLUSTERED, twice AS n * 2, more AS (n + 1) PERSISTED, s AS CAST(n AS varchar(9)) + 'x',
+        )
+        INSERT t VALUES (4)
+        INSERT INTO t SELECT 5
+        UPDATE t SET n = 6 WHERE id = 2
+        SELECT * FROM t ORDER BY id
+        GO
+        CREATE PROCEDURE p AS
+        INSERT t VALUES (7)
+        SELECT id, twice FROM t WHERE n = 7
+        GO
+        EXEC p
+    """)
+    assert shown == ["1 4 8 5 4x", "2 6 12 7 6x", "3 14"]
+
+
+def test_exec_takes_a_name_for_a_text(lines: Lines) -> None:
+    shown = lines("""
+        CREATE PROCEDURE dbo.p @a varchar(20), @b varchar(20) AS PRINT @a + @b
+        GO
+        EXEC p "Hello World!", x
+        EXEC p [in brackets], "it's"
+        GO
+        CREATE PROCEDURE q AS EXEC p "Hello", word
+        GO
+        EXEC q
+    """)
+    assert shown == ["Hello World!x", "in bracketsit's", "Helloword"]
+
+
+def test_functions_have_defaults_and_names_of_their_own(lines: Lines) -> None:
+    shown = lines("""
+        CREATE FUNCTION dbo.f (@a int, @b int = 5, @c int = 100) RETURNS int AS BEGIN RETURN @a + @b + @c END
+        GO
+        CREATE FUNCTION dbo.Rows (@a int) RETURNS TABLE AS RETURN (SELECT @a AS n UNION ALL SELECT @a + 1)
+        GO
+        CREATE FUNCTION dbo.[Left] (@a int) RETURNS int AS BEGIN RETURN @a - 1 END
+        GO
+        SELECT dbo.f(1, DEFAULT, 0) AS a, dbo.f(1, 2, DEFAULT) AS b, dbo.Left(7) AS c
+        CREATE TABLE t (n int)
+        INSERT t SELECT n FROM dbo.Rows(3)
+        SELECT t.n, Rows.n AS m FROM t CROSS APPLY dbo.Rows(t.n + 10) ORDER BY t.n, m
+    """)
+    assert shown == ["6 103 6", "3 13", "3 14", "4 14", "4 15"]
+
+
+def test_texts_and_procedures_are_found_where_they_are(lines: Lines) -> None:
+    shown = lines("""
+        CREATE PROCEDURE dbo.Named AS
+        PRINT OBJECT_NAME(@@PROCID)
+        EXEC sp_later 3
+        GO
+        CREATE PROCEDURE sp_later @n int AS PRINT STR(@n, 4) + '|' + STR(12.36, 6, 1) + '|' + STR(123456, 3)
+        GO
+        EXEC named
+        DECLARE @p nvarchar(99) = N'@a int, @b int OUTPUT', @r int, @s nvarchar(99) = N'SET @b = @a + 1'
+        EXEC sp_executesql @s, @p, @a = 4, @b = @r OUTPUT
+        PRINT @r
+        SELECT COUNT(*) AS n FROM sys.databases WHERE database_id = DB_ID()
+    """)
+    assert shown == ["Named", "3| 12.4|***", "5", "1"]
