@@ -227,7 +227,7 @@ def run(
     from pybroker.tsql.running import Run, refusals
 
     databases = _databases(database, database_url, server, may_drop=allow_drop)
-    scripts = _read(files, define, encoding)
+    scripts = _read(files, define, encoding, databases=databases)
     foresight = Foresight(
         databases, has_key_directory=key_directory is not None, single_transaction=single_transaction
     )
@@ -323,7 +323,12 @@ def _pairs(given: list[str] | None, option: str) -> dict[str, str]:
 
 
 def _read(
-    files: list[Path], define: list[str] | None, encoding: str, *, can_ask: bool = True
+    files: list[Path],
+    define: list[str] | None,
+    encoding: str,
+    *,
+    can_ask: bool = True,
+    databases: Databases | None = None,
 ) -> list[ReadScript]:
     from pybroker.tsql.known import Known
     from pybroker.tsql.script import read
@@ -334,6 +339,10 @@ def _read(
         script for file in files for script in (sorted(file.rglob("*.sql")) if file.is_dir() else [file])
     ]
     known = Known()
+    if databases is not None:
+        from pybroker.tsql.found_tables import FoundTables
+
+        known.found, known.database = FoundTables(databases), databases.first
     return [read(script, defined, _ask if asks else None, known, encoding) for script in scripts]
 
 

@@ -33,7 +33,7 @@ def call(at: Preparer, one: tree.Execute) -> Step:
     if name.name.lower() == "sp_executesql":
         return _execute_sql(at, one)
     if name.name.startswith("@"):
-        raise ScriptError(one.position, "EXEC of a procedure that a variable names: write its name")
+        return _call_named(at, one)
     if name.database is not None:
         raise ScriptError(
             one.position, f"a procedure of another database: write USE [{name.database}] before"
@@ -84,6 +84,33 @@ def call(at: Preparer, one: tree.Execute) -> Step:
             execution.values[one.result.casefold()] = execution.converted(code, result)
 
     return at.step(one, sql, act)
+
+
+def _call_named(at: Preparer, one: tree.Execute) -> Step:
+    """Prepare EXEC of the procedure that a variable names: its arguments are known when it runs."""
+    from pybroker.tsql.language import read  # noqa: PLC0415 - the name is read as EXEC reads it
+
+    at.variable(one.procedure.name, one.position)
+    for argument in one.arguments:
+        if argument.value is not None and argument.value.text.casefold() not in at.scope.table_variables:
+            at.value(argument.value)
+
+    def act(execution: Execution) -> None:
+        given = execution.values.get(one.procedure.name.casefold())
+        try:
+            (named,) = read(Batch(f"EXEC {given}"))
+        except (ScriptError, ValueError):
+            named = None
+        if not isinstance(named, tree.Execute) or named.arguments or named.procedure.name.startswith("@"):
+            raise StatementError(f"Could not find stored procedure '{given}'.", 2812)
+        try:
+            step = call(at, replace(one, procedure=named.procedure))
+        except ScriptError as error:
+            raise StatementError(str(error), 102) from None
+        if step.act is not None:
+            step.act(execution)
+
+    return at.step(one, None, act)
 
 
 def _lock(at: Preparer, one: tree.Execute) -> Step:

@@ -12,6 +12,7 @@ from pybroker.tsql.translation import DEFAULT_SCHEMA
 if TYPE_CHECKING:
     from pybroker.tsql.expressions.scope import Columns, TableVariable
     from pybroker.tsql.expressions.types import Type
+    from pybroker.tsql.found_tables import FoundTables
     from pybroker.tsql.language.tree import Code
     from pybroker.tsql.tree import Statement
 
@@ -33,6 +34,8 @@ class Known:
         procedures: what CREATE PROCEDURE said, for those that call them.
         promised: names of procedures that the script makes, as PostgreSQL writes them, also further down.
         reads_identity: whether a batch asks for SCOPE_IDENTITY().
+        found: the tables that databases have; None where no database is named.
+        database: where the script is.
     """
 
     tables: dict[tuple[str, str], Columns] = field(default_factory=dict)
@@ -45,6 +48,8 @@ class Known:
     procedures: dict[str, Any] = field(default_factory=dict)
     promised: set[str] = field(default_factory=set)
     reads_identity: bool = False
+    found: FoundTables | None = None
+    database: str = ""
 
     def with_principals(self, statement: Statement) -> Statement:
         """Return a statement that names principals as they were made; they match in any case."""
@@ -65,8 +70,11 @@ class Known:
         return self.principals.get(name.casefold(), name)
 
     def columns(self, schema: str | None, name: str) -> Columns | None:
-        """Return a table's columns; None where no script made it."""
-        return self.tables.get(((schema or DEFAULT_SCHEMA).casefold(), name.casefold()))
+        """Return a table's columns; None where no script made it and no database has it."""
+        key = ((schema or DEFAULT_SCHEMA).casefold(), name.casefold())
+        if key in self.tables or self.found is None:
+            return self.tables.get(key)
+        return self.found.columns(self.database, *key)
 
     def scope(self, *, placeholders: bool = False) -> Scope:
         """Return the names that a batch begins with; temporary tables that it makes stay known."""

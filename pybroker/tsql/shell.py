@@ -13,6 +13,7 @@ from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import Completer, Completion
 from prompt_toolkit.history import FileHistory, InMemoryHistory
 
+from pybroker.tsql.found_tables import FoundTables
 from pybroker.tsql.known import Known
 from pybroker.tsql.running import Run, refusals
 from pybroker.tsql.script import read_text
@@ -108,7 +109,7 @@ class Shell:
         self._session = session
         self._foresight = foresight
         self._defined = defined
-        self._known = Known()
+        self._known = Known(found=FoundTables(session.databases), database=session.database)
         self.completer = _Completer(self._names)
 
     def run(self) -> None:

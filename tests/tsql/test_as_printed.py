@@ -13,21 +13,32 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from click.testing import Result
+
     from tests.conftest import Database
 
+    Run = Callable[[str], Result]
     Lines = Callable[[str], list[str]]
 
 
 @pytest.fixture
-def lines(database: Database, tmp_path: Path) -> Lines:
-    """Run a script, and return what it prints, without the lines of headings and counts."""
-
-    def run(text: str) -> list[str]:
+def run(database: Database, tmp_path: Path) -> Run:
+    def run_one(text: str) -> Result:
         script = tmp_path / "script.sql"
         script.write_text(text, "utf-8")
-        done = CliRunner().invoke(
+        return CliRunner().invoke(
             application, ["tsql", "run", str(script), "--database", f"Shop={database.url}"]
         )
+
+    return run_one
+
+
+@pytest.fixture
+def lines(run: Run) -> Lines:
+    """Run a script, and return what it prints, without the lines of headings and counts."""
+
+    def lines_of(text: str) -> list[str]:
+        done = run(text)
         assert done.exit_code == 0, done.output
         rows = [line.rstrip() for line in done.stdout.splitlines() if line.strip()]
         heading = {at - 1 for at, line in enumerate(rows) if not line.strip("- ")}
@@ -37,7 +48,7 @@ def lines(database: Database, tmp_path: Path) -> Lines:
             if at not in heading and line.strip("- ") and not line.startswith("(")
         ]
 
-    return run
+    return lines_of
 
 
 def refusal(tmp_path: Path, text: str) -> str:
@@ -172,3 +183,51 @@ def test_texts_and_procedures_are_found_where_they_are(lines: Lines) -> None:
         SELECT COUNT(*) AS n FROM sys.databases WHERE database_id = DB_ID()
     """)
     assert shown == ["Named", "3| 12.4|***", "5", "1"]
+
+
+def test_tables_of_the_database_are_known_to_later_scripts(lines: Lines) -> None:
+    lines("""
+        CREATE QUEUE dbo.Orders
+        CREATE SERVICE Orders ON QUEUE dbo.Orders ([DEFAULT])
+        CREATE TABLE dbo.Log (id int IDENTITY, body varbinary(max), done bit, price decimal(9, 2), at datetime)
+    """)
+    shown = lines("""
+        DECLARE @h uniqueidentifier
+        BEGIN DIALOG @h FROM SERVICE Orders TO SERVICE 'Orders' WITH ENCRYPTION = OFF;
+        SEND ON CONVERSATION @h (N'an order')
+        SELECT CAST(message_body AS nvarchar(max)) AS body FROM Orders
+        GO
+        CREATE PROCEDURE dbo.p AS
+        INSERT dbo.Log SELECT message_body, 'true', '7', NULL FROM Orders
+        SELECT CAST(body AS nvarchar(max)) AS body, done, price / 2 AS half FROM Log WHERE at IS NULL
+        GO
+        EXEC p
+    """)
+    assert shown == ["an order", "an order 1 3.500000"]
+
+
+def test_a_variable_names_the_procedure(lines: Lines, run: Run) -> None:
+    shown = lines("""
+        CREATE PROCEDURE dbo.Classify @a nvarchar(20), @n int OUTPUT, @s nvarchar(50) OUTPUT AS
+        SET @n = @n + 1
+        SET @s = @a + CAST(@n AS nvarchar(9))
+        RETURN 7
+        GO
+        CREATE PROCEDURE dbo.p @name sysname AS
+        DECLARE @n int = 4, @s nvarchar(50), @code int, @none sysname = 'nothing; drop table x'
+        EXEC @code = @name 'x', @n OUTPUT, @s OUTPUT
+        PRINT CONCAT(@n, ' ', @s, ' ', @code)
+        BEGIN TRY EXEC @name 'y', @n, @s OUTPUT END TRY
+        BEGIN CATCH PRINT ERROR_MESSAGE() END CATCH
+        BEGIN TRY EXEC @none END TRY
+        BEGIN CATCH PRINT 'no name' END CATCH
+        GO
+        EXEC p '[dbo].[classify]'
+        DECLARE @x sysname = 'Classify', @k int = 1, @t nvarchar(50)
+        EXEC @x 'z', @k OUTPUT, @t OUTPUT
+        PRINT @t
+    """)
+    assert shown == ["5 x5 7", "The procedure has other OUTPUT parameters.", "no name", "z2"]
+    failed = run("DECLARE @x sysname = 'a b'\nEXEC @x")
+    assert failed.exit_code == 1
+    assert "script.sql:2:1: Msg 2812: Could not find stored procedure 'a b'." in failed.output

@@ -287,16 +287,23 @@ def _inserted_rows(printer: Printer, node: Any, typed: list[Type]) -> str:
             "the types behind * are not known: list the columns, and let its CREATE TABLE stand here"
         )
     names = [f"c{number}" for number in range(1, len(pairs) + 1)]
+    # Within r a literal and NULL have types of their own.
     items = [
-        convert(f"r.{name}", source, target) for name, ((_, source), target) in zip(names, pairs, strict=True)
+        "null"
+        if source.family is types.Family.NULL
+        else convert(f"r.{name}", types.without_literal(source), target)
+        for name, ((_, source), target) in zip(names, pairs, strict=True)
     ]
     return f"select {', '.join(items)} from ({rows.sql}) r ({', '.join(names)})"
 
 
 def _assignable(source: Type, target: Type) -> bool:
     """Whether PostgreSQL's own conversion on assignment gives what SQL Server's does."""
-    if source.family is types.Family.NULL or source.literal is not None:
+    if source.family is types.Family.NULL:
         return True
+    if source.literal is not None:
+        # 'true' is a bit.
+        return target.family is not types.Family.BIT
     if target.family is types.Family.UNKNOWN:
         return source.family is not types.Family.BINARY
     if source.family is types.Family.UNKNOWN:

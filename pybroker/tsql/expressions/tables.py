@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sqlglot import Token, TokenType
@@ -10,7 +10,16 @@ from sqlglot import Token, TokenType
 from pybroker.tsql.expressions.names import folded, relation
 from pybroker.tsql.expressions.printer import Printer, Source
 from pybroker.tsql.expressions.reading import at_top, careful, closing, parse, text_of, tokens_of
-from pybroker.tsql.expressions.types import BIT, UNKNOWN, Family, Type, Unfaithful, convert, without_literal
+from pybroker.tsql.expressions.types import (
+    BIT,
+    UNKNOWN,
+    Family,
+    Type,
+    Unfaithful,
+    convert,
+    made,
+    without_literal,
+)
 from pybroker.tsql.language import tree
 from pybroker.tsql.source import ScriptError
 
@@ -159,7 +168,7 @@ class Item:
         if value.type.family in (Family.UNKNOWN, Family.NULL):
             raise ScriptError(piece.position, "the type of a computed column is not known: CAST it")
         type_ = without_literal(value.type)
-        self._columns[name.casefold()] = replace(type_, is_made=True)
+        self._columns[name.casefold()] = made(type_)
         self._at = min(end + 1, len(words))
         kept = f"{folded(name)} {type_.sql} generated always as ({value.sql}) stored"
         return " ".join([kept, *self._options(type_)])
@@ -192,7 +201,7 @@ class Item:
             else:
                 parts.append(self._check())
         if identity:
-            self._columns[self._tokens[0].text.casefold()] = replace(type_, is_made=True)
+            self._columns[self._tokens[0].text.casefold()] = made(type_)
         if identity and "not null" in parts:
             parts.remove("not null")
         return [one for one in parts if one]

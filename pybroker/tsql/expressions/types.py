@@ -215,14 +215,14 @@ def convert(value: str, source: Type, target: Type) -> str:
         if source.family is Family.BINARY:
             raise Unfaithful(
                 "the type of the column that gets a binary is not known:"
-                " let its CREATE TABLE stand in these scripts, or give --database"
+                " let its CREATE TABLE stand in these scripts, or be there when they run"
             )
         return value
     if source.family is Family.UNKNOWN:
         if target.family in (Family.TEXT, Family.BINARY, Family.XML, Family.INTEGER, Family.BIT):
             raise Unfaithful(
                 f"whether {value} converts here as in SQL Server depends on its type, which is not known:"
-                " let its CREATE TABLE stand in these scripts, or give --database"
+                " let its CREATE TABLE stand in these scripts, or be there when they run"
             )
         return cast(value, target)
     if source == target:
@@ -532,6 +532,11 @@ def identity_of(quoted: str, otherwise: str) -> str:
         f" from pg_catalog.pg_attribute a where a.attrelid = to_regclass({quoted}) and a.attidentity <> ''),"
         f" {otherwise})"
     )
+
+
+def made(type_: Type) -> Type:
+    """Return the type of a column that INSERT gives no value."""
+    return replace(type_, is_made=True)
 
 
 def without_literal(type_: Type) -> Type:

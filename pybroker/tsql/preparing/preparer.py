@@ -75,6 +75,7 @@ class Preparer:
         """Prepare a statement."""
         if isinstance(statement, administration.tree.Use):
             self.in_msdb = statement.database.lower() == "msdb"
+            self.known.database = statement.database
         statement = self.known.with_principals(statement)
         method = self._table.get(type(statement))
         if method is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pybroker.tsql.expressions import tables, translating, types
@@ -14,7 +15,7 @@ from pybroker.tsql.procedures import locks, texts
 from pybroker.tsql.procedures.codes import RETURNED, returning
 from pybroker.tsql.procedures.defaults import require_values
 from pybroker.tsql.source import ScriptError
-from pybroker.tsql.translation import identifier
+from pybroker.tsql.translation import identifier, literal
 
 if TYPE_CHECKING:
     from pybroker.tsql.language import tree
@@ -27,7 +28,8 @@ _OWN = re.compile(r"@(?!@)")
 def execute(body: Body, one: tree.Execute) -> None:
     """Print EXEC of a procedure."""
     if one.procedure.name.startswith("@"):
-        raise Unfaithful("the name of a procedure in a variable has no form here: write an IF for each")
+        _execute_named(body, one)
+        return
     name = relation(one.procedure.schema, one.procedure.name)
     if one.procedure.name.lower() in locks.PROCEDURES and name not in body.procedures:
         locks.print_call(body, one)
@@ -56,6 +58,56 @@ def execute(body: Body, one: tree.Execute) -> None:
     body.line(f"call {name}({', '.join(arguments)});")
     if one.result is not None:
         body.set_result(one.result, f"cast(current_setting('{RETURNED}') as integer)")
+
+
+def _execute_named(body: Body, one: tree.Execute) -> None:
+    """Print EXEC of the procedure that a variable names; where it ends transactions, it fails with 2D000."""
+    if body.flow.is_read(one, "@@rowcount"):
+        raise Unfaithful("@@ROWCOUNT behind EXEC is that of the procedure: use an OUTPUT parameter")
+    variable = body.scope.variable(one.procedure.name)
+    if variable.type.family is not Family.TEXT:
+        raise Unfaithful(f"{one.procedure.name} is no text, so it names no procedure")
+    values, places, outputs = [], [], []
+    for at, argument in enumerate(one.arguments, 1):
+        values.append(_argument(body, replace(argument, name=None), None))
+        places.append(f"${at}" if argument.name is None else f"{identifier(argument.name)} => ${at}")
+        if argument.is_output and argument.name is not None:
+            raise Unfaithful("OUTPUT by name, of a procedure that a variable names: give it by its place")
+        outputs += [values[-1]] if argument.is_output else []
+    # A name is read as T-SQL reads it, and quoted: it is never SQL.
+    names = f"""parse_ident(translate(lower({variable.sql}), '[]', '""'))"""
+    body.line(f"-- EXEC of the procedure that {one.procedure.name} names.")
+    if one.result is not None:
+        body.line(returning("'0'"))
+    body.line("execute (")
+    body.line("  select case cardinality(n)")
+    for count, form in ((1, "dbo.%I"), (2, "%I.%I")):
+        named = ", ".join(f"n[{number}]" for number in range(1, count + 1))
+        call = literal(f"call {form}({', '.join(places)})")
+        body.line(f"    when {count} then format({call}, {named})")
+    body.line("  end")
+    body.line(f"  from (select {names}) name (n)")
+    into = ' into "@@row"' if outputs else ""
+    using = f" using {', '.join(values)}" if values else ""
+    body.line(f"){into}{using};")
+    _take_outputs(body, outputs)
+    if one.result is not None:
+        body.set_result(one.result, f"cast(current_setting('{RETURNED}') as integer)")
+
+
+def _take_outputs(body: Body, outputs: list[str]) -> None:
+    """Give variables what a procedure gave whose parameters are not known."""
+    if not outputs:
+        return
+    body.declarations.setdefault('"@@row"', "record")
+    body.declarations.setdefault('"@@outputs"', "text[]")
+    body.line('"@@outputs" := array(select value from json_each_text(row_to_json("@@row")));')
+    body.line(f'if cardinality("@@outputs") <> {len(outputs)} then')
+    with body.indented():
+        body.line("raise exception 'The procedure has other OUTPUT parameters.';")
+    body.line("end if;")
+    for at, variable in enumerate(outputs, 1):
+        body.line(f'{variable} := "@@outputs"[{at}];')
 
 
 def text(body: Body, one: texts.Text) -> None:
