@@ -231,3 +231,100 @@ def test_a_variable_names_the_procedure(lines: Lines, run: Run) -> None:
     failed = run("DECLARE @x sysname = 'a b'\nEXEC @x")
     assert failed.exit_code == 1
     assert "script.sql:2:1: Msg 2812: Could not find stored procedure 'a b'." in failed.output
+
+
+def test_a_savepoint_undoes_what_stands_behind_it(lines: Lines) -> None:
+    shown = lines("""
+        CREATE TABLE t (n int)
+        GO
+        CREATE PROCEDURE dbo.p @what int AS
+        DECLARE @s int, @t varchar(9) = 'a'
+        BEGIN TRAN
+        INSERT t VALUES (@what * 10 + 1)
+        SAVE TRANSACTION sp
+        BEGIN TRY
+          INSERT t VALUES (@what * 10 + 2)
+          IF @what = 1 RAISERROR ('raised', 16, 1)
+          IF @what = 2 SET @s = CAST(@t AS int)
+        END TRY
+        BEGIN CATCH
+          IF XACT_STATE() = -1
+          BEGIN
+            ROLLBACK
+            PRINT CONCAT('all ', ERROR_NUMBER(), ' ', @@TRANCOUNT)
+            RETURN
+          END
+          IF XACT_STATE() = 1 ROLLBACK TRANSACTION SP
+          PRINT CONCAT(ERROR_MESSAGE(), ' ', @@TRANCOUNT)
+        END CATCH
+        INSERT t VALUES (@what * 10 + 3)
+        COMMIT
+        GO
+        CREATE PROCEDURE dbo.odd @n int AS
+        BEGIN TRAN
+        WHILE @n > 0
+        BEGIN
+          SAVE TRAN a
+          INSERT t VALUES (-@n)
+          IF @n % 2 = 0
+            ROLLBACK TRAN a
+          ELSE
+            PRINT 'odd'
+          SET @n -= 1
+        END
+        COMMIT
+        GO
+        EXEC p 0
+        EXEC p 1
+        EXEC p 2
+        EXEC odd 3
+        SELECT n FROM t ORDER BY n
+    """)
+    assert shown == ["raised 1", "all 245 0", "odd", "odd", "-3", "-1", "1", "2", "3", "11", "13"]
+
+
+def test_a_savepoint_within_try_goes_on_behind_it(lines: Lines) -> None:
+    shown = lines("""
+        CREATE TABLE t (n int)
+        GO
+        CREATE PROCEDURE dbo.p @more int AS
+        BEGIN TRY
+          BEGIN TRAN
+          INSERT t VALUES (1)
+          SAVE TRAN a
+          INSERT t VALUES (2)
+          IF (SELECT COUNT(*) FROM t) = 2 ROLLBACK TRAN a
+          INSERT t VALUES (3 / @more)
+          COMMIT
+        END TRY
+        BEGIN CATCH
+          ROLLBACK
+          PRINT CONCAT('caught ', ERROR_NUMBER())
+        END CATCH
+        GO
+        EXEC p 1
+        EXEC p 0
+        SELECT n FROM t ORDER BY n
+    """)
+    assert shown == ["caught 8134", "1", "3"]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("SAVE TRAN a\nCOMMIT", "2:1: refused: SAVE TRANSACTION: its ROLLBACK stands behind it"),
+        (
+            "BEGIN TRY SAVE TRAN a PRINT 1 END TRY BEGIN CATCH ROLLBACK TRAN a END CATCH",
+            "2:11: refused: SAVE",
+        ),
+        ("SAVE TRAN a COMMIT\nROLLBACK TRAN a", "2:13: refused: COMMIT between SAVE and its ROLLBACK"),
+        ("SAVE TRAN a ROLLBACK TRAN a SAVE TRAN b", "2:29: refused: SAVE"),
+        ("SAVE TRAN a IF 1 = 1 ROLLBACK TRAN a\nROLLBACK TRAN a", "2:22: refused: ROLLBACK to a twice"),
+        (
+            "BEGIN TRY SAVE TRAN a PRINT 1 ROLLBACK TRAN a END TRY BEGIN CATCH PRINT 2 END CATCH",
+            "2:11: refused: SAVE TRANSACTION in a TRY whose CATCH does not begin with ROLLBACK",
+        ),
+    ],
+)
+def test_a_savepoint_without_a_block_is_refused(tmp_path: Path, text: str, why: str) -> None:
+    assert why in refusal(tmp_path, f"CREATE PROCEDURE p AS\n{text}")

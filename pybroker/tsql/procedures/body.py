@@ -25,6 +25,7 @@ from pybroker.tsql.procedures import (
     flow,
     messages,
     queries,
+    savepoints,
     texts,
     transactions,
     trying,
@@ -78,6 +79,8 @@ class Body:
         # The loops around what is printed now: labels of WHILE, and "" of what GOTO begins anew.
         self.loops: list[str | None] = []
         self.open_cursors: set[str] = set()
+        # What is known where ROLLBACK to a savepoint stands, by its number.
+        self.undone: dict[int, tuple[dict[str, Any], trying.Try | None, bool]] = {}
         self.counts_transactions = False
         self.ends_transactions = False
         self._rolls_back = False
@@ -105,7 +108,7 @@ class Body:
             ScriptError: at a statement without a faithful form.
         """
         self.returns, self.returned = returns, value
-        body = texts.expanded(structured(body))
+        body = savepoints.structured(texts.expanded(structured(body)))
         everything = [each for one in body for each in flow.statements(one)]
         self.has_calls = any(isinstance(one, tree.Execute) for one in everything)
         verbs = {one.verb for one in everything if isinstance(one, tree.Transaction)}
@@ -468,6 +471,8 @@ TABLE: dict[type, Callable[[Body, Any], None]] = {
     Left: control.left,
     Repeated: control.repeated,
     Again: control.again,
+    savepoints.Saved: savepoints.saved,
+    savepoints.Undone: savepoints.undone,
     tree.MoveConversation: conversations.move_conversation,
     administration.NoMeaning: messages.no_meaning,
     tree.Print: messages.print_,

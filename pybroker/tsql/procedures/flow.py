@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pybroker.tsql.language import tree
 from pybroker.tsql.language.jumps import Again, Left, Repeated
+from pybroker.tsql.procedures.savepoints import Saved, Undone
 from pybroker.tsql.tree import Statement
 
 if TYPE_CHECKING:
@@ -188,6 +189,11 @@ class Flow:
                 return self.run(one.statements, states) | self._jumps[one.label]
             case Repeated():
                 return self._run_repeated(one, states)
+            case Saved():
+                return self._run_saved(one, states)
+            case Undone():
+                self._jumps[_undone(one.number)] = set(states)
+                return frozenset()
             case tree.Goto() | Again():
                 self._jumps[one.label.casefold()].update(states)
                 return frozenset()
@@ -238,6 +244,12 @@ class Flow:
                 return ended
             states |= begun
 
+    def _run_saved(self, one: Saved, states: States) -> States:
+        done = self.run(one.statements, states)
+        for each in one.resumed:
+            done |= self.run(each.statements, frozenset(self._jumps.get(_undone(each.number), ())))
+        return done
+
     def _run_try(self, one: tree.TryCatch, states: States) -> States:
         self._caught.append(set(states))
         done = self.run(one.body, states)
@@ -270,7 +282,7 @@ class Flow:
             after = self._look(one, after, exit_, again)
         return after
 
-    def _look(  # noqa: PLR0911 - a case for each class
+    def _look(  # noqa: PLR0911, PLR0912 - a case for each class
         self, one: Any, after: frozenset[str], exit_: frozenset[str], again: frozenset[str]
     ) -> frozenset[str]:
         own = reads(one) & {"@@rowcount", "@@error"}
@@ -283,6 +295,12 @@ class Flow:
                 self._behind[one.label] = frozenset()
                 self._behind[one.label] = self._look_list(one.statements, after, exit_, again)
                 return self._look_list(one.statements, after, exit_, again)
+            case Saved():
+                for each in one.resumed:
+                    self._behind[_undone(each.number)] = self._look_list(each.statements, after, exit_, again)
+                return self._look_list(one.statements, after, exit_, again)
+            case Undone():
+                return self._behind[_undone(one.number)]
             case tree.Goto() | Again():
                 return self._behind.get(one.label.casefold(), frozenset())
             case tree.Block():
@@ -313,6 +331,11 @@ class Flow:
     def is_read(self, one: Statement, what: str) -> bool:
         """Whether a later statement reads what this one leaves behind."""
         return what in self.after.get(id(one), ())
+
+
+def _undone(number: int) -> str:
+    # No label begins so.
+    return f"@@{number}"
 
 
 def _transaction(verb: str, state: State) -> State:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pybroker.tsql.expressions.types import Unfaithful
+from pybroker.tsql.procedures import savepoints
 from pybroker.tsql.procedures.codes import TRANCOUNT
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ INNER = 2
 def transaction(body: Body, one: tree.Transaction) -> None:
     """Print BEGIN, COMMIT and ROLLBACK."""
     if one.verb == "SAVE":
-        raise Unfaithful("SAVE TRANSACTION has no form here: put what may fail into TRY … CATCH")
+        raise Unfaithful(savepoints.INSTEAD)
     if body.open_cursors:
         raise Unfaithful(f"{one.verb} while a cursor is open: read its rows into a table variable first")
     depths = kinds(body.flow.depths(one)) or {0}
