@@ -44,9 +44,9 @@ begin
     return 0;
   end if;
   for waiting in
-    select t.id, t.kind, t.message_type_id, t.body, t.shared_body_no, t.shared_size, t.ctid as location, y.name as type_name
+    select t.id, t.kind, t.message_type_id, t.body, t.shared_body_no, t.shared_size, t.ctid as location,
+      (select y.name from broker_private.message_types y where y.message_type_id = t.message_type_id) as type_name
     from broker_private.transmission_messages t
-    join broker_private.message_types y on y.message_type_id = t.message_type_id
     where t.endpoint_no = endpoint
     order by t.id
   loop

@@ -15,20 +15,25 @@ begin
   return query
   select d.destination_no, coalesce(q.is_enqueue_enabled, true)
   from broker_private.destinations d
-  left join broker_private.queues q on q.queue_id = d.queue_id
-  where d.service_name = '' and exists (
-    select from broker_private.transmission_messages t where t.destination_no = d.destination_no
+  left join lateral (
+    select x.is_enqueue_enabled from broker_private.queues x where x.queue_id = d.queue_id limit 1
+  ) q on true
+  -- LIMIT 1, here and below: a probe of an index for each, whatever the planner believes of the tables' sizes.
+  where d.service_name = '' and (
+    select true from broker_private.transmission_messages t where t.destination_no = d.destination_no limit 1
   )
   union all
   select d.destination_no, q.is_enqueue_enabled
   from broker_private.services s
-  join broker_private.queues q on q.queue_id = s.queue_id
+  cross join lateral (
+    select x.is_enqueue_enabled from broker_private.queues x where x.queue_id = s.queue_id limit 1
+  ) q
   cross join lateral (
     -- OFFSET 0: only those are asked for their route.
     select x.destination_no, x.service_name, x.broker_instance
     from broker_private.destinations x
-    where x.service_name = s.name and exists (
-      select from broker_private.transmission_messages t where t.destination_no = x.destination_no
+    where x.service_name = s.name and (
+      select true from broker_private.transmission_messages t where t.destination_no = x.destination_no limit 1
     )
     offset 0
   ) d

@@ -19,7 +19,9 @@ begin
     chosen := array(
       select distinct m.endpoint_no
       from broker_private.local_destinations() d
-      join broker_private.transmission_messages m on m.destination_no = d.destination_no
+      cross join lateral (
+        select t.endpoint_no from broker_private.transmission_messages t where t.destination_no = d.destination_no offset 0
+      ) m
     );
   end if;
   return query
@@ -37,8 +39,12 @@ begin
     where x.conversation_id = e.conversation_id and x.is_initiator <> e.is_initiator
     limit 1
   ) f on true
-  left join broker_private.services s on s.name = e.far_service
-  join broker_private.queues q on q.queue_id = coalesce(f.queue_id, s.queue_id) and q.is_enqueue_enabled
+  left join lateral (
+    select x.queue_id from broker_private.services x where x.name = e.far_service limit 1
+  ) s on true
+  cross join lateral (
+    select x.queue_id from broker_private.queues x where x.queue_id = coalesce(f.queue_id, s.queue_id) and x.is_enqueue_enabled limit 1
+  ) q
   order by t.id;
 end
 $$;

@@ -20,17 +20,16 @@ begin
   update broker_private.destinations d
   set transmission_status = x.reason
   from (
-    select y.destination_no, (
+    select y.ctid as location, (
       select broker_private.waiting_reason(q)
-      from broker_private.services s
-      join broker_private.queues q on q.queue_id = s.queue_id and not q.is_enqueue_enabled
-      where s.name = y.service_name
+      from broker_private.queues q
+      where q.queue_id = (select s.queue_id from broker_private.services s where s.name = y.service_name) and not q.is_enqueue_enabled
     ) as reason
     from broker_private.destinations y
     where y.transmission_status is not null and y.destination_no = any (local_nos)
     for update of y skip locked
   ) x
-  where d.destination_no = x.destination_no and d.transmission_status is distinct from x.reason;
+  where d.ctid = x.location and d.transmission_status is distinct from x.reason;
 
   turn := array(
     select w.endpoint_no from broker_private.transmission_status w where w.endpoint_no > began order by w.endpoint_no limit 100
@@ -41,7 +40,7 @@ begin
   update broker_private.transmission_status t
   set status = x.reason
   from (
-    select w.endpoint_no, broker_private.waiting_reason(q) as reason
+    select w.ctid as location, broker_private.waiting_reason(q.whole) as reason
     from broker_private.transmission_status w
     cross join lateral (
       select y.conversation_id, y.is_initiator, y.far_service, y.destination_no
@@ -54,11 +53,15 @@ begin
       where y.conversation_id = e.conversation_id and y.is_initiator <> e.is_initiator
       limit 1
     ) f on true
-    left join broker_private.services s on s.name = e.far_service
-    join broker_private.queues q on q.queue_id = coalesce(f.queue_id, s.queue_id) and not q.is_enqueue_enabled
-    where w.endpoint_no = any (turn) and e.destination_no = any (local_nos) and w.status <> broker_private.waiting_reason(q)
+    left join lateral (
+      select y.queue_id from broker_private.services y where y.name = e.far_service limit 1
+    ) s on true
+    cross join lateral (
+      select y as whole from broker_private.queues y where y.queue_id = coalesce(f.queue_id, s.queue_id) and not y.is_enqueue_enabled limit 1
+    ) q
+    where w.endpoint_no = any (turn) and e.destination_no = any (local_nos) and w.status <> broker_private.waiting_reason(q.whole)
     for update of w skip locked
   ) x
-  where t.endpoint_no = x.endpoint_no;
+  where t.ctid = x.location;
 end
 $$;
