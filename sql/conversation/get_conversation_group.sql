@@ -98,13 +98,17 @@ begin
       ) e
     ) or exists (
       select from broker_private.messages m
-      join broker_private.endpoints e on e.endpoint_no = m.endpoint_no
-      where m.group_no = group_number and e.group_no = group_number and e.local_end is null
+      cross join lateral (
+        select from broker_private.endpoints x
+        where x.endpoint_no = m.endpoint_no and x.group_no = group_number and x.local_end is null
+        limit 1
+      ) e
+      where m.group_no = group_number
     );
     delete from broker_private.messages m
-    where m.group_no = group_number and not exists (
-      select from broker_private.endpoints e where e.endpoint_no = m.endpoint_no and e.local_end is null
-    );
+    where m.group_no = group_number and (
+      select true from broker_private.endpoints e where e.endpoint_no = m.endpoint_no and e.local_end is null
+    ) is null;
   end loop;
   if marks is not null then
     mark := case when group_number is null and passed_over = '{}' then broker_private.mark_empty_receive(marks) else nextval(marks) end;

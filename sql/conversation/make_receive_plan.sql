@@ -32,8 +32,14 @@ begin
       )::broker.message
     )::broker_private.receive_plan
   from broker_private.endpoints e
-  cross join broker_private.message_types y
-  where e.endpoint_no = endpoint and e.local_end is null and g.group_no = e.group_no and y.message_type_id = type_id
+  -- LIMIT 1: a probe of each key, whatever the planner believes of the tables' sizes.
+  cross join lateral (
+    select x.name, x.message_type_id, x.validation from broker_private.message_types x where x.message_type_id = type_id limit 1
+  ) y
+  cross join lateral (
+    select x.ctid as location from broker_private.groups x where x.group_no = e.group_no limit 1
+  ) w
+  where e.endpoint_no = endpoint and e.local_end is null and g.ctid = w.location
     and ((g.receive_plan).endpoint_no is null or broker_private.is_plan_marked(g.receive_made));
 end
 $$;

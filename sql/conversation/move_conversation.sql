@@ -67,8 +67,8 @@ begin
       where g.conversation_group_id = group_id
         and exists (
           select from broker_private.endpoints x
-          join broker_private.endpoint_states s on s.endpoint_no = x.endpoint_no
-          where x.group_no = g.group_no and s.state is not null
+          where x.group_no = g.group_no
+            and (select s.state from broker_private.endpoint_states s where s.endpoint_no = x.endpoint_no) is not null
         );
       if not found then
         found := broker_private.refuse(
@@ -85,12 +85,12 @@ begin
       -- Both may have changed while this waited: the group may be empty, and gone, by now.
       exit when exists (
         select from broker_private.endpoints x
-        join broker_private.endpoint_states s on s.endpoint_no = x.endpoint_no
-        where x.endpoint_no = e.endpoint_no and x.group_no = e.group_no and s.state = endpoint_state
+        where x.endpoint_no = e.endpoint_no and x.group_no = e.group_no
+          and (select s.state from broker_private.endpoint_states s where s.endpoint_no = x.endpoint_no) = endpoint_state
       ) and exists (
         select from broker_private.endpoints x
-        join broker_private.endpoint_states s on s.endpoint_no = x.endpoint_no
-        where x.group_no = target.group_no and s.state is not null
+        where x.group_no = target.group_no
+          and (select s.state from broker_private.endpoint_states s where s.endpoint_no = x.endpoint_no) is not null
       );
       raise exception using errcode = 'PB001', message = 'The groups have changed.';
     exception when sqlstate 'PB001' then

@@ -152,8 +152,8 @@ begin
   from unnest(handles) with ordinality as h (handle, place)
   where not exists (
     select from broker_private.endpoints e
-    join broker_private.endpoint_states s on s.endpoint_no = e.endpoint_no and s.state is not null
     where e.conversation_handle = h.handle
+      and (select s.state from broker_private.endpoint_states s where s.endpoint_no = e.endpoint_no) is not null
   )
   order by h.place
   limit 1;

@@ -16,10 +16,12 @@ begin
   loop
     select g.* into conversation_group
     from broker_private.endpoints e
-    join broker_private.groups g on g.group_no = e.group_no
+    -- LIMIT 1: a probe of the key, whatever the planner believes of the table's size.
+    cross join lateral (
+      select x.* from broker_private.groups x where x.group_no = e.group_no limit 1 for update
+    ) g
     where e.conversation_handle = handle
-      and (select s.state from broker_private.endpoint_states s where s.endpoint_no = e.endpoint_no) is not null
-    for update of g;
+      and (select s.state from broker_private.endpoint_states s where s.endpoint_no = e.endpoint_no) is not null;
     if not found then
       found := broker_private.refuse(
         8426, format('The conversation handle "%s" is not found.', coalesce(handle::text, 'NULL')),

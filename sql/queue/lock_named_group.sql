@@ -38,10 +38,12 @@ begin
     select g.* into conversation_group
     from broker_private.groups g
     where g.conversation_group_id = group_id and g.queue_id = queue
-      and exists (
-        select from broker_private.endpoints e
-        join broker_private.endpoint_states s on s.endpoint_no = e.endpoint_no
-        where e.group_no = g.group_no and s.state is not null
+      -- LIMIT 1: a search of the group's own, whatever the planner believes of the tables' sizes.
+      and (
+        select true from broker_private.endpoints e
+        where e.group_no = g.group_no
+          and (select s.state from broker_private.endpoint_states s where s.endpoint_no = e.endpoint_no) is not null
+        limit 1
       )
     for update;
     if not found then

@@ -42,9 +42,10 @@ begin
       order by m.precedence, m.id
       limit 16
     ) c
-    join broker_private.groups g on g.group_no = c.group_no
-    limit 1
-    for update of g skip locked;
+    cross join lateral (
+      select x.has_moved from broker_private.groups x where x.group_no = c.group_no for update skip locked
+    ) g
+    limit 1;
   end if;
   if picked is not null and not has_moved then
     return picked;

@@ -8,9 +8,11 @@ set jit = off
 as $$
 begin
   perform from broker_private.endpoints e
-  join broker_private.groups g on g.group_no = e.group_no
-  where e.endpoint_no = endpoint
-  for update of g skip locked;
+  -- LIMIT 1: a probe of the key, whatever the planner believes of the table's size.
+  cross join lateral (
+    select from broker_private.groups x where x.group_no = e.group_no limit 1 for update skip locked
+  ) g
+  where e.endpoint_no = endpoint;
   return found;
 end
 $$;
