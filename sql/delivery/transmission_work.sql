@@ -80,13 +80,23 @@ begin
           limit 1000
         ) h
       ) near
-      join broker_private.endpoints x on x.endpoint_no = near.endpoint_no
-      where x.is_initiator and x.far_broker_instance is null and not exists (
-        select from broker_private.far_events f where f.endpoint_no = x.endpoint_no and f.event in ('<first taken>', '<broker known>')
-      )
+      cross join lateral (
+        select n.endpoint_no, n.is_initiator, n.far_broker_instance from broker_private.endpoints n where n.endpoint_no = near.endpoint_no limit 1
+      ) x
+      where x.is_initiator and x.far_broker_instance is null and (
+        select true from broker_private.far_events f
+        where f.endpoint_no = x.endpoint_no and f.event in ('<first taken>', '<broker known>')
+        limit 1
+      ) is null
     )
   from (select distinct u.destination_no from unnest(chosen) as u (destination_no)) c
-  join broker_private.destinations d on d.destination_no = c.destination_no
+  -- LIMIT 1: a probe of each key, whatever the planner believes of the tables' sizes.
+  cross join lateral (
+    select x.destination_no, x.service_name, x.broker_instance, x.transmission_status
+    from broker_private.destinations x
+    where x.destination_no = c.destination_no
+    limit 1
+  ) d
   cross join lateral (
     select t.endpoint_no
     from broker_private.transmission_messages t
@@ -94,7 +104,9 @@ begin
     order by t.precedence, t.id
     limit 1
   ) w
-  join broker_private.endpoints e on e.endpoint_no = w.endpoint_no
+  cross join lateral (
+    select x.is_initiator from broker_private.endpoints x where x.endpoint_no = w.endpoint_no limit 1
+  ) e
   cross join lateral broker_private.route_of(d.service_name, d.broker_instance) r;
 end
 $$;
