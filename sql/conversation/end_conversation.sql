@@ -35,6 +35,7 @@ language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 set jit = off
+set enable_sort = off
 as $$
 declare
   stack text;
@@ -91,7 +92,11 @@ begin
   end if;
   perform broker_private.drop_incomplete(e.endpoint_no);
   delete from broker_private.messages m
-  where m.group_no = e.group_no and m.precedence = 10 - e.priority and m.endpoint_no = e.endpoint_no;
+  where m.ctid = any (array(
+    select x.ctid from broker_private.messages x
+    where x.group_no = e.group_no and x.precedence = 10 - e.priority and x.endpoint_no = e.endpoint_no
+    order by x.urgency, x.id
+  ));
   delete from broker_private.retained_messages r where r.endpoint_no = e.endpoint_no;
   if exists (select from broker_private.quarantine z where z.endpoint_no = e.endpoint_no) then
     delete from broker_private.quarantined_messages m where m.endpoint_no = e.endpoint_no;

@@ -16,6 +16,7 @@ set jit = off
 set enable_bitmapscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
+set enable_sort = off
 as $$
 begin
   insert into broker_private.traceparents (endpoint_no, queuing_order, noted_at, traceparent)
@@ -28,8 +29,11 @@ begin
     where broker_private.valid_traceparent(c.context) is not null
     group by c.conversation_id, c.is_from_initiator
   ) d
-  join broker_private.endpoints e
-    on e.conversation_id = d.conversation_id and e.is_initiator = not d.is_from_initiator
+  cross join lateral (
+    select x.endpoint_no, x.group_no, x.priority from broker_private.endpoints x
+    where x.conversation_id = d.conversation_id and x.is_initiator = not d.is_from_initiator
+    limit 1
+  ) e
   cross join lateral (
     select x.id, x.sequence_number
     from broker_private.messages x

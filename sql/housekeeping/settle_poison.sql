@@ -19,6 +19,7 @@ set jit = off
 set enable_bitmapscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
+set enable_sort = off
 as $$
 declare
   queue record;
@@ -38,7 +39,9 @@ begin
     for conversation in
       select f.endpoint_no, f.failures, f.session_id, e.conversation_handle
       from broker_private.failing_conversations(queue.queue_id) f
-      join broker_private.endpoints e on e.endpoint_no = f.endpoint_no
+      cross join lateral (
+        select x.conversation_handle from broker_private.endpoints x where x.endpoint_no = f.endpoint_no limit 1
+      ) e
       where f.failures >= 5
     loop
       if broker_private.try_lock_group_of(conversation.endpoint_no)
@@ -67,10 +70,15 @@ begin
   for conversation in
     select e.endpoint_no
     from unnest(turn) as u (endpoint_no)
-    join broker_private.endpoints e on e.endpoint_no = u.endpoint_no
-    where exists (
-      select from broker_private.messages m
+    -- LIMIT 1: a probe of an index for each, whatever the planner believes of the tables' sizes.
+    cross join lateral (
+      select x.endpoint_no, x.group_no, x.priority from broker_private.endpoints x where x.endpoint_no = u.endpoint_no limit 1
+    ) e
+    where (
+      select true from broker_private.messages m
       where m.group_no = e.group_no and m.precedence = 10 - e.priority and m.endpoint_no = e.endpoint_no
+      order by m.urgency, m.id
+      limit 1
     )
   loop
     if broker_private.try_lock_group_of(conversation.endpoint_no) then
@@ -82,13 +90,17 @@ begin
   update broker_private.quarantine z
   set last_error = f.text
   from (
-    select distinct on (x.endpoint_no) x.endpoint_no, l.text
+    select distinct on (x.endpoint_no) x.location, l.text
     from (select a.id, a.queue_id, a.spid, a.severity, a.number, a.text from broker_private.activation_log a order by a.id desc limit 1000) l
-    join broker_private.quarantine x on x.failed_in = l.spid and x.last_error is null
-    join broker_private.endpoints e on e.endpoint_no = x.endpoint_no and e.queue_id = l.queue_id
+    cross join lateral (
+      select y.ctid as location, y.endpoint_no from broker_private.quarantine y where y.failed_in = l.spid and y.last_error is null offset 0
+    ) x
+    cross join lateral (
+      select true from broker_private.endpoints y where y.endpoint_no = x.endpoint_no and y.queue_id = l.queue_id limit 1
+    ) e
     where l.severity = 'ERROR' and l.number = 9724
     order by x.endpoint_no, l.id desc
   ) f
-  where z.endpoint_no = f.endpoint_no;
+  where z.ctid = f.location;
 end
 $$;

@@ -33,19 +33,24 @@ begin
   with acknowledged as materialized (
     select x.endpoint_no
     from broker_private.far_events f
-    join broker_private.endpoints x on x.endpoint_no = f.endpoint_no
-    where f.event = '<end acknowledged>' and x.local_end is not null
+    -- LIMIT 1, here and below: a probe of the key for each, whatever the planner believes of the tables' sizes.
+    cross join lateral (
+      select y.endpoint_no from broker_private.endpoints y
+      where y.endpoint_no = f.endpoint_no and y.local_end is not null
+      limit 1
+      for update skip locked
+    ) x
+    where f.event = '<end acknowledged>'
     order by f.endpoint_no
     limit 10000
-    for update of x skip locked
   ),
   gone_events as (
-    delete from broker_private.far_events f using acknowledged a where f.endpoint_no = a.endpoint_no and f.event = '<end acknowledged>'
+    delete from broker_private.far_events f
+    where f.endpoint_no = any (array(select a.endpoint_no from acknowledged a)) and f.event = '<end acknowledged>'
   )
   update broker_private.endpoints e
   set closed_at = broker_private.clock()
-  from acknowledged a
-  where e.endpoint_no = a.endpoint_no and e.closed_at is null;
+  where e.endpoint_no = any (array(select a.endpoint_no from acknowledged a)) and e.closed_at is null;
   get diagnostics closed = row_count;
 
   perform broker_private.forget_requests();
@@ -67,7 +72,7 @@ begin
       ) m
       limit 100
     ) h
-    where not exists (select from broker_private.endpoints e where e.endpoint_no = h.endpoint_no)
+    where (select true from broker_private.endpoints e where e.endpoint_no = h.endpoint_no) is null
   ));
 
   perform broker_private.sweep_shared_bodies();
@@ -77,18 +82,28 @@ begin
   from (
     select x.endpoint_no
     from broker_private.endpoints x
-    join broker_private.groups g on g.group_no = x.group_no
+    cross join lateral (
+      select y.group_no from broker_private.groups y where y.group_no = x.group_no limit 1 for update skip locked
+    ) g
     where x.closed_at < horizon
     order by x.closed_at
     limit 10000
-    for update of x, g skip locked
+    for update of x skip locked
   ) e;
   if gone is null then
     return closed;
   end if;
   delete from broker_private.messages m
-  using broker_private.endpoints e
-  where e.endpoint_no = any (gone) and m.group_no = e.group_no and m.endpoint_no = e.endpoint_no;
+  where m.ctid = any (array(
+    select w.location
+    from broker_private.endpoints e
+    cross join lateral (
+      select x.ctid as location from broker_private.messages x
+      where x.group_no = e.group_no and x.endpoint_no = e.endpoint_no
+      offset 0
+    ) w
+    where e.endpoint_no = any (gone)
+  ));
   delete from broker_private.quarantined_messages m where m.endpoint_no = any (gone);
   delete from broker_private.quarantine z where z.endpoint_no = any (gone);
   delete from broker_private.noted_failures n where n.endpoint_no = any (gone);
@@ -104,13 +119,13 @@ begin
   delete from broker_private.dialog_security d where d.endpoint_no = any (gone);
   delete from broker_private.traceparents t where t.endpoint_no = any (gone);
   delete from broker_private.groups g
-  where g.group_no in (select e.group_no from broker_private.endpoints e where e.endpoint_no = any (gone))
-    and not exists (
-      select from broker_private.endpoints e where e.group_no = g.group_no and e.endpoint_no <> all (gone)
-    );
+  where g.group_no = any (array(select e.group_no from broker_private.endpoints e where e.endpoint_no = any (gone)))
+    and (
+      select true from broker_private.endpoints e where e.group_no = g.group_no and e.endpoint_no <> all (gone) limit 1
+    ) is null;
   delete from broker_private.endpoints e where e.endpoint_no = any (gone);
   delete from broker_private.services s
-  where s.name is null and not exists (select from broker_private.endpoints e where e.service_id = s.service_id);
+  where s.name is null and (select true from broker_private.endpoints e where e.service_id = s.service_id limit 1) is null;
   delete from broker_private.contracts c
   where c.name is null and not exists (select from broker_private.endpoints e where e.contract_id = c.contract_id);
   return closed + cardinality(gone);

@@ -27,9 +27,13 @@ begin
       noted := pg_sequence_last_value(marks[place]);
       return query
       select e.endpoint_no, failing_conversations.failures, marks[place], pg_sequence_last_value(marks[place + 4])::integer
-      from generate_series(0, (select max(x.endpoint_no) >> 28 from broker_private.endpoints x)) as k (part)
-      join broker_private.endpoints e on e.endpoint_no = (k.part << 28) + (noted >> 3 & 268435455)
-      where e.queue_id = queue and e.local_end is null;
+      from generate_series(0, (select x.endpoint_no >> 28 from broker_private.endpoints x order by x.endpoint_no desc limit 1)) as k (part)
+      -- LIMIT 1: a probe of the key, whatever the planner believes of the table's size.
+      cross join lateral (
+        select x.endpoint_no from broker_private.endpoints x
+        where x.endpoint_no = (k.part << 28) + (noted >> 3 & 268435455) and x.queue_id = queue and x.local_end is null
+        limit 1
+      ) e;
     end if;
   end loop;
 end

@@ -7,6 +7,7 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 set jit = off
+set enable_sort = off
 as $$
 begin
   if not exists (select from broker_private.quarantine z where z.endpoint_no = endpoint) then
@@ -14,8 +15,16 @@ begin
   end if;
   with moved as (
     delete from broker_private.messages m
-    using broker_private.endpoints e
-    where e.endpoint_no = endpoint and m.group_no = e.group_no and m.precedence = 10 - e.priority and m.endpoint_no = endpoint
+    where m.ctid = any (array(
+      select w.location
+      from broker_private.endpoints e
+      cross join lateral (
+        select x.ctid as location from broker_private.messages x
+        where x.group_no = e.group_no and x.precedence = 10 - e.priority and x.endpoint_no = e.endpoint_no
+        order by x.urgency, x.id
+      ) w
+      where e.endpoint_no = endpoint
+    ))
     returning m.id, m.endpoint_no, m.sequence_number, m.enqueue_time, m.message_type_id, m.urgency, m.body, m.shared_body_no
   )
   insert into broker_private.quarantined_messages (id, endpoint_no, sequence_number, enqueue_time, message_type_id, urgency, body)

@@ -43,7 +43,10 @@ begin
       )
       group by r.conversation_handle
     ) h
-    join broker_private.endpoints e on e.conversation_handle = h.conversation_handle;
+    -- LIMIT 1: a probe of the key for each, whatever the planner believes of the table's size.
+    cross join lateral (
+      select x.endpoint_no from broker_private.endpoints x where x.conversation_handle = h.conversation_handle limit 1
+    ) e;
   end if;
   if exists (select from broker_private.noted_failures n) then
     delete from broker_private.noted_failures n where n.endpoint_no = any (endpoints);

@@ -10,6 +10,7 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 set jit = off
+set enable_sort = off
 as $$
 declare
   is_quarantined boolean;
@@ -25,10 +26,13 @@ begin
     coalesce((select n.retries from broker_private.noted_failures n where n.endpoint_no = endpoint), 0) + (retry_in is not null)::integer,
     e.queue_id
   from broker_private.endpoints e
-  join broker_private.messages m on m.group_no = e.group_no and m.precedence = 10 - e.priority and m.endpoint_no = e.endpoint_no
+  cross join lateral (
+    select x.id from broker_private.messages x
+    where x.group_no = e.group_no and x.precedence = 10 - e.priority and x.endpoint_no = e.endpoint_no
+    order by x.urgency, x.id
+    limit 1
+  ) m
   where e.endpoint_no = endpoint and e.local_end is null
-  order by m.urgency, m.id
-  limit 1
   on conflict do nothing;
   is_quarantined := found;
   perform broker_private.move_aside(endpoint);

@@ -29,8 +29,10 @@ begin
     for failing in
       select f.endpoint_no, f.failures, f.session_id, e.group_no = group_number as is_here
       from broker_private.failing_conversations(queue) f
-      join broker_private.endpoints e on e.endpoint_no = f.endpoint_no
-      where not exists (select from broker_private.quarantine z where z.endpoint_no = f.endpoint_no)
+      cross join lateral (
+        select x.group_no from broker_private.endpoints x where x.endpoint_no = f.endpoint_no limit 1
+      ) e
+      where (select true from broker_private.quarantine z where z.endpoint_no = f.endpoint_no) is null
     loop
       is_failing := is_failing or failing.failures < 5;
       if failing.is_here and failing.failures >= 5 then

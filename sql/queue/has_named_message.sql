@@ -15,6 +15,7 @@ set jit = off
 set enable_bitmapscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
+set enable_sort = off
 as $$
 declare
   endpoint bigint;
@@ -30,15 +31,17 @@ begin
       e.queue_id = queue and (select s.state from broker_private.endpoint_states s where s.endpoint_no = e.endpoint_no) is not null
     into endpoint, group_number, service, group_has_moved, is_here
     from broker_private.endpoints e
-    join broker_private.groups g on g.group_no = e.group_no
+    cross join lateral (
+      select x.has_moved from broker_private.groups x where x.group_no = e.group_no limit 1
+    ) g
     where e.conversation_handle = handle;
   else
     select
       g.group_no, g.service_id, g.has_moved,
       g.queue_id = queue and exists (
         select from broker_private.endpoints e
-        join broker_private.endpoint_states s on s.endpoint_no = e.endpoint_no
-        where e.group_no = g.group_no and s.state is not null
+        where e.group_no = g.group_no
+          and (select s.state from broker_private.endpoint_states s where s.endpoint_no = e.endpoint_no) is not null
       )
     into group_number, service, group_has_moved, is_here
     from broker_private.groups g
@@ -70,6 +73,7 @@ begin
     cross join lateral (
       select from broker_private.messages m
       where m.group_no = group_number and m.precedence = 10 - e.priority and m.endpoint_no = e.endpoint_no
+      order by m.urgency, m.id
       limit 1
     ) m
   ) or group_has_moved and exists (

@@ -7,6 +7,7 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 set jit = off
+set enable_sort = off
 as $$
 declare
   f broker_private.endpoints%rowtype;
@@ -21,8 +22,11 @@ begin
       coalesce(f.endpoint_no, e.endpoint_no), case when f.endpoint_no is null then '<next acknowledged>' else '<next received>' end::"char"
     ) n
   ) + (
-    select count(*) from broker_private.messages m
-    where m.group_no = f.group_no and m.precedence = 10 - f.priority and m.endpoint_no = f.endpoint_no and m.urgency = 2
+    select count(*) from (
+      select from broker_private.messages x
+      where x.group_no = f.group_no and x.precedence = 10 - f.priority and x.endpoint_no = f.endpoint_no and x.urgency = 2
+      order by x.id
+    ) m
   ) + (
     select count(*) from broker_private.incomplete_messages i where i.endpoint_no = f.endpoint_no
   ) + (
