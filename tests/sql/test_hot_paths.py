@@ -823,3 +823,98 @@ def test_dialogs_get_a_broker_in_turns_at_the_same_cost_however_much_waits(shop:
         " join broker_private.destinations using (destination_no)"
     )
     assert waiting == [(FAR_BROKER,)]
+
+
+def believe_no_rows(session: Session) -> None:
+    """Say of each table what an ANALYZE at a moment when all was received leaves: any search of any index seems to cost one page."""
+    session.rows(
+        "update pg_class set reltuples = 0, relpages = 10"
+        " where relnamespace = 'broker_private'::regnamespace and relkind in ('r', 'i')"
+    )
+
+
+def test_a_call_touches_few_pages_where_statistics_say_that_the_tables_are_empty(shop: Shop) -> None:
+    psql = shop.psql
+    psql.rows("select broker.create_route('far', 'tcp://127.0.0.1:1', service_name => '//far')")
+    psql.rows("select broker.create_queue('closed', status => false)")
+    psql.rows("select broker.create_service('//closed', 'closed', '{ordering}')")
+    psql.rows(
+        "select broker.alter_queue(name, poison_action => 'QUARANTINE') from unnest('{shop,warehouse}'::text[]) name"
+    )
+    open_dialogs(psql, "//warehouse", "//far")
+    fill(psql, BATCH)
+    number_far_sides(psql)
+    # Conversations of one group. What lies on the last one is no business of the others.
+    siblings = 6 * CALLS
+    psql.rows(
+        "create table siblings as select n as number, broker.begin_dialog('//shop', '//warehouse', 'ordering',"
+        " related_conversation_group => '00000000-0000-0000-0000-000000000001', encryption => false) as handle"
+        " from generate_series(1, %s) n",
+        siblings,
+    )
+    psql.rows("select broker.send(handle, 'order', '\\x01'::bytea) from siblings")
+    psql.rows(
+        "create table replies as select d.number, f.conversation_handle as far, e.endpoint_no, e.group_no, e.queue_id"
+        " from siblings d join broker_private.endpoints e on e.conversation_handle = d.handle"
+        " join broker_private.endpoints f on f.conversation_id = e.conversation_id and not f.is_initiator"
+    )
+    psql.rows("select broker.send_batch(far, 'ack', '{a,b}') from replies")
+    # As from some 30,000 messages on: a search of the higher index seems dearer then.
+    psql.rows("alter index broker_private.messages_group set (fillfactor = 10)")
+    psql.rows("reindex index broker_private.messages_group")
+    number = count(1)
+    each = "(select handle from siblings where number = {})"
+    ends = {
+        "END CONVERSATION": f"select broker.end_conversation({each})",
+        "END CONVERSATION WITH ERROR": f"select broker.end_conversation({each}, 1, 'no')",
+        "note_failure": f"select broker.note_failure({each}, 'no', array[interval '1 day'])",
+    }
+    calls = {
+        **ONE_BY_ONE,
+        **BATCHES,
+        **GROUPS,
+        "sweep": "select broker_private.sweep()",
+        **{
+            name: f"select {call} from replies where number = {siblings - 1}"
+            for name, call in {
+                "messages_above_floors": "broker_private.messages_above_floors(queue_id, group_no, endpoint_no, 1)",
+                "has_named_message": f"broker_private.has_named_message(queue_id, {each.format(siblings - 1)}, null)",
+                "number_of_error": "broker_private.number_of_error(endpoint_no)",
+            }.items()
+        },
+    }
+    large = "convert_to(repeat('x', 1900), 'UTF8')"
+
+    def grow(rows: int) -> None:
+        """Let so many conversations wait for each service, and so many large messages on the last one of the group."""
+        for service in ("//warehouse", "//far", "//closed"):
+            psql.rows(
+                f"select broker.send(broker.begin_dialog('//shop', %s, 'ordering', encryption => false), 'order', {large})"
+                " from generate_series(1, %s)",
+                service,
+                rows,
+            )
+        psql.rows(
+            f"select broker.send_batch(far, 'ack', array_fill({large}, array[%s])) from replies where number = %s",
+            rows,
+            siblings,
+        )
+        believe_no_rows(psql)
+
+    def touched() -> dict[str, float]:
+        return {
+            **{name: pages(psql, map(call.format, count(1))) for name, call in calls.items()},
+            **{name: pages(psql, map(call.format, number)) for name, call in ends.items()},
+            **fewest_pages(psql, LOOKS),
+        }
+
+    grow(50)
+    few = touched()
+    grow(400)
+    many = touched()
+    # Ten groups are looked for with some five searches each, a hundred dialogs have their turn, and a hundred messages of each queue.
+    most = {**dict.fromkeys(few, 100), "receive_groups": 300, "deliver_local": 2_000, "sweep": 1_000}
+    assert {name: many[name] - few[name] < most[name] for name in most} == dict.fromkeys(most, True), (
+        few,
+        many,
+    )
