@@ -13,6 +13,7 @@ from psycopg import AsyncConnection
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable
+    from typing import LiteralString
     from uuid import UUID
 
 _IS_IN_ERROR = "S8429"
@@ -23,6 +24,13 @@ select d.name, d.handle, d.is_ended,
   (select count(*) from sent s where s.dialog = d.name), (select count(*) from received r where r.dialog = d.name),
   d.timers_fired
 from dialogs d order by d.name
+"""
+
+# The state is DO where an end has yet to be sent, which is so of each but those in error.
+_WAS_IN_ERROR = """
+insert into ends (dialog, kind, body)
+select %s, 'not received/Error', '<Code>-9719</Code>'
+where not exists (select from broker.conversation_endpoints where conversation_handle = %s and state = 'DO')
 """
 
 
@@ -45,9 +53,9 @@ class Dialog:
     with_error: bool
     timers: int = 0
 
-    def body(self, number: int) -> str:
-        """Return an order's body."""
-        return f"{self.name}:{number}:".ljust(self.size, "x")
+    def body(self, number: int, life: int) -> str:
+        """Return an order's body; `life`: how often the sender's database has gone back."""
+        return f"{self.name}:{number}:{life}:".ljust(self.size, "x")
 
 
 class Application:
@@ -58,6 +66,7 @@ class Application:
         url: str,
         random: random.Random,
         received: Callable[[AsyncConnection[Any], UUID], None],
+        life: Callable[[], int],
     ) -> None:
         """Prepare.
 
@@ -65,11 +74,19 @@ class Application:
             url: the database's.
             random: what it decides by.
             received: told of each group that messages were received of.
+            life: how often the database has gone back.
         """
         self._url = url
         self._random = random
         self._received = received
+        self._life = life
+        # Dialogs in error, of which the Error has not been received yet.
+        self._in_error: set[UUID] = set()
         self._idle = 0.5
+
+    def forget(self) -> None:
+        """Forget what was seen of a database that goes back."""
+        self._in_error.clear()
 
     async def run(self) -> None:
         """Work until there is nothing more to do."""
@@ -108,6 +125,27 @@ class Application:
             self._received(connection, group)
         return messages
 
+    async def _unless_in_error(
+        self, connection: AsyncConnection[Any], handle: UUID, call: LiteralString, *values: Any
+    ) -> bool:
+        """Call a function of a dialog; if it is in error, roll all back and return False."""
+        try:
+            await connection.execute(call, (handle, *values))
+        except psycopg.DatabaseError as error:
+            if error.sqlstate != _IS_IN_ERROR:
+                raise
+            self._in_error.add(handle)
+            await connection.rollback()
+            return False
+        return True
+
+    async def _note_end(
+        self, connection: AsyncConnection[Any], handle: UUID, kind: str, body: str | None
+    ) -> None:
+        await connection.execute(
+            "insert into ends (dialog, kind, body) values (%s, %s, %s)", (handle, kind, body)
+        )
+
     async def _finish(self, connection: AsyncConnection[Any]) -> None:
         if self._random.random() < 0.1:
             await connection.rollback()
@@ -118,16 +156,18 @@ class Application:
 class Initiator(Application):
     """Begins dialogs, sends orders on them, and ends them."""
 
-    def __init__(self, *arguments: Any, dialogs: list[Dialog]) -> None:
+    def __init__(self, *arguments: Any, dialogs: list[Dialog], stays: Callable[[], bool]) -> None:
         super().__init__(*arguments)
         self._dialogs = dialogs
+        # Whether dialogs that are over may still begin anew.
+        self._stays = stays
 
     async def _turn(self, connection: AsyncConnection[Any]) -> bool:
         state = {name: rest for name, *rest in await (await connection.execute(_STATE)).fetchall()}
         await connection.rollback()
         missing = [dialog for dialog in self._dialogs if dialog.name not in state]
         open_ones = [dialog for dialog in self._dialogs if dialog.name in state and not state[dialog.name][1]]
-        if not missing and not open_ones:
+        if not missing and not open_ones and not self._stays():
             return False
         if missing and self._random.random() < 0.5:
             await self._begin(connection, missing[0])
@@ -150,11 +190,11 @@ class Initiator(Application):
             if kind == "ack":
                 await _note(connection, "received", body)
             elif kind.endswith("/DialogTimer"):
-                await self._note_timer(connection, handle)
+                if not await self._note_timer(connection, handle):
+                    return True
             else:
-                await connection.execute(
-                    "insert into ends (dialog, kind, body) values (%s, %s, %s)", (handle, kind, body)
-                )
+                await self._note_end(connection, handle, kind, body)
+                await connection.execute("update dialogs set is_ended = true where handle = %s", (handle,))
                 await connection.execute("select broker.end_conversation(%s)", (handle,))
         await self._finish(connection)
         return True
@@ -180,24 +220,31 @@ class Initiator(Application):
             (timedelta(seconds=self._random.choice((0.2, 1.0, 4.0))), name),
         )
 
-    async def _note_timer(self, connection: AsyncConnection[Any], handle: UUID) -> None:
+    async def _note_timer(self, connection: AsyncConnection[Any], handle: UUID) -> bool:
+        """Note that one has fired, and set the next; return False if all was rolled back."""
         cursor = await connection.execute(
             "update dialogs set timers_fired = timers_fired + 1 where handle = %s returning name, timers_fired",
             (handle,),
         )
         name, fired = await anext(cursor)
         (dialog,) = (each for each in self._dialogs if each.name == name)
-        if fired < dialog.timers:
-            await self._set_timer(connection, name)
+        if fired == dialog.timers or handle in self._in_error:
+            return True
+        pause = timedelta(seconds=self._random.choice((0.2, 1.0, 4.0)))
+        return await self._unless_in_error(
+            connection, handle, "select broker.begin_conversation_timer(%s, %s)", pause
+        )
 
     async def _send(self, connection: AsyncConnection[Any], dialog: Dialog) -> None:
         handle, sent = await self._locked(connection, dialog)
         many = self._random.choice((1, 1, 2, 4, 8))
-        for number in range(sent + 1, min(sent + many, dialog.orders) + 1) if handle else ():
-            await _note(connection, "sent", dialog.body(number))
-            await connection.execute(
-                "select broker.send(%s, 'order', %s::text)", (handle, dialog.body(number))
-            )
+        is_sending = handle is not None and handle not in self._in_error
+        for number in range(sent + 1, min(sent + many, dialog.orders) + 1) if is_sending else ():
+            body = dialog.body(number, self._life())
+            await _note(connection, "sent", body)
+            call = "select broker.send(%s, 'order', %s::text)"
+            if not await self._unless_in_error(connection, handle, call, body):
+                return
         await self._finish(connection)
 
     async def _end(self, connection: AsyncConnection[Any], dialog: Dialog) -> None:
@@ -205,6 +252,9 @@ class Initiator(Application):
         if handle:
             error = (1, "enough") if dialog.with_error else (None, None)
             await connection.execute("select broker.end_conversation(%s, %s, %s)", (handle, *error))
+            if not dialog.with_error:
+                # Who ends a dialog that is in error, before the Error was received, is not told of it any more.
+                await connection.execute(_WAS_IN_ERROR, (handle, handle))
             await connection.execute("update dialogs set is_ended = true where name = %s", (dialog.name,))
         await self._finish(connection)
 
@@ -223,38 +273,29 @@ class Initiator(Application):
 class Target(Application):
     """Receives orders and answers each, for ever."""
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._unanswerable: set[UUID] = set()
-
     async def _turn(self, connection: AsyncConnection[Any]) -> bool:
         for _, handle, kind, body in await self._receive(connection, "warehouse"):
             if kind == "order":
                 await _note(connection, "received", body)
-                if handle in self._unanswerable:
+                # Its Error may be behind this order.
+                if handle in self._in_error:
                     continue
-                await _note(connection, "sent", body)
-                try:
-                    await connection.execute("select broker.send(%s, 'ack', %s::text)", (handle, body))
-                except psycopg.DatabaseError as error:
-                    # The initiator has ended the dialog with an error, which comes behind this order.
-                    if error.sqlstate != _IS_IN_ERROR:
-                        raise
-                    self._unanswerable.add(handle)
-                    await connection.rollback()
+                dialog, number, _, rest = body.split(":", 3)
+                answer = f"{dialog}:{number}:{self._life()}:{rest}"
+                await _note(connection, "sent", answer)
+                call = "select broker.send(%s, 'ack', %s::text)"
+                if not await self._unless_in_error(connection, handle, call, answer):
                     return True
             else:
-                await connection.execute(
-                    "insert into ends (dialog, kind, body) values (%s, %s, %s)", (handle, kind, body)
-                )
+                await self._note_end(connection, handle, kind, body)
                 await connection.execute("select broker.end_conversation(%s)", (handle,))
         await self._finish(connection)
         return True
 
 
 async def _note(connection: AsyncConnection[Any], ledger: str, body: str) -> None:
-    dialog, number, _ = body.split(":", 2)
+    dialog, number, life, _ = body.split(":", 3)
     await connection.execute(
-        f"insert into {ledger} (dialog, number) values (%s, %s)".encode(),
-        (dialog, int(number)),
+        f"insert into {ledger} (dialog, number, life) values (%s, %s, %s)".encode(),
+        (dialog, int(number), int(life)),
     )

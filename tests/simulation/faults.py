@@ -15,6 +15,7 @@ _AT = (
     None, None, "COMMIT", "COMMIT", "COMMIT", "take", "deliver", "deliver_one", "deliver_plain", "acknowledge",
     "acknowledge_one", "broker_instance", "transmission_work", "dialogs_to_ask",
 )  # fmt: skip
+WITH_WORKER, WITHOUT_WORKER = "with", "without"
 _AT_OF_SESSIONS = (None, "COMMIT", "COMMIT", "send", "receive", "end_conversation", "begin_dialog")
 
 
@@ -32,6 +33,7 @@ class Fault:
         notice: after how many seconds each end notices; None: never.
         lost: for how many seconds what is on the way still comes.
         hours: by which a clock jumps.
+        after: of a database that goes back: how many seconds it goes back.
     """
 
     at: float
@@ -43,6 +45,12 @@ class Fault:
     notice: tuple[float | None, float | None] = (0.0, 0.0)
     lost: tuple[float, float] = (0.0, 0.0)
     hours: int = 0
+    after: float = 0.0
+
+    @property
+    def over_at(self) -> float:
+        """When it is over, if it struck when it could."""
+        return self.at + self.after + self.seconds
 
     def __str__(self) -> str:
         told = f"{self.at:.2f} s: {self.kind} {self.site}"
@@ -50,6 +58,8 @@ class Fault:
             told += f" {'after' if self.is_after else 'before'} {self.label or 'the next statement'}"
         if self.hours:
             told += f" jumps by {self.hours} h"
+        if self.after:
+            told += f" goes back by {self.after:.2f} s, {self.label} its worker"
         if self.seconds:
             told += f", for {self.seconds:.2f} s"
         if self.kind in ("line cut", "worker dies"):
@@ -61,6 +71,19 @@ def faults_of(random: random.Random, busy: float) -> list[Fault]:
     """Return what goes wrong within so many seconds, in its order."""
     made = [_one(random, random.uniform(0.5, busy)) for _ in range(random.randint(1, 6))]
     return sorted(made, key=lambda fault: fault.at)
+
+
+def restore_of(random: random.Random, busy: float) -> Fault:
+    """Return that a database goes back to what it was a while ago, as if a backup were restored."""
+    return Fault(
+        random.uniform(0.2, busy / 2),
+        "restored",
+        random.choice((SHOP, WAREHOUSE)),
+        # A worker beside its server is started anew with it; another one only loses its sessions.
+        label=random.choice((WITH_WORKER, WITHOUT_WORKER)),
+        seconds=random.choice((0.05, 0.5, 2.0, 5.0)),
+        after=random.uniform(0.1, busy / 2),
+    )
 
 
 def _one(random: random.Random, at: float) -> Fault:

@@ -137,6 +137,8 @@ class Gate:
     def died(self, process: Process) -> None:
         """Have the server notice that a process is gone."""
         for session in self.sessions_of(process):
+            # Else whoever gets its number next loses an answer by what `_notify` asks.
+            self._loop.remove_reader(session.fd)
             self._leave(session)
         self.settle()
 
@@ -153,6 +155,8 @@ class Gate:
         began = time.monotonic()
         while _is_alive(session.pid):
             self._be_patient(began, "a terminated session")
+        if self._loop.reads(session.fd):
+            self._loop.readable(session.fd)
         self.settle()
 
     def settle(self, done: Session | None = None) -> None:
@@ -312,7 +316,7 @@ class Gate:
                         await self._park(session)
                         began = time.monotonic()
                     elif time.monotonic() - began > _LONGEST:
-                        raise AssertionError(f"session {session.number} has no answer")
+                        raise AssertionError(f"session {session.number} has no answer: {self._activity()}")
                     continue
                 state = gen.send(ready)
         except StopIteration as stop:
@@ -333,6 +337,13 @@ class Gate:
                 self._parked.remove(session)
             session.parked = None
             raise
+
+    def _activity(self) -> list[Any]:
+        """Return what the server says of all sessions."""
+        return self._monitor.execute(
+            "select pid, datname, application_name, state, wait_event_type, wait_event, left(query, 100), pg_blocking_pids(pid)"
+            " from pg_stat_activity where datname is not null order by pid"
+        ).fetchall()
 
     def _is_blocked(self, pid: int) -> bool:
         """Whether it waits for a lock, and no deadlock is about to be found."""
@@ -375,7 +386,7 @@ class Gate:
     def _notify(self, database: str) -> None:
         """Tell those who sleep on notifications what has come for them, now that a transaction has ended."""
         for fd, session in self._sessions.items():
-            if session.database == database and self._loop.reads(fd):
+            if session.database == database and self._loop.reads(fd) and not session.is_terminated:
                 # The server answers when it has told all.
                 session.pgconn.exec_(b"")
                 # What is taken out here is given to who asks.

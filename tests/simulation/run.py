@@ -18,14 +18,14 @@ import psycopg_pool.sched_async
 import structlog
 from psycopg import connection_async, waiting
 
-from pybroker.workers import supervisor
+from pybroker.workers import database, supervisor
 from pybroker.workers.clock import Clock
 from pybroker.workers.database import ServingError
 from pybroker.workers.transport.outgoing import router, sender
 from pybroker.workers.transport.retry_schedule import Pace
 from pybroker.workers.validation import validation
-from tests.simulation.applications import Dialog, Initiator, Target
-from tests.simulation.faults import Fault, faults_of
+from tests.simulation.applications import Application, Dialog, Initiator, Target
+from tests.simulation.faults import WITH_WORKER, Fault, faults_of, restore_of
 from tests.simulation.gate import Gate, Statement
 from tests.simulation.invariants import BrokenError, Invariants
 from tests.simulation.loop import PROCESS, EndlessError, Process, SimulatedLoop
@@ -58,8 +58,12 @@ _MOST_STATEMENTS = 8000
 _LONG = 0.1
 # How many seeds have workers that look at what waits seldom.
 _CALM = 0.9
+# How many seeds have a database that goes back.
+_RESTORED = 0.15
 # How many seeds have workers whose batches are small.
 _TIGHT = 0.6
+# After so many seconds each worker has asked on each dialog.
+_PROBES = 100.0
 # Monotonic clocks begin somewhere.
 _UPTIME = 1000.0
 # After these something may be seen that must not be.
@@ -152,7 +156,7 @@ class Simulation:
             sender.MAXIMUM_MESSAGES = plan.choice((1, 2, 3))
             sender.PIECE_BYTES = plan.choice((1000, 2**19))
             sender._FEW_DIALOGS = plan.choice((1, 4))
-        made = faults_of(self._random("faults"), BUSY) if faults is None else faults
+        made = self._faults() if faults is None else faults
         if not any(fault.kind == "clock of the server" and fault.hours < 0 for fault in made):
             # Else one that is due in a second is due in an hour.
             self._dialogs = [_with_timers(dialog, self._random(dialog.name)) for dialog in self._dialogs]
@@ -164,6 +168,9 @@ class Simulation:
         self._changed: set[int] = set()
         # Seconds by which wall clocks are wrong.
         self._jumps: dict[tuple[str, str], float] = defaultdict(float)
+        # How often each database has gone back.
+        self._lives = dict.fromkeys((SHOP, WAREHOUSE), 0)
+        self._programs: dict[str, list[Application]] = {SHOP: [], WAREHOUSE: []}
         # Nothing is asked of the workers before all faults are over.
         self._last_fault = 0.0
 
@@ -173,6 +180,10 @@ class Simulation:
             self._loop, self._random("server"), self._trace, self._sites.monitor, self._sites.spares
         )
         self._gate.before, self._gate.after = self._before, self._after
+        # A server that is put back is started anew.
+        database._INCARNATION = database._INCARNATION.replace(
+            "pg_catalog.pg_postmaster_start_time()", "simulation.started()"
+        )
         self._invariants = Invariants(self._sites.sessions, self._dialogs)
         structlog.configure(processors=[self._log], cache_logger_on_first_use=False)
         failure = None
@@ -199,25 +210,23 @@ class Simulation:
         initiators = [
             self._start(
                 Process(SHOP, f"initiator {number}"),
-                Initiator(
-                    self._sites.urls[SHOP],
-                    self._random(f"initiator {number}"),
-                    self._received,
-                    dialogs=self._dialogs,
-                ).run(),
+                self._program(
+                    Initiator, SHOP, f"initiator {number}", dialogs=self._dialogs, stays=self._may_go_back
+                ),
             )
             for number in range(self._sessions[0])
         ]
         targets = [
             self._start(
                 Process(WAREHOUSE, f"target {number}"),
-                Target(self._sites.urls[WAREHOUSE], self._random(f"target {number}"), self._received).run(),
+                self._program(Target, WAREHOUSE, f"target {number}"),
             )
             for number in range(self._sessions[1])
         ]
         for fault in self.faults:
             self._loop.call_at(fault.at, self._strike, fault)
-            self._last_fault = max(self._last_fault, fault.at + fault.seconds)
+            self._last_fault = max(self._last_fault, fault.over_at)
+        is_forgotten = any(fault.kind == "restored" for fault in self.faults)
         while True:
             await asyncio.sleep(1.0)
             is_late = self._loop.time() > self._last_fault + PATIENCE
@@ -228,13 +237,39 @@ class Simulation:
                 unquiet = self._invariants.unquiet()
                 if not unquiet:
                     break
+                if is_forgotten and self._loop.time() > self._last_fault + _PROBES:
+                    # A side that had ended, and whose end was taken and is forgotten now, is swept after half an
+                    # hour. Only then the other one is told, when it asks.
+                    is_forgotten = False
+                    for site in self._lives:
+                        self._jumps["clock of the server", site] += 3600.0
                 if is_late:
                     raise BrokenError(f"after {PATIENCE:g} s: {'; '.join(unquiet)}")
             elif is_late:
                 raise BrokenError(f"after {PATIENCE:g} s: {'; '.join(self._invariants.unquiet())}")
         self._invariants.check_end()
 
+    def _faults(self) -> list[Fault]:
+        made = faults_of(self._random("faults"), BUSY)
+        chance = self._random("restores")
+        return [*made, restore_of(chance, BUSY)] if chance.random() < _RESTORED else made
+
     # Who runs.
+
+    def _program(
+        self, kind: type[Application], site: str, name: str, **rest: Any
+    ) -> Coroutine[Any, Any, None]:
+        program = kind(
+            self._sites.urls[site], self._random(name), self._received, lambda: self._lives[site], **rest
+        )
+        self._programs[site].append(program)
+        return program.run()
+
+    def _may_go_back(self) -> bool:
+        """Whether a database may yet forget dialogs."""
+        return self._loop.time() <= self._last_fault and any(
+            fault.kind == "restored" for fault in self.faults
+        )
 
     def _start(self, process: Process, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         context = copy_context()
@@ -288,10 +323,11 @@ class Simulation:
                     self._network.parted_until, self._loop.time() + fault.seconds
                 )
             case "server away":
-                self._gate.away.add(fault.site)
-                for session in self._gate.sessions_in(fault.site):
-                    self._gate.terminate(session)
-                self._loop.call_later(fault.seconds, self._gate.away.discard, fault.site)
+                self._stop_server(fault)
+            case "restored":
+                self._sites.back_up(fault.site)
+                self._invariants.copied(fault.site)
+                self._loop.call_later(fault.after, self._restore, fault)
             case "clock of the worker" | "clock of the server":
                 self._jumps[fault.kind, fault.site] += fault.hours * 3600.0
             case "slow network":
@@ -300,6 +336,30 @@ class Simulation:
             case "slow server":
                 self._gate.slowness = 30.0
                 self._loop.call_later(fault.seconds, setattr, self._gate, "slowness", 1.0)
+
+    def _stop_server(self, fault: Fault) -> None:
+        """End all sessions, and let none in until it is over."""
+        self._gate.away.add(fault.site)
+        for session in self._gate.sessions_in(fault.site):
+            self._gate.terminate(session)
+        self._sites.set_started(fault.site, self._loop.time() + fault.seconds)
+        self._loop.call_later(fault.seconds, self._gate.away.discard, fault.site)
+
+    def _restore(self, fault: Fault) -> None:
+        self._trace.note("restored", fault.site)
+        worker = self._workers[fault.site]
+        if fault.label == WITH_WORKER and not worker.is_dead:
+            self._die(worker, 0.0)
+            self._loop.call_later(
+                fault.seconds, self._start_worker, fault.site, context=self._network.context
+            )
+        self._stop_server(fault)
+        self._invariants.goes_back(fault.site)
+        self._sites.restore(fault.site)
+        self._lives[fault.site] += 1
+        self._invariants.has_gone_back(fault.site, self._lives[fault.site])
+        for program in self._programs[fault.site]:
+            program.forget()
 
     def _meet(self, statement: Statement, *, is_after: bool) -> None:
         """Have an armed fault strike at this statement, if it is for it."""

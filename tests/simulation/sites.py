@@ -26,6 +26,8 @@ SHOP, WAREHOUSE = "shop", "warehouse"
 PORT = 4022
 # Simulated time begins here.
 EPOCH = datetime(2030, 1, 1, tzinfo=UTC)
+# Bytes that a moment has in the file of a server's clock: first what it shows, then when the server was started.
+_MOMENT = 32
 SETTINGS = {
     "fsync": "off",
     "full_page_writes": "off",
@@ -40,8 +42,8 @@ SETTINGS = {
 _DEFINITIONS = """
 select broker.create_message_type('order'), broker.create_message_type('ack');
 select broker.create_contract('ordering', sent_by_initiator => '{order}', sent_by_target => '{ack}');
-create table sent (place bigint generated always as identity, dialog text, number integer);
-create table received (place bigint generated always as identity, dialog text, number integer);
+create table sent (place bigint generated always as identity, dialog text, number integer, life integer);
+create table received (place bigint generated always as identity, dialog text, number integer, life integer);
 create table dialogs (
   name text primary key, handle uuid, is_ended boolean not null default false, timers_fired integer not null default 0
 );
@@ -68,6 +70,9 @@ set search_path = pg_catalog, pg_temp
 as $$ begin return pg_read_file('{clock}', 0, 32)::timestamptz; end $$;
 create or replace function broker_private.clock() returns timestamptz language sql volatile
 begin atomic select simulation.clock(); end;
+create function simulation.started() returns timestamptz language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$ begin return pg_read_file('{clock}', 32, 32)::timestamptz; end $$;
 create function simulation.random_uuid() returns uuid language sql volatile
 begin atomic select md5(random()::text || random()::text)::uuid; end;
 do $$
@@ -76,19 +81,25 @@ begin
   for definition in
     select pg_get_functiondef(p.oid) from pg_proc p
     where p.pronamespace in ('broker'::regnamespace, 'broker_private'::regnamespace) and p.prokind = 'f'
-      and pg_get_functiondef(p.oid) ~ 'gen_random_uuid'
+      and pg_get_functiondef(p.oid) ~ 'gen_random_uuid|pg_postmaster_start_time'
   loop
-    execute replace(definition, 'gen_random_uuid()', 'simulation.random_uuid()');
+    definition := replace(definition, 'gen_random_uuid()', 'simulation.random_uuid()');
+    execute replace(definition, 'pg_postmaster_start_time()', 'simulation.started()');
   end loop;
 end $$;
 """
 # What a seed leaves behind is taken away: rows by truncation where there were none, else by putting them back.
 _REMEMBER = """
 create table simulation.tables as
-select c.oid::regclass as name, format('simulation.%I', 'kept_' || c.relname) as kept, false as was_empty
+select
+  c.oid::regclass as name, format('simulation.%I', 'kept_' || c.relname) as kept, false as was_empty,
+  format('simulation.%I', 'copied_' || c.relname) as copied, c.relpersistence = 'p' as is_in_backups
 from pg_class c where c.relkind = 'r' and c.relnamespace in ('broker_private'::regnamespace, 'public'::regnamespace);
 create table simulation.sequences as
-select s.seqrelid::regclass as name, null::bigint as last_value, null::boolean as is_called from pg_sequence s
+select
+  s.seqrelid::regclass as name, null::bigint as last_value, null::boolean as is_called,
+  s.seqstart as copied_value, false as copied_is_called, c.relpersistence = 'p' as is_in_backups
+from pg_sequence s
 join pg_class c on c.oid = s.seqrelid where c.relnamespace in ('broker_private'::regnamespace, 'public'::regnamespace);
 do $$
 declare t record;
@@ -96,6 +107,7 @@ begin
   for t in select * from simulation.tables loop
     execute format('update simulation.tables set was_empty = not exists (select from %s) where name = %L::regclass', t.name, t.name);
     execute format('create table %s as table %s', t.kept, t.name);
+    execute format('create table %s as table %s with no data', t.copied, t.name);
   end loop;
   for t in select * from simulation.sequences loop
     execute format(
@@ -135,6 +147,38 @@ begin
   perform setval(s.name, s.last_value, s.is_called) from simulation.sequences s;
 end $$;
 """
+# All tables as one snapshot shows them. As after a crash, what is unlogged is not among them.
+_BACKUP = """
+create procedure simulation.back_up() language plpgsql as $$
+declare
+  t record;
+begin
+  for t in select * from simulation.tables where is_in_backups loop
+    execute format('delete from %s', t.copied);
+    execute format('insert into %s table %s', t.copied, t.name);
+  end loop;
+  for t in select * from simulation.sequences where is_in_backups loop
+    execute format(
+      'update simulation.sequences u set (copied_value, copied_is_called) = (select s.last_value, s.is_called from %s s)'
+      ' where u.name = %L::regclass', t.name, t.name
+    );
+  end loop;
+end $$;
+create procedure simulation.restore() language plpgsql as $$
+declare
+  t record;
+begin
+  set local session_replication_role = replica;
+  for t in select s.*, l.list from simulation.tables s cross join lateral (
+    select string_agg(quote_ident(a.attname), ', ' order by a.attnum) as list from pg_attribute a
+    where a.attrelid = s.name and a.attnum > 0 and not a.attisdropped and a.attgenerated = ''
+  ) l loop
+    execute format('delete from %s', t.name);
+    execute format('insert into %1$s (%2$s) overriding system value select %2$s from %3$s', t.name, t.list, t.copied);
+  end loop;
+  perform setval(s.name, s.copied_value, s.copied_is_called) from simulation.sequences s;
+end $$;
+"""
 
 
 class Sites:
@@ -172,7 +216,7 @@ class Sites:
             clock.touch()
             clock.chmod(0o644)
             self._clocks[name] = os.open(clock, os.O_WRONLY)
-            self.set_clock(name, 0.0)
+            self._set_both(name)
             with psycopg.connect(self.urls[name], autocommit=True) as session:
                 session.execute((_DEFINITIONS + _OF[name]).encode())
                 session.execute("select broker.alter_broker('NEW_BROKER')")
@@ -200,12 +244,23 @@ class Sites:
                     b"update broker_private.broker_instance set service_broker_guid = md5(%s)::uuid", (name,)
                 )
                 session.execute("vacuum analyze")
-                session.execute(_REMEMBER.encode())
+                session.execute((_REMEMBER + _BACKUP).encode())
 
     def set_clock(self, name: str, seconds: float) -> None:
         """Set the clock of a database's server to so many seconds after the beginning."""
-        moment = EPOCH + timedelta(seconds=seconds)
-        os.pwrite(self._clocks[name], f"{moment:%Y-%m-%d %H:%M:%S.%f}+00 ".encode().ljust(32), 0)
+        self._write(name, seconds, 0)
+
+    def set_started(self, name: str, seconds: float) -> None:
+        """Have a database's server have been started so many seconds after the beginning."""
+        self._write(name, seconds, _MOMENT)
+
+    def back_up(self, name: str) -> None:
+        """Copy a database, as a backup does."""
+        self.sessions[name].execute("call simulation.back_up()")
+
+    def restore(self, name: str) -> None:
+        """Put a database back to its last copy; nobody may be in it."""
+        self.sessions[name].execute("call simulation.restore()")
 
     def open(self) -> None:
         """Open the sessions of who looks on."""
@@ -221,8 +276,16 @@ class Sites:
     def reset(self) -> None:
         """Put both databases back."""
         for name, session in self.sessions.items():
-            self.set_clock(name, 0.0)
+            self._set_both(name)
             session.execute("call simulation.reset()")
+
+    def _set_both(self, name: str) -> None:
+        self.set_clock(name, 0.0)
+        self.set_started(name, 0.0)
+
+    def _write(self, name: str, seconds: float, place: int) -> None:
+        moment = EPOCH + timedelta(seconds=seconds)
+        os.pwrite(self._clocks[name], f"{moment:%Y-%m-%d %H:%M:%S.%f}+00 ".encode().ljust(_MOMENT), place)
 
     def _certificate(self, name: str, place: int) -> str:
         """Return the certificate of a key that is the same whoever makes it, and write the key."""
