@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 # What a script asks SQL Server's own procedures for has no form here.
 _OWN = ("sp_", "xp_")
+# What Management Studio writes into each script of a database.
+_NO_MEANING = ("sp_fulltext_database",)
 
 
 def call(at: Preparer, one: tree.Execute) -> Step:
@@ -34,6 +36,9 @@ def call(at: Preparer, one: tree.Execute) -> Step:
         return _execute_sql(at, one)
     if name.name.startswith("@"):
         return _call_named(at, one)
+    if name.name.lower() in _NO_MEANING and at.known.procedures.get(relation(name.schema, name.name)) is None:
+        note = f"{name.name} has no meaning here: PostgreSQL has its own ways to search texts"
+        return at.step(one, None, lambda _: None, (note,))
     if name.database is not None:
         raise ScriptError(
             one.position, f"a procedure of another database: write USE [{name.database}] before"

@@ -328,3 +328,49 @@ def test_a_savepoint_within_try_goes_on_behind_it(lines: Lines) -> None:
 )
 def test_a_savepoint_without_a_block_is_refused(tmp_path: Path, text: str, why: str) -> None:
     assert why in refusal(tmp_path, f"CREATE PROCEDURE p AS\n{text}")
+
+
+def test_constraints_stand_behind_a_column_without_a_comma(lines: Lines, run: Run) -> None:
+    shown = lines("""
+        CREATE TABLE t (a int NOT NULL, b int NOT NULL PRIMARY KEY (a, b))
+        CREATE TABLE u (a int CONSTRAINT pk PRIMARY KEY CLUSTERED (a), b int CONSTRAINT fk FOREIGN KEY (a, b) REFERENCES t (a, b))
+        INSERT t VALUES (1, 1), (1, 2)
+        SELECT COUNT(*) AS n FROM t
+    """)
+    assert shown == ["2"]
+    assert 'violates foreign key constraint "fk"' in run("INSERT u VALUES (1, 3)").output
+
+
+def test_a_cursor_may_be_a_variables(lines: Lines, tmp_path: Path) -> None:
+    procedure = """
+        CREATE PROCEDURE p AS
+        DECLARE @c CURSOR, @n int
+        SET @c = CURSOR FAST_FORWARD FOR SELECT x.n FROM (VALUES (1), (2)) AS x (n) ORDER BY x.n
+        OPEN @c
+        FETCH NEXT FROM @c INTO @n
+        WHILE @@FETCH_STATUS = 0
+        BEGIN
+          PRINT @n
+          FETCH NEXT FROM @c INTO @n
+        END
+        CLOSE @c
+        DEALLOCATE @c
+    """
+    assert lines(f"{procedure}\nGO\nEXEC p") == ["1", "2"]
+    assert "the cursor @c has no query" in refusal(
+        tmp_path, "CREATE PROCEDURE p AS DECLARE @c CURSOR OPEN @c"
+    )
+
+
+def test_what_management_studio_writes_into_each_script_runs(lines: Lines) -> None:
+    shown = lines("""
+        IF (1 = FULLTEXTSERVICEPROPERTY('IsFullTextInstalled'))
+        BEGIN
+        EXEC [Shop].[dbo].[sp_fulltext_database] @action = 'enable'
+        END
+        ALTER DATABASE [Shop] SET FILESTREAM( NON_TRANSACTED_ACCESS = OFF )
+        ALTER DATABASE [Shop] SET TARGET_RECOVERY_TIME = 60 SECONDS
+        ALTER DATABASE [Shop] SET QUERY_STORE = ON (OPERATION_MODE = READ_WRITE, CLEANUP_POLICY = (STALE_DAYS = 30))
+        PRINT 'done'
+    """)
+    assert shown == ["done"]

@@ -188,8 +188,9 @@ class _Builder(Transformer[Token, Any]):
         if len(children) == 1:
             return "option", name
         value = children[1]
-        between = " " if isinstance(value, Token) and value.type in ("ON", "OFF", "RECOVERY_MODEL") else " = "
-        return "option", f"{name}{between}{value}"
+        is_word = isinstance(value, Token) and value.type in ("ON", "OFF", "RECOVERY_MODEL")
+        between = " " if str(value).startswith("(") or (is_word and len(children) == 2) else " = "  # noqa: PLR2004 - a name and a word
+        return "option", f"{name}{between}{_words(children[1:])}"
 
     def broker_action(self, children: list[Token]) -> tuple[str, str]:
         return "action", children[0].upper()

@@ -618,6 +618,8 @@ BY_NAME: dict[str, Way] = {
         "(select d.oid::bigint from pg_database d where d.datname = current_database())", types.BIGINT
     ),
     "db_name": _fixed("current_database()", types.TEXT),
+    # SQL Server's full-text search is not installed here.
+    "fulltextserviceproperty": lambda _printer, _node: Value("0", types.INTEGER),
     "get_transmission_status": _transmission_status,
     "getutcdate": _now_utc,
     "nchar": _character,

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _CONSTRAINTS = frozenset(
     {"CONSTRAINT", "PRIMARY", "PRIMARY KEY", "UNIQUE", "CHECK", "FOREIGN", "FOREIGN KEY", "INDEX"}
 )
+_KEYS = ("PRIMARY KEY", "UNIQUE", "FOREIGN KEY")
 _ACTIONS = ("CASCADE", "SET NULL", "SET DEFAULT", "NO ACTION")
 
 
@@ -58,7 +59,7 @@ def definition(code: Code, scope: Scope, notes: list[str]) -> Definition:
         raise ScriptError(code.position, "the parenthesis of a table's columns is not closed")
     if end < len(tokens) - 1:
         notes.append("what stands behind a table's columns has no meaning here")
-    items = between_commas(tokens[1:end])
+    items = [part for item in between_commas(tokens[1:end]) for part in _divided(item)]
     if len(items) > 1 and not items[-1]:
         # SQL Server takes a comma behind the last column.
         items.pop()
@@ -117,6 +118,20 @@ def between_commas(tokens: Sequence[Token]) -> list[list[Token]]:
         else:
             items[-1].append(one)
     return items
+
+
+def _divided(item: list[Token]) -> list[list[Token]]:
+    """Divide a column and a constraint of the table that stands behind it without a comma."""
+    if not item or is_constraint(item):
+        return [item]
+    words = [one.text.upper() for one in item]
+    for at, _ in at_top(item):
+        key = next((length for length in (1, 2) if " ".join(words[at : at + length]) in _KEYS), 0)
+        behind = words[at + key : at + key + 2]
+        if key and "(" in (behind[1:] if behind[:1] in (["CLUSTERED"], ["NONCLUSTERED"]) else behind[:1]):
+            begin = at - 2 if "CONSTRAINT" in words[max(at - 2, 0) : at - 1] else at
+            return [item[:begin], item[begin:]]
+    return [item]
 
 
 def is_computed(item: Sequence[Token]) -> bool:

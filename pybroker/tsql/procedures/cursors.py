@@ -20,11 +20,8 @@ _CURSOR_OPTIONS = frozenset(
 def declare_cursor(body: Body, one: tree.DeclareCursor) -> None:
     """Remember a cursor; its query is printed by OPEN."""
     others = {word.upper() for word in one.options} - _CURSOR_OPTIONS
-    if others or one.query is None:
-        said = ", ".join(sorted(others)) or "a variable"
-        raise Unfaithful(f"a cursor with {said} has no form here: leave it out")
-    if one.name.startswith("@"):
-        raise Unfaithful(f"the cursor {one.name} has a variable's name: write it without the @")
+    if others:
+        raise Unfaithful(f"a cursor with {', '.join(sorted(others))} has no form here: leave it out")
     body.cursors[one.name.casefold()] = one
     body.declarations[identifier(one.name)] = "refcursor"
 
@@ -40,7 +37,9 @@ def cursor(body: Body, one: tree.Cursor) -> None:
     """Print OPEN, CLOSE and DEALLOCATE."""
     declared = _cursor(body, one.name)
     name = identifier(declared.name)
-    if one.verb == "OPEN" and declared.query is not None:
+    if one.verb == "OPEN":
+        if declared.query is None:
+            raise Unfaithful(f"the cursor {one.name} has no query: SET it above")
         found = translating.query(declared.query, body.scope)
         body.note_all(one.position, found.notes)
         if any(heading == "*" for heading, _ in found.columns):

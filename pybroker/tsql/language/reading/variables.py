@@ -22,7 +22,10 @@ def declare(reader: Reader, position: Position) -> Statement:
     if one is not None and reader.word(1) == "CURSOR" and one.kind == "variable":
         name = reader.variable()
         reader.at += 1
-        return tree.DeclareCursor(position=position, name=name)
+        cursor = tree.DeclareCursor(position=position, name=name)
+        if not reader.skip(","):
+            return cursor
+        return tree.Block(position=position, statements=(cursor, declare(reader, position)))
     declared = [_declared(reader)]
     while reader.skip(","):
         declared.append(_declared(reader))
