@@ -319,6 +319,7 @@ def test_a_savepoint_within_try_goes_on_behind_it(lines: Lines) -> None:
         ),
         ("SAVE TRAN a COMMIT\nROLLBACK TRAN a", "2:13: refused: COMMIT between SAVE and its ROLLBACK"),
         ("SAVE TRAN a ROLLBACK TRAN a SAVE TRAN b", "2:29: refused: SAVE"),
+        ("SAVE TRAN a" + "\nIF 1 = 2 ROLLBACK" * 30 + "\nROLLBACK TRAN a", "23:10: refused: more than 20"),
         ("SAVE TRAN a IF 1 = 1 ROLLBACK TRAN a\nROLLBACK TRAN a", "2:22: refused: ROLLBACK to a twice"),
         (
             "BEGIN TRY SAVE TRAN a PRINT 1 ROLLBACK TRAN a END TRY BEGIN CATCH PRINT 2 END CATCH",
@@ -374,3 +375,21 @@ def test_what_management_studio_writes_into_each_script_runs(lines: Lines) -> No
         PRINT 'done'
     """)
     assert shown == ["done"]
+
+
+def test_a_name_in_brackets_is_no_keyword(lines: Lines) -> None:
+    shown = lines("""
+        CREATE TABLE [output] ([output] int, [select] int, [merge] int)
+        INSERT [output] ([output]) VALUES (1)
+        UPDATE [output] SET [output] = 2
+        SELECT [output].[output] FROM [output] WHERE [output] = 2
+        DELETE [output];
+        WITH [delete] AS (SELECT 5 AS [insert]) SELECT [insert] FROM [delete]
+        GO
+        CREATE PROCEDURE dbo.p AS
+        DECLARE @n bigint = @@PROCID
+        IF @n = OBJECT_ID('dbo.p') PRINT 'own'
+        GO
+        EXEC p
+    """)
+    assert shown == ["2", "5", "own"]

@@ -136,7 +136,7 @@ def _taken_out(code: Code, tokens: list[Token]) -> tuple[list[Token], _Clauses]:
 
 
 def _word(one: Token) -> str:
-    return str(one.text).upper()
+    return "" if one.token_type is TokenType.IDENTIFIER else str(one.text).upper()
 
 
 def _without_top(code: Code, tokens: list[Token], clauses: _Clauses) -> list[Token]:

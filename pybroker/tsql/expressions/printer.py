@@ -50,6 +50,10 @@ class Source:
 Sources = dict[str, Source]
 
 
+class Queries(dict[str, Source]):
+    """The queries of WITH: tables that FROM may name, whose columns nothing else names."""
+
+
 @dataclass(slots=True)
 class Printer:
     """Prints the expressions of one piece of code.
@@ -112,6 +116,8 @@ class Printer:
     def column_type(self, table: str | None, name: str) -> tuple[Type, str]:
         """Return a column's type and what must stand before it."""
         for sources in reversed(self.sources):
+            if isinstance(sources, Queries):
+                continue
             if table is not None:
                 found = sources.get(table.casefold())
                 if found is not None:

@@ -11,7 +11,7 @@ from pybroker.tsql import catalog
 from pybroker.tsql.expressions import functions, types, xml
 from pybroker.tsql.expressions.for_xml import for_xml
 from pybroker.tsql.expressions.names import exact, folded, relation
-from pybroker.tsql.expressions.printer import Printer, Source, Value, unified
+from pybroker.tsql.expressions.printer import Printer, Queries, Source, Value, unified
 from pybroker.tsql.expressions.reading import place_of
 from pybroker.tsql.expressions.types import Type, Unfaithful
 from pybroker.tsql.source import ScriptError
@@ -262,7 +262,8 @@ def common_tables(printer: Printer, node: Any) -> str:
     if with_ is None:
         return ""
     parts = []
-    known: dict[str, Source] = {}
+    known = Queries()
+    printer.sources.append(known)
     recursive = False
     for cte in with_.expressions:
         name = cte.alias
@@ -276,7 +277,6 @@ def common_tables(printer: Printer, node: Any) -> str:
             known[name.casefold()] = Source(
                 dict.fromkeys((one.casefold() for one in listed), types.UNKNOWN) or None
             )
-            printer.sources.append({f"with {name.casefold()}": known[name.casefold()]})
         rows = select(printer, cte.this)
         headings: list[str | None] = [*listed] if listed else [heading for heading, _ in rows.columns]
         columns = (
@@ -287,7 +287,7 @@ def common_tables(printer: Printer, node: Any) -> str:
                 for heading, (_, type_) in zip(headings, rows.columns, strict=False)
             }
         )
-        printer.sources.append({f"with {name.casefold()}": Source(columns)})
+        known[name.casefold()] = Source(columns)
         names = f" ({', '.join(map(folded, listed))})" if listed else ""
         parts.append(f"{folded(name)}{names} as ({rows.sql})")
     return f"with {'recursive ' if recursive else ''}{', '.join(parts)} "
@@ -445,7 +445,7 @@ def relation_of(printer: Printer, node: Any) -> tuple[str, Any]:
     schema, name = (node.args["db"].name if node.args.get("db") else None), node.name
     if schema is None:
         for sources in reversed(printer.sources):
-            found = sources.get(f"with {name.casefold()}")
+            found = sources.get(name.casefold()) if isinstance(sources, Queries) else None
             if found is not None:
                 return folded(name), found.columns
         special = scope.table_variables.get(name.casefold())

@@ -170,7 +170,7 @@ def _is_select(tokens: Sequence[Any]) -> bool:
     depth = 0
     for one in tokens:
         depth += (one.token_type is TokenType.L_PAREN) - (one.token_type is TokenType.R_PAREN)
-        if not depth and one.text.upper() in _VERBS:
+        if not depth and one.token_type is not TokenType.IDENTIFIER and one.text.upper() in _VERBS:
             return str(one.text).upper() == "SELECT"
     return True
 

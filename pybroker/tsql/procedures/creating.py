@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from pybroker.tsql.expressions import translating
 from pybroker.tsql.expressions.names import folded, relation
-from pybroker.tsql.expressions.scope import TableVariable
+from pybroker.tsql.expressions.scope import TableVariable, Variable
 from pybroker.tsql.expressions.tables import written
-from pybroker.tsql.expressions.types import UNKNOWN, Unfaithful, without_literal
+from pybroker.tsql.expressions.types import BIGINT, UNKNOWN, Unfaithful, without_literal
 from pybroker.tsql.language import tree
 from pybroker.tsql.procedures.body import Body
 from pybroker.tsql.procedures.defaults import has_default
@@ -310,6 +310,8 @@ def _begun(one: Any, known: Known) -> tuple[str, Body]:
     scope.module = one.name.name
     scope.table_variables = dict(scope.table_variables)
     name = relation(one.name.schema, one.name.name)
+    own = f"cast(cast(to_regproc({scope.literal(name)}) as oid) as bigint)"
+    scope.variables["@@procid"] = Variable(own, BIGINT)
     return name, Body(name.removeprefix("dbo."), scope, known.procedures, known.promised)
 
 

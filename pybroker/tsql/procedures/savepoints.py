@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from pybroker.tsql.procedures.body import Body
 
+# What follows a ROLLBACK is printed once for each.
+_MOST = 20
 UNDONE = '"@@undone"'
 INSTEAD = "SAVE TRANSACTION: its ROLLBACK stands behind it in the same list of statements, or in IF and CATCH"
 
@@ -137,6 +139,8 @@ class _Saving:
         self, one: tree.Transaction, rest: tuple[Statement, ...], save: tree.Transaction
     ) -> Statement:
         self._count += 1
+        if len(self._resumed) >= _MOST:
+            raise ScriptError(one.position, f"more than {_MOST} ROLLBACK behind one SAVE: divide them")
         is_whole = not _names(one, save.name)
         if not is_whole and any(_undoes(each, save.name) for each in rest):
             raise ScriptError(one.position, f"ROLLBACK to {save.name} twice: leave the second one out")
