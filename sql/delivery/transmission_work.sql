@@ -30,6 +30,7 @@ declare
   chosen integer[] := running;
   has_begun_anew boolean;
   is_faulty boolean;
+  has_fault boolean;
 begin
   foreach is_faulty in array array[false, true] loop
     turn := case when is_faulty then 'broker_private.faulty_turn' else 'broker_private.flowing_turn' end::regclass;
@@ -57,7 +58,23 @@ begin
         exit;
       end if;
       walked := walked + 1;
-      if (select d.transmission_status is not null from broker_private.destinations d where d.destination_no = place) = is_faulty then
+      select d.transmission_status is not null into has_fault from broker_private.destinations d where d.destination_no = place;
+      if not found then
+        -- A sweep removed it while a transaction that had seen it was open.
+        insert into broker_private.destinations (destination_no, service_name, broker_instance, met_at)
+        select place, e.far_service, coalesce(b.far_broker_instance, e.far_broker_instance), broker_private.clock()
+        from (
+          select t.endpoint_no from broker_private.transmission_messages t
+          where t.destination_no = place
+          order by t.precedence, t.id
+          limit 1
+        ) w
+        join broker_private.endpoints e on e.endpoint_no = w.endpoint_no
+        left join broker_private.far_events b on b.endpoint_no = e.endpoint_no and b.event = '<broker known>'
+        on conflict do nothing;
+        has_fault := false;
+      end if;
+      if has_fault = is_faulty then
         found_here := found_here || place;
       end if;
     end loop;

@@ -26,7 +26,7 @@ begin
   order by d.destination_no
   limit 1;
   if not found then
-    insert into broker_private.destinations (service_name, queue_id) values ('', far_queue)
+    insert into broker_private.destinations (service_name, queue_id, met_at) values ('', far_queue, broker_private.clock())
     returning destination_no into number;
   end if;
   return number;

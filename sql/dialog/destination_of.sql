@@ -15,7 +15,8 @@ begin
   order by d.destination_no
   limit 1;
   if not found then
-    insert into broker_private.destinations (service_name, broker_instance) values (far_service, far_instance)
+    insert into broker_private.destinations (service_name, broker_instance, met_at)
+    values (far_service, far_instance, broker_private.clock())
     returning destination_no into number;
   end if;
   return number;

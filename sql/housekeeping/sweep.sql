@@ -77,6 +77,7 @@ begin
 
   perform broker_private.sweep_shared_bodies();
   perform broker_private.sweep_traceparents();
+  perform broker_private.sweep_destinations();
 
   select array_agg(e.endpoint_no) into gone
   from (
