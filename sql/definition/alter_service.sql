@@ -81,7 +81,8 @@ begin
     select s.queue_id into this.queue_id from broker_private.services s where s.service_id = this.service_id for update;
     insert into broker_private.moved_services as v (service_id, old_queue_id, moved_at, moved_by)
     values (this.service_id, this.queue_id, broker_private.clock(), pg_current_xact_id())
-    on conflict (service_id, old_queue_id) do update set moved_at = excluded.moved_at, moved_by = excluded.moved_by;
+    on conflict (service_id, old_queue_id) do update
+    set moved_at = excluded.moved_at, moved_by = excluded.moved_by, place = 0, is_last_round = false;
     update broker_private.services s set queue_id = queue.queue_id where s.service_id = this.service_id;
     this.queue_id := queue.queue_id;
     perform broker_private.rehome_service(this.service_id, true);

@@ -2,7 +2,7 @@
 --
 -- So do their messages and what is retained. What the broker answers in its place (queue 3) stays.
 -- Locks: the groups of the service that are not there yet, in the order of their numbers. Those
--- that others hold are waited for, or left.
+-- that others hold are waited for, or left; then there are at most 1,000 at once.
 create or replace function broker_private.rehome_service(service integer, waits boolean)
 returns void
 language plpgsql
@@ -12,6 +12,8 @@ set jit = off
 as $$
 declare
   queue constant integer := (select s.queue_id from broker_private.services s where s.service_id = service);
+  -- From where a worker fetches what was begun while the service moved: it does not walk over all dialogs.
+  left_queues constant integer[] := array(select v.old_queue_id from broker_private.moved_services v where v.service_id = service);
   group_nos bigint[];
 begin
   if waits then
@@ -24,16 +26,18 @@ begin
   else
     group_nos := array(
       select g.group_no from broker_private.groups g
-      where g.group_no in (select e.group_no from broker_private.endpoints e where e.service_id = service and e.queue_id not in (queue, 3))
+      where g.group_no in (select e.group_no from broker_private.endpoints e where e.service_id = service and e.queue_id <> queue and e.queue_id = any (left_queues))
       order by g.group_no
+      limit 1000
       for update skip locked
     );
   end if;
+  if group_nos = '{}' then
+    return;
+  end if;
   update broker_private.groups g set queue_id = queue, has_moved = true where g.group_no = any (group_nos);
   update broker_private.messages m set queue_id = queue where m.group_no = any (group_nos);
-  if group_nos <> '{}' then
-    perform broker_private.reset_floors(queue);
-  end if;
+  perform broker_private.reset_floors(queue);
   update broker_private.retained_messages r set queue_id = queue
   from broker_private.endpoints e
   where e.group_no = any (group_nos) and r.endpoint_no = e.endpoint_no;
@@ -65,7 +69,7 @@ begin
   where q.queue_id = queue and not q.holds_quarantine and exists (
     select from broker_private.quarantine z
     join broker_private.endpoints e on e.endpoint_no = z.endpoint_no
-    where e.service_id = service
+    where e.group_no = any (group_nos)
   );
   perform broker_private.note_arrival(queue);
 end

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
+from tests.patience import until
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
@@ -918,3 +920,66 @@ def test_a_call_touches_few_pages_where_statistics_say_that_the_tables_are_empty
         few,
         many,
     )
+
+
+def test_a_look_at_what_moved_touches_as_few_pages_when_thousands_have_moved_as_when_hundreds_have(
+    shop: Shop, clock: Callable[[str], None]
+) -> None:
+    psql = shop.psql
+    look = LOOKS["settle_moved"]
+
+    def most_pages(call: str) -> int:
+        """Return the pages of the longest turn, once the plans are made."""
+        return max([pages_of_one(psql, call) for _ in range(6)][2:])
+
+    home = "(select conversation_group_id from broker.conversation_endpoints where conversation_handle = %s)"
+    first, guest = psql.dialog(), psql.dialog()
+
+    def move(conversations: int) -> None:
+        psql.rows(
+            f"select broker.move_conversation(broker.begin_dialog('//shop', '//warehouse', 'ordering'), {home})"
+            " from generate_series(1, %s)",
+            first,
+            conversations,
+        )
+
+    def visit(groups: int) -> None:
+        """Move one conversation through so many groups of others."""
+        psql.rows(
+            "with homes as materialized (select broker.begin_dialog('//shop', '//warehouse', 'ordering') as handle"
+            " from generate_series(1, %s))"
+            " select broker.move_conversation(%s, e.conversation_group_id)"
+            " from (select array_agg(handle) as handles from homes) h,"
+            " lateral (select conversation_group_id from broker.conversation_endpoints"
+            " where conversation_handle = any (h.handles)) e",
+            groups,
+            guest,
+        )
+
+    # What lies in the queue that a service has left is another one's.
+    psql.rows("select broker.create_queue('annex')")
+    psql.rows("select broker.create_service('//annex', 'warehouse', '{ordering}')")
+    psql.rows("select broker.alter_service('//annex', 'annex')")
+    sender = psql.dialog()
+    fill_one = "select broker.send_batch(%s, 'order', array_fill('\\x01'::bytea, array[%s]))"
+    annexed = "select broker.begin_dialog('//annex', '//warehouse', 'ordering') from generate_series(1, %s)"
+    move(1_000)
+    psql.rows(annexed, 10)
+    psql.rows(fill_one, sender, 1_000)
+    few = most_pages(look)
+    move(1_000)
+    visit(1_500)
+    psql.rows(annexed, 2_000)
+    psql.rows(fill_one, sender, 9_000)
+    many = most_pages(look)
+    # Of the first look each turn is full too.
+    assert many < 2 * few, (few, many)
+    clock("31 min")
+
+    def is_settled() -> bool:
+        psql.rows(look)
+        return psql.value("select not has_moved from broker_private.due()") is True
+
+    until(is_settled)
+    empty = "select count(*) from broker_private.groups g where not exists (select from broker_private.endpoints e where e.group_no = g.group_no)"
+    assert psql.value(empty) == 0, "none is left of what moved"
