@@ -32,13 +32,13 @@ select
     select pg_catalog.count(*) from broker.dm_broker_connections c where c.state_desc = 'LOGGED_IN'
   ) as connections,
   exists (
-    select from pg_stat_activity a
+    select from pg_catalog.pg_stat_activity a
     where a.datname = pg_catalog.current_database() and a.application_name = 'pybroker worker'
   ) as has_worker,
   current_user::text as role, not pg_catalog.pg_has_role('pg_database_owner', 'USAGE') as is_limited,
   coalesce(s.n_tup_ins, 0) as enqueued, coalesce(s.n_tup_del, 0) as dequeued
 from broker.databases b
-left join pg_stat_user_tables s on s.schemaname = 'broker_private' and s.relname = 'messages'
+left join pg_catalog.pg_stat_user_tables s on s.schemaname = 'broker_private' and s.relname = 'messages'
 """
 _QUEUES = """
 select

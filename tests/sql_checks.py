@@ -53,6 +53,8 @@ OTHER_LETTERS = {
     ("sql/poison/sweep_marks.sql", "S"),
 }
 _PARAMETER = re.compile(r"%(?:\(\w+\))?[sbt]|\{\w*\}")
+# Prints what is translated, which means names as its session does; asks Spark.
+_OTHERS_NAMES = ("pybroker/tsql/expressions/", "pybroker/tsql/procedures/", "pybroker/throughput/analysis.py")
 # Stands for what an f-string puts in.
 _INSERTED = "inserted"
 _BARE_LETTER = re.compile(r"'([A-Z])'")
@@ -843,7 +845,7 @@ def check_imports(root: Path = ROOT) -> Iterator[Finding]:
 
 
 def check_python_queries(root: Path = ROOT) -> Iterator[Finding]:
-    """What a worker or a command asks in Python names the schema of each function.
+    """What a worker or a command asks in Python names the schema of each function and table.
 
     Its session searches schema public. Who may create there could make a function that fits a call better than
     PostgreSQL's own, and would be called with the rights of the worker or the operator.
@@ -851,8 +853,7 @@ def check_python_queries(root: Path = ROOT) -> Iterator[Finding]:
     for folder in ("pybroker", "workers"):
         for path in sorted((root / folder).rglob("*.py")):
             name = path.relative_to(root).as_posix()
-            # What is translated means names as its session does, and the load is on servers made for it.
-            if not name.startswith(("pybroker/tsql/", "pybroker/throughput/")):
+            if not name.startswith(_OTHERS_NAMES):
                 yield from unqualified_calls(name, path.read_text(encoding="utf-8"))
 
 
@@ -862,6 +863,7 @@ def unqualified_calls(path: str, text: str) -> Iterator[Finding]:
             statements = pglast.parse_sql(query)
         except pglast.parser.ParseError:
             continue
+        ctes = cte_names(descendants(statements))
         for node in descendants(statements):
             match node:
                 # Of several arrays it is PostgreSQL's own by grammar, and only without its schema.
@@ -869,6 +871,8 @@ def unqualified_calls(path: str, text: str) -> Iterator[Finding]:
                     only.sval != "unnest" or len(args or ()) == 1
                 ):
                     yield Finding(path, line, f"{only.sval}() needs its schema: the session searches others")
+                case ast.RangeVar(schemaname=None, relname=name) if name != _INSERTED and name not in ctes:
+                    yield Finding(path, line, f"{name} needs its schema: the session searches others")
 
 
 def queries_in(text: str) -> Iterator[tuple[int, str]]:

@@ -180,7 +180,8 @@ def _prepare(
 def _refuse_role(connection: Connection[Any], name: str) -> None:
     """Keep a file from making the other side one of this server's roles, with all that this one may do."""
     found = connection.execute(
-        "select from pg_roles where rolname = %s union all select where pg_catalog.lower(%s) = 'public'",
+        "select from pg_catalog.pg_roles where rolname = %s"
+        " union all select where pg_catalog.lower(%s) = 'public'",
         (name, name),
     ).fetchone()
     if found is not None:

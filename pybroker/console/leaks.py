@@ -40,7 +40,7 @@ _TABLES = """
 select t.relname as name, pg_catalog.pg_total_relation_size(t.relid) as size,
   t.n_live_tup as live, t.n_dead_tup as dead,
   coalesce(greatest(t.last_autovacuum, t.last_vacuum), t.last_autovacuum, t.last_vacuum) as vacuumed
-from pg_stat_user_tables t
+from pg_catalog.pg_stat_user_tables t
 where t.schemaname = 'broker_private'
 order by pg_catalog.pg_total_relation_size(t.relid) desc
 limit 12

@@ -22,7 +22,7 @@ _CERTIFICATES = """
 select c.name, c.principal_id as user, c.certificate_pem as pem, e.name as endpoint,
   pg_catalog.pg_get_userbyid(d.datdba) as owner, pg_catalog.clock_timestamp() as now
 from broker.certificates c
-cross join (select datdba from pg_database where datname = pg_catalog.current_database()) d
+cross join (select datdba from pg_catalog.pg_database where datname = pg_catalog.current_database()) d
 left join broker.service_broker_endpoints e on e.certificate_id = c.certificate_id
 order by c.name
 """

@@ -30,7 +30,7 @@ class _Side:
 
     def mend(self, statement: str) -> tuple[Mend, ...]:
         role = self.value(
-            "select pg_catalog.pg_get_userbyid(datdba) from pg_database"
+            "select pg_catalog.pg_get_userbyid(datdba) from pg_catalog.pg_database"
             " where datname = pg_catalog.current_database()"
         )
         return (Mend(self.database, role, statement, is_destructive=False, is_far=self.is_far),)

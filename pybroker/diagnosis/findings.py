@@ -163,7 +163,7 @@ def _not_installed(connection: psycopg.Connection[Any]) -> Finding:
     ).fetchone()
     is_older = found is not None and found[0]
     owner = connection.execute(
-        "select pg_catalog.pg_get_userbyid(datdba) from pg_database"
+        "select pg_catalog.pg_get_userbyid(datdba) from pg_catalog.pg_database"
         " where datname = pg_catalog.current_database()"
     ).fetchone()
     return Finding(

@@ -45,22 +45,22 @@ _ROWS = 50_000
 _RECEIVED = "select last_value from lab.receive_numbers"
 # Where only patience is to count.
 _NO_PROGRESS = "select 0"
-_PROCESSED = "select coalesce(sum(messages), 0) from lab.receives"
+_PROCESSED = "select coalesce(pg_catalog.sum(messages), 0) from lab.receives"
 _ARRIVED = f"""
-    select sum(e.receive_sequence) from broker.conversation_endpoints e
+    select pg_catalog.sum(e.receive_sequence) from broker.conversation_endpoints e
     join broker.services s on s.service_id = e.service_id
     where s.name = '{SERVICE}'
     """  # noqa: S608
 _READERS = f"""
-    select count(*) from broker.dm_broker_activated_tasks t
+    select pg_catalog.count(*) from broker.dm_broker_activated_tasks t
     join broker.service_queues q on q.object_id = t.queue_id
     where q.name = '{QUEUE}'
     """  # noqa: S608
 _IS_SENDING = f"select exists (select from broker.transmission_queue where from_service_name = '{SERVICE}')"  # noqa: S608
 _HAS_MESSAGES = f'select exists (select from "{QUEUE}")'  # noqa: S608
 _WAITING = f"""
-    select count(*) from pg_locks l join pg_database d on d.oid = l.database
-    where d.datname = current_database() and l.locktype = 'advisory' and not l.granted
+    select pg_catalog.count(*) from pg_catalog.pg_locks l join pg_catalog.pg_database d on d.oid = l.database
+    where d.datname = pg_catalog.current_database() and l.locktype = 'advisory' and not l.granted
       and (l.classid, l.objid, l.objsubid) = ({GATE[0]}, {GATE[1]}, 2)
     """  # noqa: S608
 
@@ -267,7 +267,7 @@ class _SentSoFar:
     def messages(self) -> int:
         row = self._connection.execute(
             """
-            select coalesce(sum(send_sequence), 0) from broker.conversation_endpoints
+            select coalesce(pg_catalog.sum(send_sequence), 0) from broker.conversation_endpoints
             where conversation_handle = any(%s::uuid[])
             """,
             [self._handles],
@@ -307,7 +307,7 @@ class _Load:
         self._tell_initiators(is_over=False)
         for initiator in self._bed.initiators:
             self._gates.append(initiator.connect())
-            self._gates[-1].execute("select pg_advisory_lock(%s, %s)", GATE)
+            self._gates[-1].execute("select pg_catalog.pg_advisory_lock(%s, %s)", GATE)
         self._thread.start()
         # Nothing is sent meanwhile, and a busy machine may need long for many clients.
         _wait(self._bed, self._are_ready, self.check, patience=_CLIENTS_START)
@@ -459,8 +459,8 @@ def _watch(
             _value(
                 target,
                 """
-                select coalesce(sum(messages), 0) / 2.0 from lab.receives
-                where processed_at > clock_timestamp() - interval '2 s'
+                select coalesce(pg_catalog.sum(messages), 0) / 2.0 from lab.receives
+                where processed_at > pg_catalog.clock_timestamp() - interval '2 s'
                 """,
             )
         )
@@ -587,7 +587,7 @@ def _statuses(bed: Bed) -> str:
 def _ahead(target: psycopg.Connection[Any]) -> float:
     """Return by how many seconds the target's clock is ahead of this machine's."""
     asked = time.time()
-    there = float(_value(target, "select extract(epoch from clock_timestamp())"))
+    there = float(_value(target, "select extract(epoch from pg_catalog.clock_timestamp())"))
     return there - (asked + time.time()) / 2
 
 
@@ -611,8 +611,8 @@ def _export(target: psycopg.Connection[Any], directory: Path) -> None:
         ("sent", pa.float64()),
     ])  # fmt: skip
     query = f"""
-        select drop_no, receive_no, extract(epoch from enqueue_time)::float8, length(message_val),
-          substr(message_val, 1, {HEADER.size})
+        select drop_no, receive_no, extract(epoch from enqueue_time)::float8, pg_catalog.length(message_val),
+          pg_catalog.substr(message_val, 1, {HEADER.size})
         from lab.message_drop
         """  # noqa: S608
     with (

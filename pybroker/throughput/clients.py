@@ -89,8 +89,8 @@ def _run(given: Iterable[bytes]) -> Iterator[bytes]:
         # A session's first SEND loads and plans what the others use.
         with connection.transaction(force_rollback=True):
             send(1)
-        connection.execute("select pg_advisory_lock_shared(%s, %s)", GATE)
-        connection.execute("select pg_advisory_unlock_shared(%s, %s)", GATE)
+        connection.execute("select pg_catalog.pg_advisory_lock_shared(%s, %s)", GATE)
+        connection.execute("select pg_catalog.pg_advisory_unlock_shared(%s, %s)", GATE)
         began = looked = time.time()
         used = time.process_time()
         messages = 0

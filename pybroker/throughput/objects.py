@@ -69,7 +69,7 @@ def define(url: str, *, is_target: bool) -> str:
         found = connection.execute(
             """
             select name from broker.services where name = %s
-            union all select nspname from pg_namespace where nspname = 'lab'
+            union all select nspname from pg_catalog.pg_namespace where nspname = 'lab'
             """,
             [SERVICE],
         ).fetchone()

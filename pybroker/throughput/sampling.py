@@ -16,20 +16,22 @@ if TYPE_CHECKING:
 PERIOD = 0.5
 
 # From PostgreSQL 18 on the log's flushes are counted with all other input and output.
-_FLUSHES_BEFORE_18 = "select wal_sync from pg_stat_wal"
-_FLUSHES = "select sum(fsyncs)::bigint from pg_stat_io where object = 'wal'"
+_FLUSHES_BEFORE_18 = "select wal_sync from pg_catalog.pg_stat_wal"
+_FLUSHES = "select pg_catalog.sum(fsyncs)::bigint from pg_catalog.pg_stat_io where object = 'wal'"
 _FLUSHES_MOVED = 180_000
 _SAMPLE = """
     select
-      pg_current_wal_lsn() - '0/0'::pg_lsn as wal,
+      pg_catalog.pg_current_wal_lsn() - '0/0'::pg_lsn as wal,
       ({flushes}) as flushes,
-      (select sum(c.total_fragments_sent) from broker.dm_broker_connections c) as left_here,
-      (select sum(c.total_sends) from broker.dm_broker_connections c) as batches,
-      (select xact_commit from pg_stat_database where datname = current_database()) as commits,
-      (select count(*) from broker.dm_broker_activated_tasks) as readers,
-      (select array_agg(coalesce(a.wait_event_type || ':' || a.wait_event, 'running'))
-       from pg_stat_activity a
-       where a.datname = current_database() and a.state = 'active' and a.pid <> pg_backend_pid()) as waits
+      (select pg_catalog.sum(c.total_fragments_sent) from broker.dm_broker_connections c) as left_here,
+      (select pg_catalog.sum(c.total_sends) from broker.dm_broker_connections c) as batches,
+      (select xact_commit from pg_catalog.pg_stat_database
+       where datname = pg_catalog.current_database()) as commits,
+      (select pg_catalog.count(*) from broker.dm_broker_activated_tasks) as readers,
+      (select pg_catalog.array_agg(coalesce(a.wait_event_type || ':' || a.wait_event, 'running'))
+       from pg_catalog.pg_stat_activity a
+       where a.datname = pg_catalog.current_database() and a.state = 'active'
+         and a.pid <> pg_catalog.pg_backend_pid()) as waits
     """
 
 

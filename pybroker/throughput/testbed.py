@@ -168,7 +168,7 @@ def describe(target: Server) -> dict[str, str]:
     )  # fmt: skip
     with target.connect() as connection:
         return {
-            name: connection.execute("select current_setting(%s)", [name]).fetchone()[0]  # type: ignore[index]
+            name: connection.execute("select pg_catalog.current_setting(%s)", [name]).fetchone()[0]  # type: ignore[index]
             for name in settings
         }
 

@@ -80,7 +80,7 @@ def call(at: Preparer, one: tree.Execute) -> Step:
 
     def act(execution: Execution) -> None:
         if result is not None:
-            execution.query(f"select set_config('{RETURNED}', '0', false)", writes=False)
+            execution.query(f"select pg_catalog.set_config('{RETURNED}', '0', false)", writes=False)
         for name, rows in tables.items():
             execution.values[name] = execution.value(rows)
         execution.session.call(execution, sql, outputs)
@@ -148,8 +148,8 @@ def _locked(execution: Execution, found: locks.Call) -> int:
     milliseconds = -1 if found.timeout is None else int(execution.value(found.timeout) or 0)
     if not milliseconds:
         return -1
-    before = execution.value("current_setting('lock_timeout')")
-    limit = "select set_config('lock_timeout', %(limit)s, false)"
+    before = execution.value("pg_catalog.current_setting('lock_timeout')")
+    limit = "select pg_catalog.set_config('lock_timeout', %(limit)s, false)"
     if milliseconds > 0:
         execution.session.query(limit, {"limit": str(milliseconds)})
     try:

@@ -294,7 +294,8 @@ class Session:
         made.add_notice_handler(self._notice)
         # A schema that is not there yet may be in the path.
         made.execute(
-            "select pg_catalog.set_config('search_path', current_setting('search_path') || ', dbo', false)"
+            "select pg_catalog.set_config("
+            "'search_path', pg_catalog.current_setting('search_path') || ', dbo', false)"
         )
         if self._is_single:
             made.execute("begin")
@@ -602,7 +603,7 @@ def _force(connection: psycopg.Connection[Any], name: str) -> str:
     """Return what ends a worker's sessions: in SQL Server it is a part of the server, and no user."""
     found = connection.execute(
         """
-        select coalesce(bool_and(a.application_name ~ '^pybroker worker(: wake-ups)?$'), false)
+        select coalesce(pg_catalog.bool_and(a.application_name ~ '^pybroker worker(: wake-ups)?$'), false)
         from pg_catalog.pg_stat_activity a
         where a.datname = %s and a.backend_type = 'client backend'
         """,

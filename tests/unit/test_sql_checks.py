@@ -337,15 +337,16 @@ def test_an_import_of_pglast_is_found(line: str) -> None:
         ('f"call {procedure}()"', []),
         ('"select * from unnest(%s::text[], %b::text[]) u"', []),
         ('"select * from unnest(%s::text[]) u"', ["unnest()"]),
+        ('"with w as (select 1) select from w, services, broker.queues"', ["services"]),
         ('"no query at all, count() or not"', []),
     ],
 )
-def test_a_function_without_its_schema_is_found_in_python(query: str, named: list[str]) -> None:
+def test_a_function_or_table_without_its_schema_is_found_in_python(query: str, named: list[str]) -> None:
     found = sql_checks.unqualified_calls("workers/probe.py", f"def f():\n    return {query}\n")
     assert [(each.line, each.text.partition(" ")[0]) for each in found] == [(2, name) for name in named]
 
 
-def test_no_query_of_the_project_names_a_function_without_its_schema() -> None:
+def test_no_query_of_the_project_names_a_function_or_table_without_its_schema() -> None:
     assert list(sql_checks.check_python_queries()) == []
 
 
