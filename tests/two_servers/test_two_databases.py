@@ -254,3 +254,25 @@ def test_a_worker_cannot_open_the_other_sites_server(sites: tuple[Site, Site]) -
         assert site.worker is not None
         given = site.worker.args
         assert other.url not in map(str, given if isinstance(given, list) else [])
+
+
+def test_a_route_to_the_workers_own_address_leads_to_its_own_database(sites: tuple[Site, Site]) -> None:
+    """Who has the key of the endpoint's own certificate may connect to it."""
+    shop, _ = sites
+    shop.psql.rows(
+        "select broker.create_queue('mirror'), broker.create_service('//mirror', 'mirror', '{ordering}'),"
+        " broker.grant('SEND', 'SERVICE', '//mirror', 'public')"
+    )
+    shop.route("//mirror", shop)
+    dialog = shop.psql.value(
+        "select broker.begin_dialog('//shop', '//mirror', 'ordering', encryption => false)"
+    )
+    shop.psql.send(dialog, "order", b"there")
+    received = shop.psql.rows(
+        "select conversation_handle, message_body from broker.receive('mirror', timeout => '30 s')"
+    )
+    assert [body for _, body in received] == [b"there"], shop.psql.value(
+        "select broker.get_transmission_status(%s)", dialog
+    )
+    shop.psql.send(received[0][0], "ack", b"and back")
+    assert shop.psql.receive("shop", timeout="30 s") == [("ack", 0, b"and back")]
