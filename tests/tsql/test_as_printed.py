@@ -346,7 +346,7 @@ def test_a_cursor_may_be_a_variables(lines: Lines, tmp_path: Path) -> None:
     procedure = """
         CREATE PROCEDURE p AS
         DECLARE @c CURSOR, @n int
-        SET @c = CURSOR FAST_FORWARD FOR SELECT x.n FROM (VALUES (1), (2)) AS x (n) ORDER BY x.n
+        SET @c = CURSOR LOCAL SCROLL FOR SELECT x.n FROM (VALUES (1), (2)) AS x (n) ORDER BY x.n
         OPEN @c
         FETCH NEXT FROM @c INTO @n
         WHILE @@FETCH_STATUS = 0
@@ -358,6 +358,10 @@ def test_a_cursor_may_be_a_variables(lines: Lines, tmp_path: Path) -> None:
         DEALLOCATE @c
     """
     assert lines(f"{procedure}\nGO\nEXEC p") == ["1", "2"]
+    script = "CREATE TABLE t (n int IDENTITY)\nSET IDENTITY_INSERT t ON"
+    assert "2:1: refused: SET IDENTITY_INSERT t ON has no form here: let the column count" in refusal(
+        tmp_path, script
+    )
     assert "the cursor @c has no query" in refusal(
         tmp_path, "CREATE PROCEDURE p AS DECLARE @c CURSOR OPEN @c"
     )
@@ -393,3 +397,16 @@ def test_a_name_in_brackets_is_no_keyword(lines: Lines) -> None:
         EXEC p
     """)
     assert shown == ["2", "5", "own"]
+
+
+def test_moments_of_catalog_views_are_datetimes(lines: Lines) -> None:
+    shown = lines("""
+        CREATE QUEUE q
+        CREATE SERVICE s ON QUEUE q
+        DECLARE @h uniqueidentifier
+        BEGIN DIALOG @h FROM SERVICE s TO SERVICE 's' WITH LIFETIME = 864000, ENCRYPTION = OFF
+        SELECT CASE WHEN DATEDIFF(day, GETDATE(), e.lifetime) BETWEEN 9 AND 11 THEN 'in ten days' END AS ends,
+          LEN(CONVERT(varchar, e.lifetime, 120)) AS written
+        FROM sys.conversation_endpoints e WHERE e.lifetime > GETDATE()
+    """)
+    assert shown == ["in ten days 19"]

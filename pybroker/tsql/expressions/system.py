@@ -7,6 +7,8 @@ from pybroker.tsql.expressions.types import Family, Type
 
 # PostgreSQL's views have booleans where SQL Server has bits.
 BOOLEAN = Type("boolean", Family.BIT)
+# SQL Server's views have datetime where PostgreSQL's have moments.
+MOMENT = Type("timestamp with time zone", Family.DATETIME)
 # Not "state", which is a text in some views and a number in others.
 _TEXTS = """
     activation_procedure address counter_name far_service from_service_name instance_name
@@ -40,6 +42,6 @@ SYSTEM: dict[str, Type] = {
     **dict.fromkeys(_HANDLES.split(), types.UUID),
     **dict.fromkeys(_BITS.split(), BOOLEAN),
     **dict.fromkeys(_NUMBERS.split(), types.BIGINT),
-    **dict.fromkeys(_MOMENTS.split(), types.OFFSET),
+    **dict.fromkeys(_MOMENTS.split(), MOMENT),
     "message_body": types.BINARY,
 }

@@ -251,7 +251,10 @@ def set_option(at: Preparer, one: tree.SetOption) -> Step:
         return at.step(one, None, _nothing, (f"SET {one.option} {one.value} is as it is here",))
     if one.option in _WITHOUT_MEANING:
         return at.step(one, None, _nothing, (f"SET {one.option} has no meaning here",))
-    raise ScriptError(one.position, f"SET {one.option} {one.value} has no form here: leave it out")
+    advice = "leave it out"
+    if one.option.upper() == "IDENTITY_INSERT":
+        advice = "let the column count, or write OVERRIDING SYSTEM VALUE in PostgreSQL's SQL"
+    raise ScriptError(one.position, f"SET {one.option} {one.value} has no form here: {advice}")
 
 
 def _set_abort(execution: Execution, *, value: bool) -> None:

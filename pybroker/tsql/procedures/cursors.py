@@ -13,7 +13,18 @@ if TYPE_CHECKING:
     from pybroker.tsql.procedures.body import Body
 
 _CURSOR_OPTIONS = frozenset(
-    {"FAST_FORWARD", "FORWARD_ONLY", "GLOBAL", "INSENSITIVE", "LOCAL", "READ_ONLY", "STATIC", "TYPE_WARNING"}
+    # Of SCROLL, other ways than forwards are refused at FETCH.
+    [
+        "FAST_FORWARD",
+        "FORWARD_ONLY",
+        "GLOBAL",
+        "INSENSITIVE",
+        "LOCAL",
+        "READ_ONLY",
+        "SCROLL",
+        "STATIC",
+        "TYPE_WARNING",
+    ]
 )
 
 
@@ -22,7 +33,14 @@ def declare_cursor(body: Body, one: tree.DeclareCursor) -> None:
     others = {word.upper() for word in one.options} - _CURSOR_OPTIONS
     if others:
         raise Unfaithful(f"a cursor with {', '.join(sorted(others))} has no form here: leave it out")
-    body.cursors[one.name.casefold()] = one
+    is_variable, key = one.name.startswith("@"), one.name.casefold()
+    if is_variable and key in body.scope.variables:
+        raise Unfaithful(f"{one.name} is declared twice: leave one out")
+    if is_variable and one.query is not None and key not in body.cursors:
+        raise Unfaithful(
+            f"the cursor {one.name} has a variable's name: write it without the @, or DECLARE it as one"
+        )
+    body.cursors[key] = one
     body.declarations[identifier(one.name)] = "refcursor"
 
 
