@@ -115,9 +115,10 @@ class Gate:
         self.away: set[str] = set()
         self.slowness = 1.0
         self.statements = 0
-        # What else looks at each statement: faults before and after it, and what must hold.
+        # What else looks at each statement: faults before and after it, and what must hold. With the rows that
+        # it returned, or its error.
         self.before: Callable[[Statement], None] = lambda _: None
-        self.after: Callable[[Statement], None] = lambda _: None
+        self.after: Callable[[Statement, str], None] = lambda _, __: None
         waiting.wait_async = self._wait  # type: ignore[assignment]
         waiting.wait_conn_async = self._wait_conn  # type: ignore[assignment]
         AsyncConnection.close = self._closing(AsyncConnection.close)  # type: ignore[assignment, method-assign]
@@ -220,7 +221,7 @@ class Gate:
                 outcome,
             )
             self.settle(session)
-            self.after(statement)
+            self.after(statement, outcome)
         await self._unless_dead(session.process)
         await asyncio.sleep(self._pause())
         return result

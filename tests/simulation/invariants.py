@@ -28,7 +28,14 @@ select 'sent', dialog, array_agg(number order by place), array_agg(life order by
 union all
 select 'received', dialog, array_agg(number order by place), array_agg(life order by place) from received group by dialog
 """
-_TIMERS = b"select name, timers_fired from dialogs"
+_TIMERS = "select name, timers_fired from dialogs"
+# What is asked after most steps is planned once, and known to the next seed.
+_PREPARED = {
+    "ledgers": _LEDGERS,
+    "timers": _TIMERS,
+    "outgoing": " union all ".join(_WAITING.format(table=table) for table in _OUTGOING),
+    "incoming": " union all ".join(_WAITING.format(table=table) for table in _INCOMING),
+}
 _QUIET = """
 select 'open conversation ' || c.conversation_handle || ' ' || c.state from broker.conversation_endpoints c
 where c.state <> 'CD'
@@ -83,6 +90,11 @@ class Invariants:
         self._conversations: dict[UUID, UUID] = {}
         self._names: dict[UUID, str] = {}
         self._hurt: set[str] = set()
+        for session in sessions.values():
+            known = session.execute(b"select name from pg_prepared_statements").fetchall()
+            for name, query in _PREPARED.items():
+                if (name,) not in known:
+                    session.execute(f"prepare {name} as {query}".encode())
 
     def received(self, session: Session, group: UUID) -> None:
         """Note that a session has received of a group, which is its own until its transaction ends.
@@ -132,7 +144,9 @@ class Invariants:
         self._check_timers()
 
     def _check_timers(self) -> None:
-        for dialog, fired in self._sessions[SHOP].execute(_TIMERS).fetchall() if self._has_timers else ():
+        for dialog, fired in (
+            self._sessions[SHOP].execute(b"execute timers").fetchall() if self._has_timers else ()
+        ):
             if fired > self._dialogs[dialog].timers:
                 raise BrokenError(
                     f"{self._dialogs[dialog].timers} timers of {dialog} have fired {fired} times"
@@ -168,7 +182,7 @@ class Invariants:
                     raise BrokenError(
                         f"{receiver} received of {dialog} {received.get(dialog)}, and {sent[dialog]} was sent"
                     )
-        fired = dict(self._sessions[SHOP].execute(_TIMERS).fetchall())
+        fired = dict(self._sessions[SHOP].execute(b"execute timers").fetchall())
         if fired.keys() != {dialog.name for dialog in self._plans}:
             raise BrokenError(f"of the dialogs only {sorted(fired)} were begun")
         for dialog, times in fired.items():
@@ -248,13 +262,12 @@ class Invariants:
         found: dict[tuple[str, str], dict[str, list[tuple[int, int]]]] = {}
         for name, session in self._sessions.items():
             found[name, "sent"], found[name, "received"] = {}, {}
-            for ledger, dialog, numbers, lives in session.execute(_LEDGERS.encode()).fetchall():
+            for ledger, dialog, numbers, lives in session.execute(b"execute ledgers").fetchall():
                 found[name, ledger][dialog] = list(zip(numbers, lives, strict=True))
         return found
 
     def _waiting(self, sender: str, receiver: str) -> set[tuple[str, int]]:
         found: set[tuple[str, int]] = set()
-        for name, tables in ((sender, _OUTGOING), (receiver, _INCOMING)):
-            query = " union all ".join(_WAITING.format(table=table) for table in tables)
-            found.update(self._sessions[name].execute(query.encode()).fetchall())
+        found.update(self._sessions[sender].execute(b"execute outgoing").fetchall())
+        found.update(self._sessions[receiver].execute(b"execute incoming").fetchall())
         return found

@@ -397,7 +397,7 @@ class Simulation:
             self._loop.halt = EndlessError(f"{_MOST_STATEMENTS} statements were not enough")
         self._meet(statement, is_after=False)
 
-    def _after(self, statement: Statement) -> None:
+    def _after(self, statement: Statement, outcome: str) -> None:
         session = statement.session
         assert session is not None
         if statement.label in ("COMMIT", "ROLLBACK"):
@@ -405,7 +405,7 @@ class Simulation:
             if session.number in self._changed:
                 self._changed.discard(session.number)
                 self._check()
-        elif statement.label.startswith(_CHANGES):
+        elif statement.label.startswith(_CHANGES) and (statement.label, outcome) != ("receive", "0"):
             self._changed.add(session.number)
         self._meet(statement, is_after=True)
 
