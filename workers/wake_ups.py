@@ -79,6 +79,9 @@ class WakeUps:
         self._reasons: dict[str, Arrivals] = {}
         self._endpoint_hash: int | None = None
         self._look_at = self._tell_at = float("-inf")
+        # Numbers that were notified of. Whoever may log in may notify, eight kilobytes at a time, and the
+        # driver would keep all of it that comes during a statement.
+        self._heard: set[int] = set()
 
     def add(self, arrivals: Arrivals, concerns: Callable[[int], bool] = is_plain_queue) -> None:
         """Have this set whenever a message may have arrived in one of the queues that concern its waiter."""
@@ -110,6 +113,8 @@ class WakeUps:
         return [*(arrivals for arrivals, _ in self._waiters), *self._reasons.values()]
 
     async def _watch(self, session: AsyncConnection[Any]) -> None:
+        self._heard.clear()
+        session.add_notify_handler(lambda notification: self._hear(notification.channel))
         await session.execute(f'listen "{_CHANNEL}{LOOK_NOW}"'.encode())
         self._look_at = self._tell_at = float("-inf")
         while True:
@@ -124,7 +129,9 @@ class WakeUps:
                 self._keep_watch(due)
                 self._tell(due)
             until_look = max(0.0, self._look_at - self._clock.monotonic())
-            notified = await _notified(session, min(LOOK_SECONDS, until_look) if awake_on else until_look)
+            notified = await self._notified(
+                session, min(LOOK_SECONDS, until_look) if awake_on else until_look
+            )
             self._wake(notified)
             if LOOK_NOW in notified:
                 self._look_at = float("-inf")
@@ -191,6 +198,34 @@ class WakeUps:
                 self._set(reason)
         self._endpoint_hash = due.endpoint_hash
 
+    async def _notified(self, session: AsyncConnection[Any], seconds: float) -> set[int]:
+        """Return the numbers that were notified of; wait for the first so long at most.
+
+        The driver's own wait looks ten times a second whether it has missed anything.
+        """
+        self._read(session)
+        if not self._heard and seconds > 0:
+            loop, readable = asyncio.get_running_loop(), asyncio.Event()
+            loop.add_reader(session.fileno(), readable.set)
+            try:
+                async with asyncio.timeout(seconds):
+                    await readable.wait()
+            except TimeoutError:
+                pass
+            finally:
+                loop.remove_reader(session.fileno())
+            self._read(session)
+        heard, self._heard = self._heard, set()
+        return heard
+
+    def _read(self, session: AsyncConnection[Any]) -> None:
+        session.pgconn.consume_input()
+        while notification := session.pgconn.notifies():
+            self._hear(notification.relname.decode())
+
+    def _hear(self, channel: str) -> None:
+        self._heard.add(int(channel.removeprefix(_CHANNEL)))
+
     def _set(self, reason: str) -> None:
         if reason in self._reasons:
             self._reasons[reason].set()
@@ -199,32 +234,6 @@ class WakeUps:
         for arrivals, concerns in self._waiters:
             if any(map(concerns, queues)):
                 arrivals.set()
-
-
-async def _notified(session: AsyncConnection[Any], seconds: float) -> list[int]:
-    """Return the numbers that were notified of; wait for the first so long at most.
-
-    The driver's own wait looks ten times a second whether it has missed anything.
-    """
-    numbers = await _read(session)
-    if not numbers and seconds > 0:
-        loop, readable = asyncio.get_running_loop(), asyncio.Event()
-        loop.add_reader(session.fileno(), readable.set)
-        try:
-            async with asyncio.timeout(seconds):
-                await readable.wait()
-        except TimeoutError:
-            return []
-        finally:
-            loop.remove_reader(session.fileno())
-        numbers = await _read(session)
-    return numbers
-
-
-async def _read(session: AsyncConnection[Any]) -> list[int]:
-    return [
-        int(notification.channel.removeprefix(_CHANNEL)) async for notification in session.notifies(timeout=0)
-    ]
 
 
 async def _value(session: AsyncConnection[Any], query: str) -> Any:

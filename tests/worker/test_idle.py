@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -126,6 +127,23 @@ def test_a_broker_that_changes_is_noticed_though_nobody_looks(shop: Shop) -> Non
         until(lambda: served.greeting.service_broker_guid != before.service_broker_guid)
         shop.psql.rows("select broker.alter_broker('DISABLE_BROKER')")
         until(lambda: not served.greeting.is_broker_enabled)
+
+
+def test_who_notifies_a_great_deal_fills_no_workers_memory(shop: Shop) -> None:
+    """The notifications of a transaction come all at once, whatever the worker has asked meanwhile."""
+    flood = "select count(pg_notify('pybroker_-1', n || repeat('x', 7900))) from generate_series(1, %s) n"
+    stranger = shop.session(user=shop.database.role())
+    with waking(shop, {"greeting": Arrivals()}) as served:
+        tracemalloc.start()
+        try:
+            for _ in range(3):
+                stranger.rows(flood, 4_000)
+            shop.psql.rows("select broker.alter_broker('DISABLE_BROKER')")
+            until(lambda: not served.greeting.is_broker_enabled)
+            _, most = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert most < 4_000 * 7_900 / 4
 
 
 CHANGES = (
