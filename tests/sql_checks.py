@@ -78,6 +78,11 @@ CREATE_ROUTINE = re.compile(
     r"^\s*CREATE\s+(?:OR\s+REPLACE\s+)?(?:FUNCTION|PROCEDURE)\b", re.IGNORECASE | re.MULTILINE
 )
 COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
+# A literal, or what may hold a quote and is none.
+LITERAL = re.compile(
+    rf"""{COMMENT.pattern}|\$\w*\$|(?<!\w)[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|"(?:[^"]|"")*\"""",
+    re.DOTALL,
+)
 DECLARED_TYPE = re.compile(
     r"(?P<before>(?:^|;|\bDECLARE\b)\s*)(?P<name>\w+)(?P<constant>\s+CONSTANT)?\s+"
     r"(?P<type>(?:\w+\.)?\w+)(?P<rowtype>%ROWTYPE)?(?=\s*(?:NOT\s+NULL\b|DEFAULT\b|:=|=|;))",
@@ -596,6 +601,18 @@ def check_star(file: SqlFile) -> Iterator[Finding]:
                     yield file.finding(statement.line, f"{star} from {table}: name the columns")
 
 
+def check_backslashes(file: SqlFile) -> Iterator[Finding]:
+    """A literal with a backslash says E: PL/pgSQL reads another one as the caller's standard_conforming_strings tells it to."""
+    for statement in file.statements:
+        if file.is_migration or isinstance(statement.stmt, ast.CommentStmt):
+            continue
+        text = file.source(statement)
+        for token in LITERAL.finditer(text):
+            if token[0].startswith("'") and "\\" in token[0]:
+                line = file.text.count("\n", 0, statement.stmt_location + token.start()) + 1
+                yield file.finding(line, f"{token[0]}: write E'…', with two backslashes for each")
+
+
 def stars(node: Any, ctes: set[str]) -> Iterator[tuple[str, str]]:
     """Each `*` or `alias.*` in the result of a query, with the table that it stands for."""
     if isinstance(node, ast.SelectStmt):
@@ -676,6 +693,7 @@ FILE_CHECKS: tuple[Callable[[SqlFile], Iterator[Finding]], ...] = (
     check_sentences,
     check_words,
     check_star,
+    check_backslashes,
 )
 
 # The codes for an unpinned search_path and for CREATE over what somebody else may have made first. Left out

@@ -240,7 +240,7 @@ begin
     end loop;
   exception when others then
     get stacked diagnostics failure = message_text, advice = pg_exception_hint;
-    if sqlstate !~ '^[ST]\d{4}$' then
+    if sqlstate !~ E'^[ST]\\d{4}$' then
       raise;
     end if;
     raise exception using

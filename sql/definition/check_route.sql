@@ -27,7 +27,7 @@ begin
       9744, format('The address "%s" of the route "%s" is none that messages can be sent to.', route_address, route_name),
       'Give ''LOCAL'', ''TRANSPORT'' or ''tcp://host:port'', for example tcp://broker.example.com:4022.'
     );
-  elsif address not in ('LOCAL', 'TRANSPORT') and address !~ '^tcp://(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):[0-9]{1,5}$' then
+  elsif address not in ('LOCAL', 'TRANSPORT') and address !~ E'^tcp://(\\[[0-9a-fA-F:.]+\\]|[^\\s:/\\[\\]]+):[0-9]{1,5}$' then
     found := broker_private.refuse(
       9785, format('"%s" is not an address for the route "%s".', route_address, route_name),
       'Give ''LOCAL'', ''TRANSPORT'' or ''tcp://host:port'', for example tcp://broker.example.com:4022.'
@@ -53,7 +53,7 @@ begin
     found := broker_private.refuse(
       9661, format('The route "%s" has a mirror address, and no service and broker instance.', route_name), 'Give service_name and broker_instance too.'
     );
-  elsif mirror is not null and mirror !~* '^tcp://(\[[0-9a-f:.]+\]|[^\s:/\[\]]+):[0-9]{1,5}$' then
+  elsif mirror is not null and mirror !~* E'^tcp://(\\[[0-9a-f:.]+\\]|[^\\s:/\\[\\]]+):[0-9]{1,5}$' then
     found := broker_private.refuse(
       9743, format('The mirror address "%s" of the route "%s" is no network address.', mirror, route_name), 'Give ''tcp://host:port''.'
     );

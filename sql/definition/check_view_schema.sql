@@ -8,7 +8,7 @@ as $$
 begin
   if not exists (select from pg_namespace n where n.nspname = schema_name) then
     found := broker_private.refuse(208, format('The schema "%s" is not found.', schema_name), 'Create it, or give another schema.');
-  elsif schema_name like 'pg\_%' then
+  elsif schema_name like E'pg\\_%' then
     found := broker_private.refuse(
       153, format('The schema "%s" can''t have the view of a queue.', schema_name), 'Give a schema of your own.'
     );

@@ -12,10 +12,10 @@ declare
   is_acknowledged boolean;
 begin
   get diagnostics stack = pg_context;
-  if stack ~ 'broker_private\.deliver_dialog\(' then
+  if stack ~ E'broker_private\\.deliver_dialog\\(' then
     return null;
   end if;
-  is_acknowledged := stack ~ 'broker_private\.acknowledge(_one)?\(';
+  is_acknowledged := stack ~ E'broker_private\\.acknowledge(_one)?\\(';
   perform broker_private.note_events((
     select jsonb_agg(jsonb_build_object(
       'endpoint_no', c.endpoint_no, 'type_id', c.message_type_id,

@@ -8,7 +8,7 @@ declare
   stack text;
 begin
   get diagnostics stack = pg_context;
-  if stack !~ 'broker_private\.send(_slowly|_all|_batch)?\(' then
+  if stack !~ E'broker_private\\.send(_slowly|_all|_batch)?\\(' then
     return null;
   end if;
   perform broker_private.note_events((

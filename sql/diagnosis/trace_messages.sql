@@ -12,10 +12,10 @@ declare
   is_sent boolean;
 begin
   get diagnostics stack = pg_context;
-  if stack ~ 'broker_private\.put_back\(' then
+  if stack ~ E'broker_private\\.put_back\\(' then
     return null;
   end if;
-  is_sent := stack ~ 'broker_private\.send(_slowly|_all|_batch)?\(';
+  is_sent := stack ~ E'broker_private\\.send(_slowly|_all|_batch)?\\(';
   perform broker_private.note_events((
     select jsonb_agg(jsonb_build_object(
       'endpoint_no', s.endpoint_no, 'class', s.class, 'subclass', s.subclass,

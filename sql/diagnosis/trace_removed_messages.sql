@@ -11,10 +11,10 @@ declare
   is_received boolean;
 begin
   get diagnostics stack = pg_context;
-  if stack ~ 'broker_private\.move_aside\(' then
+  if stack ~ E'broker_private\\.move_aside\\(' then
     return null;
   end if;
-  is_received := stack ~ 'broker_private\.receive(_many|_groups)?\(';
+  is_received := stack ~ E'broker_private\\.receive(_many|_groups)?\\(';
   perform broker_private.note_events((
     select jsonb_agg(jsonb_build_object(
       'endpoint_no', c.endpoint_no, 'class', 'Broker:Queue',

@@ -24,7 +24,7 @@ begin
     join broker_private.endpoints e on e.endpoint_no = c.endpoint_no
     cross join lateral (
       select 1 as number, 'Broker:Conversation' as class, 'SEND Message' as subclass
-      where stack ~ 'broker_private\.send(_slowly|_all|_batch)?\('
+      where stack ~ E'broker_private\\.send(_slowly|_all|_batch)?\\('
       union all
       select 2, 'Broker:Message Classify',
         case e.path when '<remote>' then 'Remote' else 'Delayed' end

@@ -29,7 +29,7 @@ begin
   end;
   contract := broker_private.text_of_element(asked, 'Contract');
   conversation := broker_private.text_of_element(asked, 'Conversation');
-  if (asked ~ '<Query[\s/>]') is not true then
+  if (asked ~ E'<Query[\\s/>]') is not true then
     perform broker_private.send_system_message(
       e.conversation_handle, 13, convert_to(
         'A Query has 8000 bytes at most, and names none, one or both: '

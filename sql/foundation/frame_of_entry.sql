@@ -19,11 +19,11 @@ begin atomic
               pg_catalog.strpos(pg_catalog.split_part(stack, E'\n', 1), '"broker_private".')
             ) - 1
           ),
-          '[][\\.^$*+?(){}|-]', '\\\&', 'g'
+          E'[][\\\\.^$*+?(){}|-]', E'\\\\\\&', 'g'
         ),
         '[0-9]+', '[0-9]+', 'g'
       ),
       'GET DIAGNOSTICS', '[^0-9"]{1,40}'
     )
-    || '(broker|"broker")\."?[a-z_]+"?\(';
+    || E'(broker|"broker")\\."?[a-z_]+"?\\(';
 end;

@@ -21,7 +21,7 @@ begin
   if found then
     return true;
   end if;
-  if stack !~ ('\n' || frame) then
+  if stack !~ (E'\\n' || frame) then
     raise exception using
       errcode = 'insufficient_privilege',
       message = format('It can''t be seen that "%s" calls this function.', caller),

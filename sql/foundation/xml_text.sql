@@ -6,6 +6,6 @@ returns text
 language sql immutable
 begin atomic
   select pg_catalog.replace(pg_catalog.replace(pg_catalog.replace(
-    pg_catalog.regexp_replace(content, '[\x01-\x08\x0b\x0c\x0e-\x1f\uFFFE\uFFFF]', '?', 'g'), '&', '&amp;'
+    pg_catalog.regexp_replace(content, E'[\\x01-\\x08\\x0b\\x0c\\x0e-\\x1f\\uFFFE\\uFFFF]', '?', 'g'), '&', '&amp;'
   ), '<', '&lt;'), '>', '&gt;');
 end;

@@ -49,7 +49,7 @@ begin
       153, 'A program''s announcement is incomplete.',
       'Give a program_id, max_queue_readers from 0 to 32,767, a host of 1 to 255 characters, and a process_id.'
     );
-  elsif host_name ~ '[\x01-\x1f\x7f-\x9f]' then
+  elsif host_name ~ E'[\\x01-\\x1f\\x7f-\\x9f]' then
     found := broker_private.refuse(
       153, 'The host of a program has control characters.', 'Give a name that a terminal can show, as of a host in DNS.'
     );

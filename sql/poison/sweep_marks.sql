@@ -15,7 +15,7 @@ begin
   for marks in
     select c.oid::regclass
     from pg_class c
-    where c.relnamespace = 'broker_private'::regnamespace and c.relkind = 'S' and c.relname like 'receive\_marks\_%'
+    where c.relnamespace = 'broker_private'::regnamespace and c.relkind = 'S' and c.relname like E'receive\\_marks\\_%'
       and not exists (select from broker_private.queues q where q.receive_marks = c.oid::regclass)
       and not exists (select from pg_locks l where l.relation = c.oid and l.locktype = 'relation')
   loop

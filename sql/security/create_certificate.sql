@@ -64,7 +64,7 @@ begin
     select c.name, broker_private.principal_name(c.user_name) as user_name into known
     from broker_private.certificates c
     where c.name <> certificate_name
-      and c.thumbprint = sha256(decode(regexp_replace(pem, '-----[^-]+-----|\s', '', 'g'), 'base64'));
+      and c.thumbprint = sha256(decode(regexp_replace(pem, E'-----[^-]+-----|\\s', '', 'g'), 'base64'));
     if known.name is not null then
       found := broker_private.refuse(
         15232, format('This certificate is registered already, as "%s" of the user "%s".', known.name, known.user_name),

@@ -9,8 +9,8 @@ language plpgsql immutable
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  content constant bytea := decode(regexp_replace(pem, '-----[^-]+-----|\s', '', 'g'), 'base64');
-  algorithm constant integer := position('\x300d06092a864886f70d010101050003'::bytea in content);
+  content constant bytea := decode(regexp_replace(pem, E'-----[^-]+-----|\\s', '', 'g'), 'base64');
+  algorithm constant integer := position(E'\\x300d06092a864886f70d010101050003'::bytea in content);
   key constant bytea := substring(content from algorithm + 16 for 12);
 begin
   return algorithm > 0 and (

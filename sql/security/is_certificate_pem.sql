@@ -7,7 +7,7 @@ language plpgsql immutable
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  content text := substring(pem from '^\s*-----BEGIN CERTIFICATE-----([A-Za-z0-9+/=\s]+)-----END CERTIFICATE-----\s*$');
+  content text := substring(pem from E'^\\s*-----BEGIN CERTIFICATE-----([A-Za-z0-9+/=\\s]+)-----END CERTIFICATE-----\\s*$');
 begin
   return content is not null and length(decode(content, 'base64')) > 100 and get_byte(decode(content, 'base64'), 0) = 48;
 exception

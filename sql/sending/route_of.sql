@@ -55,7 +55,7 @@ begin
     select
       m.step, m.broker_instance, m.mirror_address, m.route_id, m.remote_service_name,
       case m.address
-        when 'TRANSPORT' then 'tcp://' || substring(far_service from '^(?:[tT][cC][pP])://((?:\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):[0-9]{1,5})(?:/|$)')
+        when 'TRANSPORT' then 'tcp://' || substring(far_service from E'^(?:[tT][cC][pP])://((?:\\[[0-9a-fA-F:.]+\\]|[^\\s:/\\[\\]]+):[0-9]{1,5})(?:/|$)')
         else m.address
       end as address,
       m.address = 'TRANSPORT' as is_transport

@@ -10,7 +10,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   return content <> ''
-    and (position('<!DOCTYPE'::bytea in content) = 0 or convert_from(content, 'UTF8') !~ '^\ufeff?(\s|<\?([^?]|\?+[^?>])*\?+>|<!--([^-]|-[^-])*-->)*<!DOCTYPE')
+    and (position('<!DOCTYPE'::bytea in content) = 0 or convert_from(content, 'UTF8') !~ E'^\\ufeff?(\\s|<\\?([^?]|\\?+[^?>])*\\?+>|<!--([^-]|-[^-])*-->)*<!DOCTYPE')
     and xml_is_well_formed_document(convert_from(content, 'UTF8'));
 exception
   when feature_not_supported then

@@ -67,6 +67,10 @@ CLEAN = {
     "overloads and the private counterpart": routine("BEGIN RETURN 1; END", name="broker.probe")
     + routine("BEGIN RETURN 2; END", name="broker_private.probe"),
     "grants": "-- Who may do what.\nGRANT USAGE ON SCHEMA broker TO PUBLIC;",
+    "backslashes that say so, or are in no literal": routine(
+        """BEGIN -- what's \\ here
+        RETURN position(E'\\\\d' in "odd\\'name") + position('it''s' in e'\\''); END"""
+    ),
     "a star from a function": view("SELECT * FROM broker.receive('q') r, pg_catalog.unnest('{1}'::int[]) u"),
     "a star from a common table expression": view(
         "WITH one AS (SELECT 1 AS a) SELECT one.*, count(*) FROM one"
@@ -239,6 +243,10 @@ FAULTS = {
     "a wide header": (
         f"-- {'wide ' * 20}\n" + routine("BEGIN RETURN 1; END"),
         "header line of 103 columns: at most 100",
+    ),
+    "a literal with a backslash": (
+        routine(r"BEGIN RETURN position('it''s \d' in E'\\d'); END"),
+        r"'it''s \d': write E'…', with two backslashes",
     ),
     "a star from a table": (
         view("SELECT * FROM broker_private.messages"),
