@@ -64,7 +64,10 @@ def _argument(reader: Reader) -> tree.Argument:
 def _text_of_name(reader: Reader) -> tree.Code | None:
     """Read a name, which EXEC takes for a text."""
     one = reader.peek()
-    if one is None or (one.kind != "quoted" and (one.kind != "word" or one.word == "NULL")):
+    is_name = one is not None and (
+        one.kind == "quoted" or (one.kind == "word" and one.word not in ("CASE", "NULL"))
+    )
+    if one is None or not is_name or reader.word(1) in ("(", "."):
         return None
     text = name_of(one).replace("'", "''")
     reader.at += 1
