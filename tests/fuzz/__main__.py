@@ -78,13 +78,25 @@ def fuzz(name: str, options: list[str]) -> bool:
             capture_output=True,
             text=True,
         )
+    print(f"{name}: {verdict(ran)}", flush=True)  # noqa: T201
+    return has_failed(ran)
+
+
+def has_failed(ran: subprocess.CompletedProcess[str]) -> bool:
+    """Whether an input failed: the fuzzer stops at it, and is never done.
+
+    A signal that ends its process after it was done tells of no input.
+    """
+    return ran.returncode > 0 or (ran.returncode < 0 and RUNS.search(ran.stderr) is None)
+
+
+def verdict(ran: subprocess.CompletedProcess[str]) -> str:
+    """Return what to say of a fuzzer's end."""
     done = RUNS.search(ran.stderr)
-    if ran.returncode == 0:
-        said = f"{int(done[1]):,} inputs in {done[2]} s" if done else "holds"
-        print(f"{name}: {said}", flush=True)  # noqa: T201
-        return False
-    print(f"{name}: FAILED\n{ran.stdout[-4000:]}{ran.stderr[-4000:]}", flush=True)  # noqa: T201
-    return True
+    inputs = f"{int(done[1]):,} inputs in {done[2]} s" if done else "holds"
+    if has_failed(ran):
+        return f"FAILED with {ran.returncode}\n{ran.stdout[-4000:]}{ran.stderr[-4000:]}"
+    return inputs if ran.returncode == 0 else f"{inputs}; then its process ended by signal {-ran.returncode}"
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
 
 import pytest
 
@@ -41,3 +42,20 @@ def test_a_parser_understands_or_refuses(name: str) -> None:
 def test_the_fuzzer_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert not fuzz.fuzz("array", ["-atheris_runs=200", f"-seed={SEED}"])
     assert "inputs in" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "failed"),
+    [
+        (0, "Done 200 in 1 second(s)", False),
+        (77, "==1== Uncaught Python exception", True),
+        (77, "Done 200 in 1 second(s)", True),
+        (-9, "#131072 pulse  cov: 159", True),
+        (-11, "Done 200 in 1 second(s)", False),
+    ],
+)
+def test_an_input_has_failed_unless_the_fuzzer_was_done(code: int, said: str, failed: bool) -> None:
+    ran = subprocess.CompletedProcess([], code, "", said)
+    assert fuzz.has_failed(ran) is failed
+    assert ("FAILED" in fuzz.verdict(ran)) is failed
+    assert code == 0 or str(abs(code)) in fuzz.verdict(ran)
