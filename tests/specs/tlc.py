@@ -9,8 +9,10 @@ import shutil
 import subprocess
 import tempfile
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from pathlib import Path
+from typing import NamedTuple
 
 FOLDER = Path(__file__).parent
 # Safety and liveness; all else says that TLC could not check.
@@ -31,6 +33,14 @@ class Outcome:
     states: int
     depth: int
     text: str
+
+
+class Step(NamedTuple):
+    """One action of a behaviour, with its arguments, and the state that it comes to, as the specification's replay writes it."""
+
+    action: str
+    arguments: list[str]
+    state: str
 
 
 def names() -> list[str]:
@@ -87,14 +97,21 @@ def check(
     return _run(name, bounds, "-workers", str(workers))
 
 
-def traces(name: str, *, number: int, depth: int, seed: int) -> list[list[list[str]]]:
-    """Return behaviours at random, each a list of its actions with their arguments, as `<name>_replay.tla` prints them."""
+@cache
+def traces(name: str, *, number: int, depth: int, seed: int) -> list[list[Step]]:
+    """Return behaviours at random, as `<name>_replay.tla` prints them; of one seed they are always the same."""
     options = ("-simulate", f"num={number}", "-depth", str(depth), "-seed", str(seed), "-workers", "1")
     outcome = _run(f"{name}_replay", (FOLDER / f"{name}_replay.simulate.cfg").read_text(), *options)
     if outcome.broken is not None:
         raise AssertionError(outcome.text)
     printed = re.findall(r'^"(.*;)"$', outcome.text, re.MULTILINE)
-    return [[action.split() for action in line.rstrip(";").split(";")] for line in printed]
+    return [[_step(text) for text in line.rstrip(";").split(";")] for line in printed]
+
+
+def _step(text: str) -> Step:
+    said, state = text.split(": ")
+    action, *arguments = said.split()
+    return Step(action, arguments, state)
 
 
 def _run(name: str, bounds: str, *options: str) -> Outcome:

@@ -12,6 +12,7 @@ import pytest
 
 from tests.hop import Batch, Hop
 from tests.patience import PATIENCE
+from tests.replay import DiffersError, plant, replay
 from tests.shop import END_DIALOG, ERROR, Session, until, waits
 from tests.specs import tlc
 
@@ -64,66 +65,74 @@ MISTAKES = {
 }
 
 
-class DiffersError(AssertionError):
-    """PostgreSQL came to another state than the specification."""
+class Numbering:
+    """One new dialog, of which a behaviour sends, takes, delivers and acknowledges."""
 
+    def __init__(self, hop: Hop, ending: psycopg.Connection[Any]) -> None:
+        ending.rollback()
+        self._hop, self._ending = hop, ending
+        hop.near.rows("delete from broker_private.transmission_messages")
+        self._dialog = hop.begin()
+        self._endpoint, self._conversation = hop.near.rows(
+            "select endpoint_no, conversation_id from broker_private.endpoints where conversation_handle = %s",
+            self._dialog,
+        )[0]
+        self._sent, self._flight, self._net = 0, list[Batch](), dict[str, Batch]()
 
-def replay_all(hop: Hop, behaviours: list[list[list[str]]]) -> None:
-    for behaviour in behaviours:
-        with psycopg.connect(hop.near.connection.info.dsn) as ending:
-            replay(hop, behaviour, ending)
-
-
-def replay(hop: Hop, behaviour: list[list[str]], ending: psycopg.Connection[Any]) -> None:
-    """Do on a new dialog what the specification did, and compare what both remember after each action."""
-    hop.near.rows("delete from broker_private.transmission_messages")
-    dialog = hop.begin()
-    endpoint = hop.near.value("select max(endpoint_no) from broker_private.endpoints")
-    sent, flight, net = 0, list[Batch](), dict[str, Batch]()
-    conversation = hop.near.value(
-        "select conversation_id from broker.conversation_endpoints where conversation_handle = %s", dialog
-    )
-    for place, (action, *arguments, acked, expected, rows) in enumerate(behaviour):
+    def act(self, action: str, *arguments: str) -> None:
         match action:
             case "send":
-                sent += 1
-                hop.near.send(dialog, "order", str(sent).encode())
+                self._sent += 1
+                self._hop.near.send(self._dialog, "order", str(self._sent).encode())
             case "error":
-                ending.execute("select broker.end_conversation(%s, 1, 'no more')", (dialog,))
+                self._ending.execute("select broker.end_conversation(%s, 1, 'no more')", (self._dialog,))
             case "commit":
-                ending.commit()
+                self._ending.commit()
             case "rollback":
-                ending.rollback()
+                self._ending.rollback()
             case "lose":
-                flight.clear()
+                self._flight.clear()
             case "take":
-                size, name = arguments
-                batch = hop.take(int(size), behind=flight[-1] if flight else None)
-                first, length, _, _ = map(int, name.split(","))
-                if batch is None or batch.numbers != list(range(first, first + length)):
-                    raise DiffersError(place, behaviour, batch and batch.numbers)
-                flight.append(batch)
-                net[name] = batch
+                self._take(*arguments)
             case "arrive":
-                hop.deliver(net[arguments[0]])
+                self._hop.deliver(self._net[arguments[0]])
             case "settle":
-                hop.acknowledge(flight.pop(0), int(arguments[0]))
-        near = hop.near.rows(
+                self._hop.acknowledge(self._flight.pop(0), int(arguments[0]))
+
+    def _take(self, size: str, name: str) -> None:
+        batch = self._hop.take(int(size), behind=self._flight[-1] if self._flight else None)
+        first, length, _, _ = map(int, name.split(","))
+        if batch is None or batch.numbers != list(range(first, first + length)):
+            raise DiffersError(batch and batch.numbers)
+        self._flight.append(batch)
+        self._net[name] = batch
+
+    def state(self) -> str:
+        acknowledged, rows = self._hop.near.rows(
             "select n.next_number, (select count(*) from broker_private.transmission_messages)"
             " from broker_private.sequence_counters n where n.endpoint_no = %s and n.kind = 'A'",
-            endpoint,
+            self._endpoint,
+        )[0]
+        expected = self._hop.far.value(
+            "select coalesce(max(n.next_number), 0) from broker_private.sequence_counters n"
+            " join broker_private.endpoints e using (endpoint_no) where e.conversation_id = %s and n.kind = 'I'",
+            self._conversation,
         )
-        far = hop.far.rows(
-            "select n.next_number from broker_private.sequence_counters n join broker_private.endpoints e using (endpoint_no)"
-            " where e.conversation_id = %s and n.kind = 'I'",
-            conversation,
-        ) or [(0,)]
-        if (near, far) != ([(int(acked), int(rows))], [(int(expected),)]):
-            raise DiffersError(place, behaviour, near, far)
-    received = hop.far.rows("select message_type_name, message_body from broker.receive('warehouse', 100)")
-    bodies = [body for kind, body in received if kind != ERROR]
-    if bodies != [str(place + 1).encode() for place in range(len(bodies))]:
-        raise DiffersError(behaviour, bodies)
+        return f"{acknowledged} {expected} {rows}"
+
+    def finish(self, last: str) -> None:
+        received = self._hop.far.rows(
+            "select message_type_name, message_body from broker.receive('warehouse', 100)"
+        )
+        bodies = [body for kind, body in received if kind != ERROR]
+        if bodies != [str(place + 1).encode() for place in range(len(bodies))]:
+            raise DiffersError(last, bodies)
+
+
+def replay_all(hop: Hop) -> None:
+    behaviours = tlc.traces("numbering", number=BEHAVIOURS, depth=40, seed=SEED)
+    with psycopg.connect(hop.near.connection.info.dsn) as ending:
+        replay(behaviours, lambda: Numbering(hop, ending))
 
 
 def test_a_batch_of_dialogs_that_the_far_side_opened_in_another_order_goes_to_the_right_ones(
@@ -184,30 +193,22 @@ def test_a_type_of_one_dialog_s_contract_is_refused_on_another_dialog_of_the_bat
 @needs_tlc
 def test_what_the_specification_does_the_functions_do(hop: Hop) -> None:
     behaviours = tlc.traces("numbering", number=BEHAVIOURS, depth=40, seed=SEED)
-    assert {action for behaviour in behaviours for action, *_ in behaviour} >= {
+    assert {step.action for behaviour in behaviours for step in behaviour} >= {
         "error",
         "commit",
         "lose",
         "settle",
     }
-    replay_all(hop, behaviours)
+    replay_all(hop)
 
 
 @needs_tlc
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_function_that_does_something_else_is_found(hop: Hop, mistake: str) -> None:
-    function, right, wrong = MISTAKES[mistake]
     for site in (hop.near, hop.far):
-        text = site.value(
-            "select pg_get_functiondef(p.oid) from pg_proc p"
-            " where p.proname = %s and p.pronamespace = 'broker_private'::regnamespace",
-            function,
-        )
-        assert right in text
-        site.connection.execute(text.replace(right, wrong))
-    behaviours = tlc.traces("numbering", number=BEHAVIOURS, depth=40, seed=SEED)
+        plant(site, *MISTAKES[mistake])
     with pytest.raises(DiffersError):
-        replay_all(hop, behaviours)
+        replay_all(hop)
 
 
 def half_an_hour_later(site: Session) -> None:
