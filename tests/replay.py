@@ -87,16 +87,21 @@ $$;
 class SteppedSession(Session):
     """A session that stops at each gate within a function, so that others act in between."""
 
-    def __init__(self, shop: Shop, name: str) -> None:
-        super().__init__(shop.session(autocommit=False).connection)
+    def __init__(self, shop: Shop, name: str, *, autocommit: bool = False) -> None:
+        super().__init__(shop.session(autocommit=autocommit).connection)
         self.name = name
         self._observer = observer = shop.psql
         self._work: Future[Any] | None = None
-        self._allowed = 0
-        observer.rows(f"create sequence replay.reached_{name}")
-        observer.rows(f"create sequence replay.allowed_{name}")
+        observer.rows(f"create sequence if not exists replay.reached_{name}")
+        observer.rows(f"create sequence if not exists replay.allowed_{name}")
+        # Another session of this name may have come so far.
+        self._allowed: int = observer.value(self._reached)
         self.rows("select set_config('replay.session', %s, false)", name)
         self.connection.commit()
+
+    @property
+    def _reached(self) -> str:
+        return f"select coalesce(pg_sequence_last_value('replay.reached_{self.name}'), 0)"
 
     @property
     def stands(self) -> bool:
@@ -128,16 +133,23 @@ class SteppedSession(Session):
         while self.stands:
             self.go_on()
 
+    def crash(self) -> None:
+        """End the session, wherever it is."""
+        pid = self.connection.info.backend_pid
+        assert self._observer.value("select pg_terminate_backend(%s, 60000)", pid)
+        if self._work is not None:
+            wait([self._work], timeout=PATIENCE)
+        self.connection.close()
+
     def _come_to_rest(self) -> None:
         work = self._work
         assert work is not None
-        reached = f"select coalesce(pg_sequence_last_value('replay.reached_{self.name}'), 0)"
 
         def rests() -> bool:
             # Mostly it takes a millisecond or two.
             for _ in range(20):
                 wait([work], timeout=0.001)
-                if work.done() or self._observer.value(reached) > self._allowed:
+                if work.done() or self._observer.value(self._reached) > self._allowed:
                     return True
             return False
 

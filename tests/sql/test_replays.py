@@ -185,3 +185,172 @@ def test_a_mistake_in_floors_is_found(floors: FloorsSessions, mistake: str) -> N
     plant(floors.psql, *MISTAKES_OF_FLOORS[mistake])
     with pytest.raises(DiffersError):
         replay(behaviours_of("floors", 12), lambda: Floors(floors))
+
+
+class SleepingSessions:
+    """The sessions of all behaviours; SEND and sleep_on stop where sleeping.tla has a step."""
+
+    def __init__(self, shop: Shop) -> None:
+        self.shop, self.psql = shop, shop.psql
+        self.senders = {name: SteppedSession(shop, name) for name in ("s1", "s2")}
+        self.sleepers = dict[str, SteppedSession]()
+        self.is_notified = dict[str, bool]()
+        for name in ("r1", "r2"):
+            self.begin_sleeper(name)
+        self.dialogs = {name: self.psql.dialog() for name in self.senders}
+        # The second one is no first message: SEND has its plan.
+        for dialog in self.dialogs.values():
+            self.psql.send(dialog, "order", b"first")
+        lock = "pg_try_advisory_xact_lock_shared(broker_private.sleepers_lock(), place)"
+        plant(self.psql, "send", f"if found and {lock}", f"if found and replay.gate() and {lock}")
+        look = "elsif broker_private.has_arrivals(queue)"
+        plant(self.psql, "sleep_on", f"{look} or not", f"{look} or not replay.gate() or not")
+        plant(
+            self.psql,
+            "sleep_on",
+            f"{look}\n",
+            "elsif not replay.gate() or broker_private.has_arrivals(queue)\n",
+        )
+
+    def begin_sleeper(self, name: str) -> None:
+        self.sleepers[name] = SteppedSession(self.shop, name, autocommit=True)
+        self.is_notified[name] = False
+
+    def close(self) -> None:
+        for session in (*self.senders.values(), *self.sleepers.values()):
+            session.let_go()
+
+
+class Sleeping:
+    """One queue, who sends to it, and who sleeps on it."""
+
+    SLEEP = "select broker.sleep_on('warehouse')"
+    HOLDERS = (
+        "select l.mode, l.pid from pg_locks l join pg_database d on d.oid = l.database"
+        " join broker_private.queues q on q.queue_id::bigint = l.objid::bigint"
+        " where q.name = 'warehouse' and d.datname = current_database() and l.locktype = 'advisory'"
+        " and l.classid::bigint = broker_private.sleepers_lock() and l.granted"
+    )
+
+    def __init__(self, sessions: SleepingSessions) -> None:
+        self._sessions, self._psql = sessions, sessions.psql
+        self._psql.rows("delete from broker_private.messages")
+
+    def act(self, action: str, name: str, *ends: str) -> None:
+        if name in self._sessions.senders:
+            self._send(self._sessions.senders[name], action)
+        elif action == "crash":
+            self._sessions.sleepers[name].crash()
+            self._sessions.begin_sleeper(name)
+        else:
+            self._sleep(self._sessions.sleepers[name], action, *ends)
+
+    def _send(self, session: SteppedSession, action: str) -> None:
+        match action:
+            case "insert":
+                session.begin("select broker.send(%s, 'order', 'next')", self._sessions.dialogs[session.name])
+                if not session.stands:
+                    raise DiffersError("it took another way")
+            case "step":
+                session.go_on()
+            case "commit":
+                session.connection.commit()
+            case "rollback":
+                session.let_go()
+                session.connection.rollback()
+
+    def _sleep(self, session: SteppedSession, action: str, *ends: str) -> None:
+        match action:
+            case "sleep":
+                session.begin(self.SLEEP)
+            case "step":
+                session.go_on()
+            case "wake":
+                if not self._sessions.is_notified[session.name]:
+                    raise DiffersError("nobody wakes it")
+                self._sessions.is_notified[session.name] = False
+                session.rows("select broker.wake_up('warehouse')")
+            case "receive":
+                if len(session.bodies(top=1)) != 1:
+                    raise DiffersError("it received nothing")
+        for end in ends:
+            has = "at a gate" if session.stands else session.result()
+            if has != {"awake": False, "asleep": True}.get(end, "at a gate"):
+                raise DiffersError(f"it is not {end}: {has}")
+
+    def state(self) -> str:
+        waiting = self._psql.value("select count(*) from broker_private.messages where urgency = 2")
+        sleepers, senders = self._sessions.sleepers, self._sessions.senders
+        names = {session.connection.info.backend_pid: name for name, session in (sleepers | senders).items()}
+        holders = [(mode, names.get(pid, "?")) for mode, pid in self._psql.rows(self.HOLDERS)]
+        held = [name for mode, name in holders if mode == "ExclusiveLock"] or ["nobody"]
+        shared = [name for mode, name in holders if mode == "ShareLock"]
+        marks = "".join(str(int(name in shared)) for name in senders)
+        return " ".join([str(waiting), ",".join(held), marks, *map(self._of_sleeper, sleepers)])
+
+    def _of_sleeper(self, name: str) -> str:
+        session = self._sessions.sleepers[name]
+        if session.stands:
+            return "-"
+        # What has been committed before a statement is notified at its end.
+        listens = session.value(
+            "select exists (select from pg_listening_channels() c, broker_private.queues q"
+            " where q.name = 'warehouse' and c = 'pybroker_' || q.queue_id)"
+        )
+        if list(session.connection.notifies(timeout=0)):
+            self._sessions.is_notified[name] = True
+        return f"{int(listens)}{int(self._sessions.is_notified[name])}"
+
+    def finish(self, last: str) -> None:
+        del last
+        for session in self._sessions.senders.values():
+            session.let_go()
+            session.connection.rollback()
+        for name, session in self._sessions.sleepers.items():
+            session.let_go()
+            session.rows("select pg_advisory_unlock_all()")
+            session.rows("unlisten *")
+            list(session.connection.notifies(timeout=0))
+            self._sessions.is_notified[name] = False
+
+
+@pytest.fixture
+def sleeping(shop: Shop) -> Iterator[SleepingSessions]:
+    sessions = SleepingSessions(shop)
+    yield sessions
+    sessions.close()
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_sleepers_are_woken_as_the_specification_says(sleeping: SleepingSessions, number: int) -> None:
+    assert actions_of("sleeping", number) == {
+        *("insert", "step", "commit", "rollback", "sleep", "wake", "receive", "crash")
+    }
+    replay(behaviours_of("sleeping", number), lambda: Sleeping(sleeping))
+
+
+MISTAKES_OF_SLEEPING = {
+    "the sleeper looks only before the lock": (
+        "sleep_on",
+        "not replay.gate() or broker_private.has_arrivals(queue)\n",
+        "not replay.gate()\n",
+    ),
+    "a sender that finds the lock taken tells nobody": (
+        "send",
+        "perform broker_private.wake_sleepers(place);",
+        "null;",
+    ),
+    "the sender gives its lock back before its commit": (
+        "send",
+        "replay.gate() and pg_try_advisory_xact_lock_shared(broker_private.sleepers_lock(), place)",
+        "replay.gate() and pg_try_advisory_lock_shared(broker_private.sleepers_lock(), place)"
+        " and pg_advisory_unlock_shared(broker_private.sleepers_lock(), place)",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES_OF_SLEEPING)
+def test_a_mistake_in_sleeping_is_found(sleeping: SleepingSessions, mistake: str) -> None:
+    plant(sleeping.psql, *MISTAKES_OF_SLEEPING[mistake])
+    with pytest.raises(DiffersError):
+        replay(behaviours_of("sleeping", 12), lambda: Sleeping(sleeping))
