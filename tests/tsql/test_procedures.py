@@ -683,6 +683,83 @@ def test_values_of_a_text_are_never_read_as_sql(programs: Programs) -> None:
     assert programs.done() == [hostile]
 
 
+def test_a_procedure_makes_what_conversations_need(programs: Programs) -> None:
+    programs.create("""
+        CREATE PROCEDURE dbo.p AS
+        CREATE MESSAGE TYPE [//y/select broker.x] VALIDATION = NONE
+        CREATE CONTRACT [//y/Contract] ([//y/select broker.x] SENT BY ANY)
+        CREATE QUEUE other.Made WITH STATUS = OFF
+        CREATE SERVICE [//y/Service] ON QUEUE Made ([//y/Contract])
+        BEGIN TRY
+          GRANT SEND ON SERVICE::[//y/Service] TO PUBLIC
+          DROP SERVICE [//y/Nowhere]
+        END TRY
+        BEGIN CATCH
+          PRINT 'caught'
+        END CATCH
+    """)
+    assert programs.call("dbo.p()") == ["caught"]
+    names = "select m.name, s.name from broker.service_message_types m, broker.services s"
+    assert programs.rows(f"{names} where m.name like '//y/%' and s.name like '//y/%'") == [
+        ("//y/select broker.x", "//y/Service")
+    ]
+    assert programs.rows("select count(*) from other.made") == [(0,)]
+
+
+def test_the_names_of_a_text_are_values(programs: Programs) -> None:
+    programs.create("""
+        CREATE PROCEDURE dbo.p @name nvarchar(60), @plain nvarchar(60), @address nvarchar(60) AS
+        DECLARE @sql nvarchar(max) = N'CREATE QUEUE [dbo].[' + @name + '/Queue] WITH STATUS = ON;'
+        EXECUTE sp_executesql @sql
+        SET @sql = N'CREATE SERVICE ' + QUOTENAME(@name) + N' ON QUEUE [dbo].' + QUOTENAME(@name + N'/queue')
+        EXEC (@sql)
+        EXEC ('CREATE MESSAGE TYPE ' + @plain + '_Type VALIDATION = NONE')
+        SET @sql = 'IF NOT EXISTS (SELECT * FROM sys.routes WHERE name = ''' + @name + ''') BEGIN '
+        SET @sql = @sql + 'CREATE ROUTE ' + QUOTENAME(@name) + ' WITH SERVICE_NAME = ' + CHAR(39) + @name + CHAR(39)
+        SET @sql += ', ADDRESS = ''' + @address + ''' END'
+        EXEC (@sql)
+        EXEC (@sql)
+    """)
+    hostile = "a''); drop table dbo.done; --"
+    programs.session.execute("call dbo.p(%s, %s, %s)", (hostile, "Plain", "TCP://here:4022"))
+    # Where a value is NULL, nothing runs.
+    programs.session.execute("call dbo.p(%s, %s, %s)", (None, None, None))
+    assert programs.rows("select name from broker.service_queues where name like '%/queue'") == [
+        (f"{hostile}/queue",)
+    ]
+    assert programs.rows("select name from broker.services where name like 'a%'") == [(hostile,)]
+    assert programs.rows("select name from broker.service_message_types where name like 'Plain%'") == [
+        ("Plain_Type",)
+    ]
+    routes = "select name, remote_service_name, address from broker.routes where name like 'a%'"
+    assert programs.rows(routes) == [(hostile, hostile, "tcp://here:4022")]
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [("CREATE QUEUE [' + @n + ']", "a] WITH STATUS = OFF --"), ("CREATE QUEUE ' + @n + '", "a WITH")],
+)
+def test_a_value_that_is_more_than_a_name_is_refused(programs: Programs, text: str, name: str) -> None:
+    programs.create(f"CREATE PROCEDURE dbo.p @n nvarchar(60) AS EXEC ('{text}')")
+    with pytest.raises(psycopg.Error, match="is no name of an object"):
+        programs.session.execute("call dbo.p(%s)", (name,))
+
+
+def test_a_text_receives_from_the_queue_that_a_variable_names(programs: Programs) -> None:
+    programs.create("""
+        CREATE PROCEDURE dbo.p @queue sysname AS
+        DECLARE @h uniqueidentifier, @body nvarchar(99), @sql nvarchar(max), @params nvarchar(200)
+        SET @params = '@h uniqueidentifier OUTPUT, @body nvarchar(99) OUTPUT'
+        SET @sql = 'WAITFOR (RECEIVE TOP (1) @h = conversation_handle, @body = message_body
+          FROM ' + QUOTENAME(@queue) + '), TIMEOUT 10'
+        EXEC sp_executesql @sql, @params, @h = @h OUTPUT, @body = @body OUTPUT
+        IF @@ROWCOUNT = 0 PRINT 'none' ELSE PRINT @body
+    """)
+    programs.send("here")
+    assert programs.call("dbo.p('Client')") == ["none"]
+    assert programs.call("dbo.p('TARGET')") == ["here"]
+
+
 def test_an_error_in_a_text_is_caught_around_it(programs: Programs) -> None:
     programs.create("""
         CREATE PROCEDURE dbo.p AS
@@ -1091,7 +1168,27 @@ REFUSED = {
         1,
     ),
     "CREATE PROCEDURE p AS\nWAITFOR DELAY 5": ("'hh:mm:ss'", 2, 1),
-    "CREATE PROCEDURE p AS\nCREATE QUEUE x": ("run it before", 2, 1),
+    "CREATE PROCEDURE p AS\nCREATE CERTIFICATE x WITH SUBJECT = 'x'": ("run it before", 2, 1),
+    "CREATE PROCEDURE p AS\nALTER DATABASE CURRENT SET ENABLE_BROKER": ("run it before", 2, 1),
+    "CREATE PROCEDURE p AS\nGRANT CONNECT ON ENDPOINT::e TO a": ("run it before", 2, 1),
+    "CREATE PROCEDURE p @n sysname AS\nEXEC (N'DECLARE @' + @n + N' int')": ("shape of the text", 2, 22),
+    "CREATE PROCEDURE p @n sysname AS\nEXEC (N'SELECT 1 AS ' + QUOTENAME(@n))": ("shape of the text", 2, 35),
+    "CREATE PROCEDURE p @n sysname AS\nEXEC (N'DROP TABLE [' + @n + ']')": ("shape of the text", 2, 25),
+    "CREATE PROCEDURE p @n sysname AS\nEXEC (N'ALTER QUEUE q WITH STATUS = ' + @n)": (
+        "shape of the text",
+        2,
+        41,
+    ),
+    "CREATE PROCEDURE p @n sysname AS\nEXEC (N'GRANT SEND ON SERVICE::a TO [' + @n + ']')": (
+        "shape of the text",
+        2,
+        42,
+    ),
+    "CREATE PROCEDURE p @n sysname AS\nEXEC (N'DROP SERVICE ' + QUOTENAME(@n, '\"'))": (
+        "QUOTENAME takes one argument",
+        2,
+        26,
+    ),
     "CREATE PROCEDURE p AS\nRAISERROR (50001, 16, 1)": ("write the text", 2, 1),
     "CREATE PROCEDURE p AS\nRAISERROR ('%s %s', 16, 1, 'a')": ("2 places", 2, 1),
     "CREATE PROCEDURE p @t dbo.Rows READONLY AS RETURN": ("let its CREATE TYPE stand", 1, 1),
@@ -1189,6 +1286,15 @@ def test_the_pages_texts_run_with_their_values(programs: Programs) -> None:
     )
     programs.call("dbo.p('a', 2)")
     assert programs.rows("select n, entry from dbo.trades order by n") == [(1, "a"), (None, "a")]
+
+
+def test_the_pages_texts_have_names_that_are_values(programs: Programs) -> None:
+    programs.create(
+        "CREATE PROCEDURE dbo.p @name sysname AS DECLARE @sql nvarchar(max), @entry nvarchar(max)\n"
+        + shown("names")
+    )
+    programs.call("dbo.p('x')")
+    assert programs.rows('select count(*) from dbo."x/queue"') == [(0,)]
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from pybroker.tsql.procedures import (
     control,
     conversations,
     cursors,
+    definitions,
     flow,
     messages,
     queries,
@@ -95,6 +96,11 @@ class Body:
     def has_tables(self) -> bool:
         """Whether it has table variables or temporary tables, which all its runs in a session share."""
         return bool(self._tables)
+
+    @property
+    def first(self) -> Sequence[str]:
+        """The lines that stand before the others."""
+        return self._first
 
     def print(self, body: Sequence[Statement], returns: str = RETURN, value: Type | None = None) -> None:
         """Print a module's body.
@@ -323,13 +329,18 @@ class Body:
         """Print a statement, and what others read of it."""
         way = TABLE.get(type(one))
         if way is None:
-            raise ScriptError(one.position, f"{_said(one)} has no form within a procedure: run it before")
+            raise ScriptError(one.position, f"{self.said(one)} has no form within a procedure: run it before")
         with self._at(one.position):
             if self.flow.is_read(one, "@@error") and not isinstance(one, flow.COMPOUND):
                 self._with_error(one, way)
             else:
                 way(self, one)
                 self._forget(one)
+
+    @staticmethod
+    def said(one: Any) -> str:
+        """Name the kind of a statement."""
+        return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(one).__name__).upper()
 
     def _forget(self, one: Statement) -> None:
         """Set @@ROWCOUNT behind a statement that does not set it itself."""
@@ -426,10 +437,6 @@ class Body:
         self.catch(self.current_try)
 
 
-def _said(one: Any) -> str:
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(one).__name__).upper()
-
-
 def _own_statements(body: Sequence[Statement]) -> Iterator[Statement]:
     """Yield statements and those within them, without those of texts."""
     for one in body:
@@ -450,6 +457,7 @@ _COUNTING = (
 )
 
 TABLE: dict[type, Callable[[Body, Any], None]] = {
+    **dict.fromkeys(definitions.STATEMENTS, definitions.definition),
     tree.Assign: queries.assign,
     tree.BeginDialog: conversations.begin_dialog,
     tree.BeginTimer: conversations.begin_timer,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 # A variable that DECLARE made; it is not known within a text of EXEC.
 _OWN = re.compile(r"@(?!@)")
+_TEXT_OR_NAME = re.compile(r"""(?<!\w)(E?)'((?:[^']|'')*)' | "(?:[^"]|"")*\"""", re.IGNORECASE | re.VERBOSE)
 
 
 def execute(body: Body, one: tree.Execute) -> None:
@@ -125,6 +126,8 @@ def text(body: Body, one: texts.Text) -> None:
         inner[each.name.casefold()] = known
         body.declarations[known.sql] = type_.sql
         lines.append(f"{known.sql} := {value};")
+        if each.pattern is not None:
+            lines += _checked(known.sql, each.pattern)
     body.computing(lines)
     parts = [inner[each.name.casefold()].sql for each in one.given if each.is_part]
     if parts:
@@ -134,7 +137,7 @@ def text(body: Body, one: texts.Text) -> None:
     body.scope.table_variables = temporary = {
         name: table for name, table in saved[1].items() if name.startswith("#")
     }
-    before, notes = len(temporary), len(body.notes)
+    before, notes, begin = len(temporary), len(body.notes), len(body.lines)
     try:
         with body.indented() if parts else nullcontext():
             body.declare_all(one.statements)
@@ -143,6 +146,7 @@ def text(body: Body, one: texts.Text) -> None:
                 body.line("null;")
     except ScriptError as error:
         raise ScriptError(one.place(error.position), f"in the text of EXEC: {error}") from None
+    _fill_names(body, one, begin, inner)
     body.notes[notes:] = [(one.place(position), note) for position, note in body.notes[notes:]]
     body.scope.variables, body.scope.table_variables, body.suffix, body.aborts = saved
     if len([name for name in temporary if name.startswith("#")]) > before:
@@ -155,6 +159,52 @@ def text(body: Body, one: texts.Text) -> None:
             outer, own = body.scope.variable(each.output), inner[each.name.casefold()]
             outputs.append(f"{outer.sql} := {types.convert(own.sql, own.type, outer.type)};")
     body.computing(outputs)
+
+
+def _checked(value: str, pattern: str) -> list[str]:
+    """Return lines that refuse a value which would be more than a name in SQL Server, or another one."""
+    return [
+        f"if {value} !~ {literal(f'^{pattern}$')} then",
+        f"  raise exception '\"%\" is no name of an object.', {value}",
+        "    using detail = 'Msg 102, Level 15, State 1';",
+        "end if;",
+    ]
+
+
+def _fill_names(body: Body, one: texts.Text, begin: int, variables: dict[str, Variable]) -> None:
+    """Put the values that are names in place of their marks, which stand in texts of PostgreSQL alone."""
+    values = {
+        (each.mark or "").casefold(): variables[each.name.casefold()].sql
+        for each in one.given
+        if each.mark is not None
+    }
+    if not values:
+        return
+    if any(texts.ANY_MARK.search(written) for written in texts.code_and_principals(one)):
+        texts.refuse_shape(one)
+
+    def filled(found: re.Match[str]) -> str:
+        if not texts.ANY_MARK.search(found[2] or ""):
+            return found[0]
+        prefix, content = found[1], found[2]
+        pieces: list[str] = []
+        at = 0
+        for mark in texts.ANY_MARK.finditer(content):
+            value = values.get(mark[0].casefold())
+            if value is None:
+                return found[0]
+            pieces += [f"{prefix}'{content[at : mark.start()]}'"] if mark.start() > at else []
+            value = f"lower({value})" if mark[0].islower() else value
+            is_quoted = content.startswith('"')
+            pieces.append(f"""replace({value}, '"', '""')""" if is_quoted else value)
+            at = mark.end()
+        pieces += [f"{prefix}'{content[at:]}'"] if at < len(content) else []
+        return pieces[0] if len(pieces) == 1 else f"({' || '.join(pieces)})"
+
+    body.lines[begin:] = [_TEXT_OR_NAME.sub(filled, line) for line in body.lines[begin:]]
+    left = [*body.lines[begin:], *body.declarations, *body.first]
+    if any(texts.ANY_MARK.search(line) for line in left):
+        texts.refuse_shape(one)
 
 
 def _given(body: Body, each: texts.Given) -> tuple[str, Type]:

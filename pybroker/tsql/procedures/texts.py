@@ -1,7 +1,8 @@
 """Texts of EXEC and sp_executesql in a module: where the shape is known, the statements stand in place.
 
 A text is literals, variables that hold literals, and values between them. A value becomes a parameter, so
-no value of it is ever read as SQL.
+no value of it is ever read as SQL. Where a definition has a name or a text that is no expression, a mark
+stands for the value until the statement is printed.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pybroker.tsql.calls import declared, parameter_of
 from pybroker.tsql.language import read, tree
@@ -29,7 +30,13 @@ _NUMBER_AS_TEXT = re.compile(
 )
 # Where a quote in them would be taken for that of a text.
 _MISLEADING = re.compile(r"--|/\*|\[[^\]]*'|\"")
+_CHARACTER = re.compile(r"N?CHAR\s*\(\s*(9|10|13|32|39)\s*\)", re.IGNORECASE)
+_QUOTED_NAME = re.compile(r"QUOTENAME\s*\((?P<name>.*)\)", re.IGNORECASE | re.DOTALL)
 _VARIABLE = re.compile(r"@\w+")
+# What stands for a value in a name; a name that is folded has it in lower case.
+_MARK = "__PYBROKER_{line}_{column}_{number}__"
+ANY_MARK = re.compile(r"__PYBROKER_\d+_\d+_(\d+)__", re.IGNORECASE)
+_OF_PRINCIPALS = ("execute_as", "grantor", "member", "owner", "principals", "role", "user")
 _SHAPE = "the shape of the text is not known here: write the statement, or an IF for each"
 # A variable's text may be run again and again, and hold others.
 _MOST_CHARACTERS, _MOST_PARTS = 200_000, 100
@@ -56,6 +63,8 @@ class Given:
         output: the variable around the text that gets its last value.
         is_part: whether it is a part of the text, which is NULL where the part is.
         is_number: whether the part must be a number, as it stands outside of quotes.
+        mark: what stands for it in the text's names.
+        pattern: what its value must match, as it is a name or a part of one.
     """
 
     name: str
@@ -64,6 +73,8 @@ class Given:
     output: str | None = None
     is_part: bool = False
     is_number: bool = False
+    mark: str | None = None
+    pattern: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +99,8 @@ class _Part:
 
     def place(self, offset: int) -> Position:
         """Return where a character of what a literal says stands."""
+        if "'" not in self.code.text:
+            return self.code.position
         at = self.code.text.index("'") + 1
         for _ in range(offset):
             at += 2 if self.code.text[at] == "'" else 1
@@ -184,19 +197,31 @@ class _Expanding:
         return self._text(one, one.arguments[0].value, known, given)
 
     def _text(self, one: Statement, code: tree.Code, known: _Known, given: list[Given]) -> Statement:
-        shape = _Shape(one.position, given)
-        for part in _parts(code, known):
-            shape.add(part)
-        text = shape.finished()
-        self._left[0] -= len(text)
-        if self._left[0] < 0:
-            raise ScriptError(one.position, f"texts of more than {_MOST_CHARACTERS} characters: divide them")
-        try:
-            statements = _read(text)
-            inner = _Expanding(statements, self._left).all(statements, {})
-        except ScriptError as error:
-            raise ScriptError(shape.place(error.position), f"in the text of EXEC: {error}") from None
-        return Text(position=one.position, statements=inner, given=tuple(shape.given), place=shape.place)
+        parts = list(_parts(code, known))
+        marked: set[int] = set()
+        while True:
+            shape = _Shape(one.position, list(given), marked)
+            for part in parts:
+                shape.add(part)
+            text = shape.finished()
+            self._left[0] -= len(text)
+            if self._left[0] < 0:
+                raise ScriptError(
+                    one.position, f"texts of more than {_MOST_CHARACTERS} characters: divide them"
+                )
+            try:
+                statements = _read(text)
+                inner = _Expanding(statements, self._left).all(statements, {})
+            except ScriptError as error:
+                number = shape.value_at(error.position)
+                if number is not None:
+                    # A definition has a text there, and no expression.
+                    marked.add(number)
+                    continue
+                if shape.first_bare is not None:
+                    raise ScriptError(shape.first_bare, _SHAPE) from None
+                raise ScriptError(shape.place(error.position), f"in the text of EXEC: {error}") from None
+            return Text(position=one.position, statements=inner, given=tuple(shape.given), place=shape.place)
 
 
 def _with_parameters(one: tree.Execute, known: _Known) -> tree.Execute:
@@ -214,11 +239,22 @@ def _with_parameters(one: tree.Execute, known: _Known) -> tree.Execute:
 
 
 class _Shape:
-    """Joins the parts of a text; values become variables."""
+    """Joins the parts of a text; values become variables, and marks where a name has them.
 
-    def __init__(self, position: Position, given: list[Given]) -> None:
+    Args:
+        position: of EXEC.
+        given: the values of parameters.
+        marked: the values within quotes that marks stand for, by their numbers.
+    """
+
+    def __init__(self, position: Position, given: list[Given], marked: set[int]) -> None:
         self.given = given
+        # Where a value stands that is a whole name, as the text reads.
+        self.first_bare: Position | None = None
+        self._marked = marked
+        self._values: list[tuple[int, int, int]] = []
         self._position = position
+        self._in_brackets = False
         self._text = ""
         self._literals: list[tuple[int, _Part, int]] = []
         # Where the text that is open now begins; None outside of quotes.
@@ -239,28 +275,65 @@ class _Shape:
                 self._quote = len(self._text) - 1
         self._literals.append((len(self._text), part, skipped))
         for at, character in enumerate(text, len(self._text)):
-            if character == "'":
+            if self._quote is None and character in "[]":
+                self._in_brackets = character == "["
+            elif character == "'" and not self._in_brackets:
                 self._quote = at if self._quote is None else None
         self._text += text
 
     def _value(self, code: tree.Code) -> None:
-        name = f"@value{len(self.given) + 1}"
-        if self._is_joined:
-            self._text += f" + {name}"
-        elif self._quote is None:
+        count = len(self.given) + 1
+        name, begin = f"@value{count}", len(self._text)
+        if self._quote is None and not self._is_joined:
             number = _NUMBER_AS_TEXT.fullmatch(code.text)
-            if number is None:
-                raise ScriptError(code.position, _SHAPE)
+            if number is None or self._in_brackets:
+                self._name(name, code)
+                return
             code = tree.Code(number["cast"] or number["convert"], code.position)
             self._text += name
             self.given.append(Given(name=name, value=code, is_part=True, is_number=True))
             return
+        if count in self._marked and not self._is_joined:
+            self._mark(name, code, None)
+            return
+        if self._is_joined:
+            self._text += f" + {name}"
         elif self._quote == len(self._text) - 1:
             self._text = re.sub(r"(?:\bN)?'\Z", "", self._text, flags=re.IGNORECASE) + name
         else:
             self._text += f"' + {name}"
+        self._values.append((begin, len(self._text), count))
         self._is_joined = True
         self.given.append(Given(name=name, value=code, is_part=True))
+
+    def _name(self, name: str, code: tree.Code) -> None:
+        """Add a value that stands where a name does."""
+        if self._in_brackets:
+            self._mark(name, code, "[^]]*")
+            return
+        quoted = _QUOTED_NAME.fullmatch(code.text)
+        inner = list(words(Batch(quoted["name"]))) if quoted else []
+        if quoted is None or not _is_one(inner):
+            self.first_bare = self.first_bare or code.position
+            self._mark(name, code, "[[:alpha:]_][[:alnum:]_@#$]*")
+            return
+        self._text += "["
+        self._mark(name, tree.Code(quoted["name"], code.place(quoted.start("name"))), None)
+        self._text += "]"
+
+    def _mark(self, name: str, code: tree.Code, pattern: str | None) -> None:
+        place, count = self._position, len(self.given) + 1
+        mark = _MARK.format(line=place.line, column=place.column, number=count)
+        self._text += mark
+        self.given.append(Given(name=name, value=code, is_part=True, mark=mark, pattern=pattern))
+
+    def value_at(self, position: Position) -> int | None:
+        """Return the number of the value that stands within quotes at a place of the text, or near it."""
+        offset = offset_of(Batch(self._text), position)
+        for begin, end, number in self._values:
+            if begin - 2 <= offset <= end + 1 and number not in self._marked:
+                return number
+        return None
 
     def finished(self) -> str:
         has_values = any(one.is_part for one in self.given)
@@ -291,13 +364,46 @@ def _parts(code: tree.Code, known: _Known) -> Iterator[_Part]:
             raise ScriptError(code.position, _SHAPE)
         first = operand[0]
         piece = tree.Code(code.text[first.begin : operand[-1].end], code.place(first.begin))
-        if len(operand) == 1 and first.kind == "text":
+        character = _CHARACTER.fullmatch(piece.text)
+        if character is not None:
+            yield _Part(piece, chr(int(character[1])))
+        elif len(operand) == 1 and first.kind == "text":
             yield _Part(piece, first.written.partition("'")[2][:-1].replace("''", "'"))
         elif len(operand) == 1 and first.written.casefold() in known:
             yield from known[first.written.casefold()]
         else:
             yield _Part(piece)
         operand = []
+
+
+def _is_one(inner: Sequence[Any]) -> bool:
+    """Whether words are one argument of a function, which ends with them."""
+    depth = 0
+    for one in inner:
+        depth += (one.word == "(") - (one.word == ")")
+        if depth < 0 or (depth == 0 and one.word == ","):
+            return False
+    return bool(inner) and depth == 0
+
+
+def code_and_principals(one: Text) -> Iterator[str]:
+    """Yield a text's code, and the users, roles and owners that it names; some names mean others here."""
+    for each in flow.statements(one):
+        if isinstance(each, tree.Code):
+            yield each.text
+        for field_ in _OF_PRINCIPALS:
+            named = getattr(each, field_, None) or ()
+            yield from (named,) if isinstance(named, str) else named
+
+
+def refuse_shape(one: Text) -> NoReturn:
+    """Refuse a text with a value where it would be SQL.
+
+    Raises:
+        ScriptError: always.
+    """
+    first = next(each for each in one.given if each.mark is not None)
+    raise ScriptError(first.value.position, _SHAPE)
 
 
 def _remember(one: Any, known: _Known, lengths: dict[str, int]) -> None:
