@@ -93,6 +93,16 @@ def test_objects_are_found_by_name_and_type(shop: Shop) -> None:
         assert shop.psql.rows(f"select name from {catalog.relation(view)} v") == [(name,)]
 
 
+def test_a_queue_is_found_with_its_schema(shop: Shop) -> None:
+    shop.psql.rows('create schema "Mixed"')
+    shop.psql.rows("select broker.create_queue('mine', schema => 'Mixed')")
+    queues, schemas = catalog.relation("service_queues"), catalog.relation("schemas")
+    joined = (
+        f"select s.name from {queues} q join {schemas} s on s.schema_id = q.schema_id where q.name = 'mine'"
+    )
+    assert shop.psql.rows(joined) == [("Mixed",)]
+
+
 def test_the_whitepaper_counts_the_transmission_queue_by_its_partition(shop: Shop) -> None:
     objects, partitions = catalog.relation("objects"), catalog.relation("partitions")
     count = (
