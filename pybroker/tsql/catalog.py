@@ -6,19 +6,15 @@ import re
 from functools import cache
 from importlib.resources import files
 
-# The views of schema broker whose columns are those of SQL Server.
+# The views of schema broker whose columns are those of SQL Server, without moments.
 _SAME = (
-    "conversation_endpoints",
     "conversation_groups",
     "conversation_priorities",
     "dm_broker_activated_tasks",
-    "dm_broker_connections",
     "dm_broker_forwarded_messages",
-    "dm_broker_queue_monitors",
     "dm_os_performance_counters",
     "message_type_xml_schema_collection_usages",
     "remote_service_bindings",
-    "routes",
     "service_broker_endpoints",
     "service_contract_message_usages",
     "service_contract_usages",
@@ -26,19 +22,23 @@ _SAME = (
     "service_message_types",
     "service_queue_usages",
     "services",
-    "transmission_queue",
-    "event_notifications",
 )
 _FROM_FILES = (
     "certificates",
+    "conversation_endpoints",
     "database_principals",
     "databases",
+    "dm_broker_connections",
+    "dm_broker_queue_monitors",
     "endpoints",
+    "event_notifications",
     "objects",
     "partitions",
+    "routes",
     "schemas",
     "service_queues",
     "symmetric_keys",
+    "transmission_queue",
     "xml_schema_collections",
 )
 # Those that are others with other names, or a part of them.

@@ -78,6 +78,40 @@ def test_each_flag_of_a_view_is_known_to_be_a_bit(database: Database) -> None:
     assert {name for name in flags if SYSTEM.get(name) is not BOOLEAN} == set()
 
 
+def test_no_view_has_a_moment_that_depends_on_who_looks(database: Database) -> None:
+    with database.connect() as session:
+        for view in catalog.names():
+            cursor = session.execute(f"select * from {catalog.relation(view)} v".encode())
+            assert "timestamptz" not in {one.type_display for one in cursor.description or ()}, view
+
+
+def test_a_conversations_moments_are_in_utc_and_definitions_dates_local(shop: Shop) -> None:
+    shop.psql.rows("set time zone 'Pacific/Auckland'")
+    handle = shop.psql.rows(
+        "select broker.begin_dialog('//shop', 'nowhere', 'ordering', lifetime => '1 hour')"
+    )[0][0]
+    shop.psql.rows(f"select broker.send('{handle}', 'order')")
+    shop.psql.rows(f"select broker.begin_conversation_timer('{handle}', '30 min')")
+    shop.psql.rows("select broker.create_route('late', address => 'LOCAL', lifetime => '1 hour')")
+    for view, columns in {
+        "conversation_endpoints": ("lifetime", "dialog_timer"),
+        "transmission_queue": ("enqueue_time",),
+        "routes": ("lifetime",),
+    }.items():
+        for column in columns:
+            moment = f"(b.{column} at time zone 'UTC')::timestamp(3)"
+            found = shop.psql.rows(
+                f"select count(*) from {catalog.relation(view)} v, broker.{view} b where v.{column} = {moment}"
+            )
+            assert found == [(1,)], (view, column)
+    queues = catalog.relation("service_queues")
+    same = "v.name = b.name and v.create_date = (b.create_date at time zone 'Pacific/Auckland')::timestamp(3)"
+    assert shop.psql.rows(
+        f"select count(*) = (select count(*) from broker.service_queues)"
+        f" from {queues} v join broker.service_queues b on {same}"
+    ) == [(True,)]
+
+
 def test_a_view_that_is_not_there_is_not_made_up() -> None:
     assert catalog.relation("dm_exec_sessions") is None
 

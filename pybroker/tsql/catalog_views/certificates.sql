@@ -2,5 +2,5 @@
 select
   c.name, c.certificate_id, c.principal_id, c.thumbprint, c.is_active_for_begin_dialog,
   null::text as pvt_key_encryption_type, null::text as pvt_key_encryption_type_desc, null::text as issuer_name,
-  null::text as subject, null::timestamptz as start_date, null::timestamptz as expiry_date
+  null::text as subject, null::timestamp as start_date, null::timestamp as expiry_date
 from broker.certificates c

@@ -2,7 +2,7 @@
 select
   d.name, d.database_id, d.service_broker_guid, d.is_broker_enabled, d.is_broker_priority_honored,
   d.is_broker_priority_honored as is_honor_broker_priority_on,
-  null::timestamptz as create_date, 'ONLINE' as state_desc, 0 as state, false as is_trustworthy_on
+  null::timestamp as create_date, 'ONLINE' as state_desc, 0 as state, false as is_trustworthy_on
 from pg_catalog.jsonb_to_recordset(
   coalesce(nullif(pg_catalog.current_setting('pybroker_tsql.databases', true), ''), '[]')::jsonb
 ) d (name text, database_id integer, service_broker_guid uuid, is_broker_enabled boolean, is_broker_priority_honored boolean)

@@ -3,7 +3,7 @@ select
   c.relname as name, c.oid::bigint as object_id, null::bigint as principal_id, c.relnamespace::bigint as schema_id,
   0::bigint as parent_object_id, case c.relkind when 'v' then 'V' else 'U' end as type,
   case c.relkind when 'v' then 'VIEW' else 'USER_TABLE' end as type_desc,
-  null::timestamptz as create_date, null::timestamptz as modify_date, false as is_ms_shipped
+  null::timestamp as create_date, null::timestamp as modify_date, false as is_ms_shipped
 from pg_catalog.pg_class c
 join pg_catalog.pg_namespace n on n.oid = c.relnamespace
 where c.relkind in ('r', 'p', 'v') and n.nspname not like 'pg\_%'
@@ -27,7 +27,8 @@ join pg_catalog.pg_namespace n on n.oid = p.pronamespace
 where n.nspname not like 'pg\_%' and n.nspname not in ('information_schema', 'broker', 'broker_private')
 union all
 select
-  q.name, q.object_id, null, n.oid::bigint, 0, 'SQ', 'SERVICE_QUEUE', q.create_date, q.modify_date, false
+  q.name, q.object_id, null, n.oid::bigint, 0, 'SQ', 'SERVICE_QUEUE',
+  q.create_date::timestamp(3), q.modify_date::timestamp(3), false
 from broker.service_queues q
 left join pg_catalog.pg_namespace n on n.oid = q.schema_id::regnamespace
 union all

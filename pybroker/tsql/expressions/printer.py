@@ -10,7 +10,7 @@ from sqlglot import exp
 from pybroker.tsql.expressions import types
 from pybroker.tsql.expressions.names import folded, relation
 from pybroker.tsql.expressions.reading import place_of
-from pybroker.tsql.expressions.system import BOOLEAN, MOMENT, SYSTEM
+from pybroker.tsql.expressions.system import BOOLEAN, SYSTEM
 from pybroker.tsql.expressions.types import MOMENTS, NUMBERS, Family, Type, Unfaithful, cast, convert
 from pybroker.tsql.source import ScriptError
 
@@ -205,20 +205,17 @@ def _column(printer: Printer, node: Any) -> Value:
         return Value(f"{relation(node.args['db'].name, node.table)}.{folded(node.name)}", type_)
     if node.table:
         type_, _ = printer.column_type(node.table, node.name)
-        return _of_system(f"{folded(node.table)}.{folded(node.name)}", type_)
+        return _as_bit(f"{folded(node.table)}.{folded(node.name)}", type_)
     type_, prefix = printer.column_type(None, node.name)
     if not printer.sources or (type_ is types.UNKNOWN and not any(printer.sources)):
         raise Unfaithful(
             f"there is no column {node.name} here: a variable begins with @, a text stands in '…'"
         )
-    return _of_system(f"{prefix}{folded(node.name)}", type_)
+    return _as_bit(f"{prefix}{folded(node.name)}", type_)
 
 
-def _of_system(sql: str, type_: Type) -> Value:
-    """Give a column of a catalog view the type that SQL Server's has."""
-    if type_ == BOOLEAN:
-        return Value(cast(sql, "integer"), types.BIT)
-    return Value(cast(sql, types.DATETIME), types.DATETIME) if type_ == MOMENT else Value(sql, type_)
+def _as_bit(sql: str, type_: Type) -> Value:
+    return Value(cast(sql, "integer"), types.BIT) if type_ == BOOLEAN else Value(sql, type_)
 
 
 def _parenthesis(printer: Printer, node: Any) -> Value:

@@ -7,8 +7,6 @@ from pybroker.tsql.expressions.types import Family, Type
 
 # PostgreSQL's views have booleans where SQL Server has bits.
 BOOLEAN = Type("boolean", Family.BIT)
-# SQL Server's views have datetime where PostgreSQL's have moments.
-MOMENT = Type("timestamp with time zone", Family.DATETIME)
 # Not "state", which is a text in some views and a number in others.
 _TEXTS = """
     activation_procedure address counter_name far_service from_service_name instance_name
@@ -34,14 +32,14 @@ _NUMBERS = """
     spid tasks_waiting
 """
 _MOMENTS = """
-    create_date dialog_timer enqueue_time last_activated_time last_empty_rowset_time lifetime modify_date
-    security_timestamp
+    connect_time create_date dialog_timer enqueue_time last_activated_time last_activity_time
+    last_empty_rowset_time lifetime login_time modify_date security_timestamp
 """
 SYSTEM: dict[str, Type] = {
     **dict.fromkeys(_TEXTS.split(), types.TEXT),
     **dict.fromkeys(_HANDLES.split(), types.UUID),
     **dict.fromkeys(_BITS.split(), BOOLEAN),
     **dict.fromkeys(_NUMBERS.split(), types.BIGINT),
-    **dict.fromkeys(_MOMENTS.split(), MOMENT),
+    **dict.fromkeys(_MOMENTS.split(), types.DATETIME),
     "message_body": types.BINARY,
 }
