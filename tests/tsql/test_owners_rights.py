@@ -1,4 +1,4 @@
-"""A module with EXECUTE AS OWNER lends its owner's rights for what it does, and for nothing else."""
+"""A module with EXECUTE AS lends the rights of its owner, or of a user, for what it does alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pybroker.tsql.expressions.types import INTEGER
 from pybroker.tsql.known import Known
 from pybroker.tsql.language import read
 from pybroker.tsql.preparing import prepare
-from pybroker.tsql.source import batches
+from pybroker.tsql.source import Position, ScriptError, batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -144,3 +144,87 @@ def test_a_trigger_acts_with_its_owners_rights_on_its_own_table_alone(made: Modu
             b" for each statement execute function dbo.logged()"
         )
     assert made.owner.execute(b"select n from dbo.log").fetchall() == [(1,)]
+
+
+LOG = b"create schema dbo; create table dbo.log (n integer, who name default current_user)"
+WRITES = "INSERT INTO dbo.log (n) VALUES (1)"
+MODULES = {
+    "procedure": (f"PROCEDURE dbo.act {{}} AS {WRITES}", "dbo.act", b"call dbo.act()"),
+    "trigger": (
+        f"TRIGGER dbo.act ON dbo.orders {{}} AFTER INSERT AS {WRITES}",
+        None,
+        b"insert into dbo.orders values (1)",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", MODULES)
+def test_a_module_acts_as_the_user_that_execute_as_names(made: Modules, kind: str) -> None:
+    text, routine, act = MODULES[kind]
+    clerk, owner = f"Clerk of {made.login}", "postgres"
+    made.owner.execute(LOG + b"; create table dbo.orders (n integer)")
+    made.owner.execute(f'create role "{clerk}"'.encode())
+    made.owner.execute(f'grant usage on schema dbo to "{clerk}"'.encode())
+    made.owner.execute(f'grant insert on dbo.log to "{clerk}"'.encode())
+    made.owner.execute(f"grant insert on dbo.orders to {made.login}".encode())
+    made.known.tables.update({("dbo", "log"): {"n": INTEGER}, ("dbo", "orders"): {"n": INTEGER}})
+    made.known.principals[clerk.casefold()] = clerk
+    made.create("CREATE " + text.format(f"WITH EXECUTE AS '{clerk.upper()}'"))
+    if routine is not None:
+        made.grant(routine)
+    made.caller.execute(act)
+    for who in ("SELF", "OWNER"):
+        made.create("ALTER " + text.format(f"WITH EXECUTE AS '{clerk}'"))
+        made.create("ALTER " + text.format(f"WITH EXECUTE AS {who}"))
+        made.caller.execute(act)
+    made.create("ALTER " + text.format("WITH EXECUTE AS N'dbo'"))
+    made.caller.execute(act)
+    assert made.owner.execute(b"select who from dbo.log").fetchall() == [(clerk,), *[(owner,)] * 3]
+    query = (
+        "select has_schema_privilege(%s, 'dbo', 'CREATE'), has_table_privilege(%s, 'dbo.orders', 'SELECT')"
+    )
+    assert made.owner.execute(query, (clerk, clerk)).fetchone() == (False, False)
+
+
+def test_nobody_lends_the_rights_of_a_user_whom_he_may_not_become(made: Modules) -> None:
+    clerk = f"clerk_of_{made.login}"
+    made.owner.execute(f"create role {clerk}; create schema dbo authorization {made.login}".encode())
+    made.owner.execute(b"create table dbo.log (n integer, who name default current_user)")
+    made.owner.execute(f"grant usage on schema dbo to {clerk}; grant insert on dbo.log to {clerk}".encode())
+    # Who makes a module makes the schema, where it is missing.
+    made.owner.execute(f"grant create on database {made.caller.info.dbname} to {made.login}".encode())
+    made.known.tables["dbo", "log"] = {"n": INTEGER}
+    (batch,) = batches(f"CREATE PROCEDURE dbo.act WITH EXECUTE AS '{clerk}' AS {WRITES}")
+    (one,) = read(batch)
+    done = modules.translate(one, made.known)
+    assert "1:1" in done.notes[0]
+    assert f"{clerk} owns the module" in done.notes[0]
+    assert done.sql is not None
+    with pytest.raises(psycopg.errors.InsufficientPrivilege, match=clerk):
+        made.caller.execute(done.sql.encode())
+    assert made.owner.execute(b"select to_regproc('dbo.act')").fetchone() == (None,)
+    made.owner.execute(f"grant {clerk} to {made.login}".encode())
+    made.caller.execute(done.sql.encode())
+    made.caller.execute(b"call dbo.act()")
+    assert made.owner.execute(b"select who from dbo.log").fetchall() == [(clerk,)]
+    query = "select has_schema_privilege(%s, 'dbo', 'CREATE')"
+    assert made.owner.execute(query, (clerk,)).fetchone() == (False,)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("CREATE PROCEDURE p WITH EXECUTE AS 'guest' AS RETURN", "nobody is everybody"),
+        ("CREATE PROCEDURE p WITH EXECUTE AS clerk AS RETURN", "write CALLER, SELF, OWNER or 'user'"),
+        ("CREATE PROCEDURE p WITH EXECUTE AS 'clerk' AS BEGIN TRAN COMMIT", "can't end transactions"),
+        (
+            "CREATE FUNCTION f () RETURNS TABLE WITH EXECUTE AS OWNER AS RETURN (SELECT 1 AS n)",
+            "a function that returns one query",
+        ),
+    ],
+)
+def test_other_forms_of_execute_as_are_refused(text: str, why: str) -> None:
+    (batch,) = batches(text)
+    with pytest.raises(ScriptError, match=why) as refused:
+        modules.translate(read(batch)[0], Known())
+    assert refused.value.position == Position(1, 1)

@@ -16,11 +16,11 @@ from pybroker.tsql.procedures.body import Body
 from pybroker.tsql.procedures.defaults import has_default
 from pybroker.tsql.procedures.flow import all_code, without_strings
 from pybroker.tsql.source import ScriptError
-from pybroker.tsql.translation import DEFAULT_SCHEMA, Translation
+from pybroker.tsql.translation import DEFAULT_SCHEMA, Translation, literal, principal
 from pybroker.tsql.tree import Name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from pybroker.tsql.known import Known
     from pybroker.tsql.tree import Statement
@@ -59,7 +59,7 @@ def procedure(one: tree.CreateProcedure, known: Known) -> Translation:
         raise ScriptError(one.position, str(reason)) from None
     body.print(one.body)
     _fit_parameters(body, one.parameters)
-    security = _security(one, ends_transactions=body.ends_transactions)
+    security = _security(one, body, known)
     verb = "create" if one.verb == "CREATE" else "create or replace"
     known.procedures[name] = Signature(
         one.parameters, body.ends_transactions, body.has_tables, frozenset(body.calls)
@@ -68,9 +68,9 @@ def procedure(one: tree.CreateProcedure, known: Known) -> Translation:
     text = body_text(body)
     sql = (
         f"{_schema(one)}{verb} procedure {name}({', '.join(parameters)})\n"
-        f"language plpgsql{security} as {_quoted(text)};"
+        f"language plpgsql{security.clauses} as {_quoted(text)};"
     )
-    return Translation(_granted_to_nobody(sql, security, name, body, one.parameters), _notes(body))
+    return Translation(_secured(sql, security, name, body, one.parameters), _notes(body))
 
 
 def _refuse_shared_tables(name: str, body: Body, known: Known) -> None:
@@ -144,12 +144,12 @@ def function(one: tree.CreateFunction, known: Known) -> Translation:
     body.print(one.body, value=type_)
     _fit_parameters(body, one.parameters)
     _check_function(one, body)
-    security = _security(one, ends_transactions=False)
+    security = _security(one, body, known)
     sql = (
         f"{_schema(one)}{verb} function {name}({parameters}) returns {type_.sql}\n"
-        f"language plpgsql{security} as {_quoted(body_text(body))};"
+        f"language plpgsql{security.clauses} as {_quoted(body_text(body))};"
     )
-    return Translation(_granted_to_nobody(sql, security, name, body, one.parameters), _notes(body))
+    return Translation(_secured(sql, security, name, body, one.parameters), _notes(body))
 
 
 def _check_function(one: tree.CreateFunction, body: Body) -> None:
@@ -178,16 +178,18 @@ def _table(
     _check_function(one, body)
     known.tables[((one.name.schema or DEFAULT_SCHEMA).casefold(), one.name.name.casefold())] = columns
     returned = ", ".join(f"{folded(column)} {type_.sql}" for column, type_ in columns.items())
-    security = _security(one, ends_transactions=False)
+    security = _security(one, body, known)
     # The columns that it returns have names of variables in PL/pgSQL.
     text = f"#variable_conflict use_column\n{body_text(body, last)}"
-    sql = f"{head}\nreturns table ({returned})\nlanguage plpgsql{security} as {_quoted(text)};"
+    sql = f"{head}\nreturns table ({returned})\nlanguage plpgsql{security.clauses} as {_quoted(text)};"
     name = relation(one.name.schema, one.name.name)
-    return Translation(_granted_to_nobody(sql, security, name, body, one.parameters), _notes(body))
+    return Translation(_secured(sql, security, name, body, one.parameters), _notes(body))
 
 
 def _rows(one: tree.CreateFunction, known: Known, body: Body, head: str) -> Translation:
     assert one.query is not None  # noqa: S101 - for the type checker
+    if (one.execute_as or "CALLER") != "CALLER":
+        raise Unfaithful("EXECUTE AS is no clause of a function that returns one query: leave it out")
     found = translating.query(one.query, body.scope, outermost=False)
     if any(heading in (None, "*") or type_.sql == "unknown" for heading, type_ in found.columns):
         raise Unfaithful("a column whose name or type is not known: give it a name by AS, and CAST it")
@@ -242,13 +244,13 @@ def trigger(one: tree.CreateTrigger, known: Known) -> Translation:
             continue
         events = ", ".join(f"'{event}'" for event in kinds[seen])
         body.lines += [f"  if tg_op in ({events}) then", *(f"  {line}" for line in other.lines), "  end if;"]
-    security = _security(one, ends_transactions=False)
+    security = _security(one, body, known)
     verb = "create" if one.verb == "CREATE" else "create or replace"
     sql = (
         f"{_schema(one)}{verb} function {name}()\n"
-        f"returns trigger language plpgsql{security} as\n{_quoted(body_text(body, 'return null;'))};"
+        f"returns trigger language plpgsql{security.clauses} as\n{_quoted(body_text(body, 'return null;'))};"
     )
-    lines = [_granted_to_nobody(sql, security, name, body, ())]
+    lines = []
     table = relation(one.table.schema, one.table.name)
     for seen, events_ in kinds.items():
         tables = " ".join(f"{_TRANSITIONS[rows]} table as {rows}" for rows in seen)
@@ -263,7 +265,7 @@ def trigger(one: tree.CreateTrigger, known: Known) -> Translation:
             for event in _SEEN
             if event not in one.events
         ]
-    return Translation("\n".join(lines), _notes(body))
+    return Translation(_secured(sql, security, name, body, (), behind=lines), _notes(body))
 
 
 _TRANSITIONS = {"inserted": "new", "deleted": "old"}
@@ -319,19 +321,73 @@ def _schema(one: Any) -> str:
     return f"create schema if not exists {folded(one.name.schema or DEFAULT_SCHEMA)};\n"
 
 
-def _granted_to_nobody(
-    sql: str, security: str, name: str, body: Body, parameters: tuple[tree.Parameter, ...]
+def _secured(
+    sql: str,
+    security: _Security,
+    name: str,
+    body: Body,
+    parameters: tuple[tree.Parameter, ...],
+    *,
+    behind: Sequence[str] = (),
 ) -> str:
-    """Take from PUBLIC what PostgreSQL grants it; in one statement, so that nobody calls it in between."""
-    if not security:
-        return sql
+    """Take from PUBLIC what PostgreSQL grants it, and let the right role own the module.
+
+    In one statement, so that nobody calls it in between.
+    """
+    if not security.clauses:
+        return "\n".join((sql, *behind))
     known = body.scope.variables
     types = ", ".join(
         known[one.name.casefold()].type.sql if one.name.casefold() in known else "json" for one in parameters
     )
-    revoked = f"revoke execute on routine {name}({types}) from public;"
-    made = "\n".join(("begin", sql, revoked, "end"))
+    routine = f"{name}({types})"
+    head = f"declare\n{_OWNER_VARIABLES}\nbegin" if security.owner else "begin"
+    owned = _OWNER.format(routine=literal(routine), owner=security.owner) if security.owner else ""
+    revoked = f"revoke execute on routine {routine} from public;"
+    made = "\n".join(part for part in (head, sql, revoked, *behind, owned, "end") if part)
     return f"do {_quoted(made)};"
+
+
+_OWNER_VARIABLES = """\
+  module record;
+  runner name;
+  lends boolean;"""
+# A new owner needs CREATE on the schema, at this moment alone.
+_OWNER = """\
+select p.oid::regprocedure as called, n.nspname, n.nspowner, p.proowner into module
+from pg_proc p join pg_namespace n on n.oid = p.pronamespace where p.oid = to_regprocedure({routine});
+runner := {owner};
+if runner <> pg_get_userbyid(module.proowner) then
+  lends := not has_schema_privilege(runner, module.nspname, 'CREATE');
+  if lends then
+    execute format('grant create on schema %I to %I', module.nspname, runner);
+  end if;
+  execute format('alter routine %s owner to %I', module.called, runner);
+  if lends then
+    execute format('revoke create on schema %I from %I', module.nspname, runner);
+  end if;
+end if;"""
+# The owner of a schema owns what is made in it; nobody is pg_database_owner.
+_SCHEMA_OWNER = """\
+(
+  select pg_get_userbyid(
+    case when module.nspowner = 'pg_database_owner'::regrole then d.datdba else module.nspowner end
+  )
+  from pg_database d where d.datname = current_database()
+)"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Security:
+    """Whose rights a module has.
+
+    Attributes:
+        clauses: of its definition.
+        owner: the role that is to own it, as SQL.
+    """
+
+    clauses: str = ""
+    owner: str | None = None
 
 
 def _quoted(text: str) -> str:
@@ -402,15 +458,31 @@ def _fit_parameters(body: Body, parameters: tuple[tree.Parameter, ...]) -> None:
     body.lines[:0] = fitted
 
 
-def _security(one: Any, *, ends_transactions: bool) -> str:
-    who = (one.execute_as or "CALLER").upper()
+def _security(one: Any, body: Body, known: Known) -> _Security:
+    who = one.execute_as or "CALLER"
     if who == "CALLER":
-        return ""
-    if who not in ("OWNER", "SELF"):
-        raise ScriptError(one.position, "EXECUTE AS a user: write EXECUTE AS OWNER, and let that user own it")
-    if ends_transactions:
+        return _Security()
+    if body.ends_transactions:
         raise ScriptError(
             one.position,
             "a procedure with EXECUTE AS can't end transactions: write it into the queue's ACTIVATION",
         )
-    return " security definer set search_path = pg_catalog, pg_temp"
+    return _Security(
+        " security definer set search_path = pg_catalog, pg_temp", _runner(one, who, body, known)
+    )
+
+
+def _runner(one: Any, who: str, body: Body, known: Known) -> str:
+    """Return the role that EXECUTE AS names, as SQL; whoever gives it a module may SET ROLE to it."""
+    if who in ("OWNER", "SELF"):
+        return _SCHEMA_OWNER if who == "OWNER" else "current_user"
+    if not who.startswith("["):
+        raise ScriptError(one.position, f"EXECUTE AS {who}: write CALLER, SELF, OWNER or 'user'")
+    user = who[1:-1]
+    if user.lower() in ("guest", "public"):
+        raise ScriptError(one.position, f"EXECUTE AS '{user}': nobody is everybody, so name a user")
+    body.note(
+        one.position,
+        f"{user} owns the module here, and needs the rights on what it does: ALTER and DROP are this owner's",
+    )
+    return principal(known.principals.get(user.casefold(), user))
