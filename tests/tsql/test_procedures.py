@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -1251,6 +1252,118 @@ def test_what_has_no_faithful_form_is_refused_before_anything_runs(text: str) ->
         modules.translate(statement, Known())
     assert message in str(refused.value)
     assert (refused.value.position.line, refused.value.position.column) == (line, column)
+
+
+SHOWN = """
+    CREATE TABLE dbo.kept (n int, name nvarchar(20), amount decimal(9, 2), bin varbinary(4), at datetime)
+    GO
+    CREATE PROCEDURE dbo.shown_last AS
+    SELECT 3 AS n, N'three' AS name, CAST(2.5 AS decimal(9, 2)) AS amount, 0x03 AS bin,
+      CAST('2026-01-02T03:04:05' AS datetime) AS at
+    GO
+    CREATE PROCEDURE dbo.shown @least int AS
+    SELECT n, name, amount, bin, at FROM dbo.kept WHERE n >= @least
+    EXEC dbo.shown_last
+    SELECT n, name, amount, bin, at FROM dbo.kept WHERE 1 = 0
+"""
+
+
+def test_a_procedure_inserts_what_another_would_show(programs: Programs) -> None:
+    programs.create(SHOWN)
+    programs.create("""
+        CREATE PROCEDURE dbo.taking AS
+        DECLARE @t TABLE (id int IDENTITY, n int, name nvarchar(20)), @n int
+        INSERT INTO dbo.kept VALUES (1, N'one', 1.25, 0x01, NULL), (2, NULL, NULL, NULL, NULL)
+        INSERT INTO dbo.kept EXEC dbo.shown @least = 2
+        SET @n = @@ROWCOUNT
+        INSERT @t (n, name) EXEC (N'SELECT n, name FROM dbo.kept ORDER BY n DESC')
+        INSERT dbo.done (body)
+          SELECT CAST(@n AS varchar(9)) + ': ' + CAST(n AS varchar(9)) + name FROM @t WHERE id = 1
+        INSERT INTO dbo.done (body)
+          EXEC sp_executesql N'SELECT n FROM dbo.kept WHERE n < @most', N'@most int', @most = 2
+        SELECT COUNT(*) AS shown FROM @t
+    """)
+    (shown,) = programs.call("dbo.taking()")
+    assert json.loads(shown)["rows"] == [[4]]
+    kept = programs.rows("select n, name, amount::text, bin, at::text from dbo.kept order by n")
+    assert kept == [
+        (1, "one", "1.25", b"\x01", None),
+        (2, None, None, None, None),
+        (2, None, None, None, None),
+        (3, "three", "2.50", b"\x03", "2026-01-02 03:04:05"),
+    ]
+    assert programs.done() == ["2: 3three", "1"]
+    # Elsewhere the same procedure shows its rows.
+    assert len(programs.call("dbo.shown(1)")) == 3
+
+
+def test_what_insert_exec_can_not_insert_leaves_nothing_behind(programs: Programs) -> None:
+    programs.create(SHOWN)
+    programs.create("""
+        CREATE TABLE dbo.few (n int CHECK (n < 3))
+        GO
+        CREATE PROCEDURE dbo.writes AS INSERT INTO dbo.done (body) VALUES ('written') SELECT 3 AS n
+        GO
+        CREATE PROCEDURE dbo.taking AS
+        BEGIN TRY INSERT INTO dbo.few EXEC dbo.writes END TRY
+        BEGIN CATCH PRINT 'caught' EXEC dbo.shown_last END CATCH
+    """)
+    caught, shown = programs.call("dbo.taking()")
+    assert caught == "caught"
+    assert json.loads(shown)["names"] == ["n", "name", "amount", "bin", "at"]
+    assert programs.done() == []
+
+
+def test_a_trigger_can_neither_nest_insert_exec_nor_change_what_it_takes(programs: Programs) -> None:
+    programs.create(SHOWN)
+    programs.create("""
+        CREATE TABLE dbo.few (n int)
+        GO
+        CREATE PROCEDURE dbo.one AS SELECT 1 AS n
+        GO
+        CREATE TRIGGER dbo.on_done ON dbo.done AFTER INSERT AS INSERT INTO dbo.few EXEC dbo.one
+        GO
+        CREATE PROCEDURE dbo.writes AS INSERT INTO dbo.done (body) VALUES ('written') SELECT 3 AS n
+        GO
+        CREATE PROCEDURE dbo.taking AS INSERT INTO dbo.few EXEC dbo.writes
+    """)
+    with pytest.raises(psycopg.errors.RaiseException, match="cannot be nested") as nested:
+        programs.call("dbo.taking()")
+    assert nested.value.diag.message_detail == "Msg 8164, Level 16, State 1"
+    programs.create("ALTER TRIGGER dbo.on_done ON dbo.done AFTER INSERT AS SELECT 1 AS n, 2 AS m")
+    with pytest.raises(psycopg.errors.RaiseException, match="number of supplied values"):
+        programs.call("dbo.taking()")
+    assert programs.rows("select * from dbo.few") == []
+    assert len(programs.call("dbo.one()")) == 1
+
+
+TAKES = (
+    "CREATE TABLE t (n int)\nGO\nCREATE PROCEDURE q AS {}\nGO\nCREATE PROCEDURE p AS\nINSERT INTO t EXEC {}"
+)
+
+
+@pytest.mark.parametrize(
+    ("shows", "called", "why"),
+    [
+        ("SELECT 1 AS n, 2 AS m", "q", "it shows 2 columns, and INSERT names 1"),
+        ("SELECT 1 AS n SELECT 'a' AS n", "q", "columns of several types"),
+        ("SELECT * FROM dbo.somewhere", "q", "the types of the columns that it shows are not known"),
+        ("BEGIN TRY SELECT 1 AS n END TRY BEGIN CATCH END CATCH", "q", "let it stand behind END CATCH"),
+        ("BEGIN TRAN SELECT 1 AS n COMMIT", "q", "ends transactions"),
+        ("EXEC dbo.elsewhere", "q", "what dbo.elsewhere shows is not known here"),
+        ("SELECT 1 AS n", "elsewhere", "let its CREATE PROCEDURE stand above"),
+        ("DECLARE @t TABLE (n int) INSERT @t EXEC ('SELECT 1')", "q", "it can't be nested"),
+        ("SELECT 1 AS n", "(N'SELECT 1 AS n, 2 AS m')", "it shows 2 columns"),
+    ],
+)
+def test_insert_exec_of_what_is_not_known_is_refused(shows: str, called: str, why: str) -> None:
+    known = Known()
+    *before, last = batches(TAKES.format(shows, called))
+    for batch in before:
+        prepare(read(batch), batch, known)
+    with pytest.raises(ScriptError, match=why) as refused:
+        prepare(read(last), last, known)
+    assert refused.value.position == Position(6, 1)
 
 
 PAGE = Path("docs/tsql-procedures.md")

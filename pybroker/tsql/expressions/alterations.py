@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import TokenType
 
+from pybroker.tsql.expressions import types
 from pybroker.tsql.expressions.names import folded, relation
 from pybroker.tsql.expressions.printer import Printer, Source
 from pybroker.tsql.expressions.reading import careful, closing, parse, text_of, tokens_of
@@ -53,8 +54,8 @@ def alteration(code: Code, scope: Scope, notes: list[str]) -> Altered:
 
 
 @careful
-def insert_target(code: Code, scope: Scope) -> tuple[str, list[str]]:
-    """Print the table and the columns of INSERT … EXEC.
+def insert_target(code: Code, scope: Scope) -> tuple[str, list[str], list[Type]]:
+    """Print the table and the columns of INSERT … EXEC; return their types, too.
 
     Raises:
         ScriptError: its columns are not known.
@@ -128,7 +129,7 @@ class _Reader:
         if self._at < len(self._tokens):
             raise self._refusal(f"{self._tokens[self._at].text} has no form here: leave it out")
 
-    def insert_target(self) -> tuple[str, list[str]]:
+    def insert_target(self) -> tuple[str, list[str], list[Type]]:
         """Read what stands between INSERT and EXEC."""
         self.skip("INTO")
         if self._peek() == "@":
@@ -142,13 +143,14 @@ class _Reader:
         else:
             table, _, columns = self._table()
         if self._peek() == "(":
-            names = [folded(one.text) for item in between_commas(self._inside()) for one in item]
+            listed = [str(one.text) for item in between_commas(self._inside()) for one in item]
         elif columns is None:
             raise self._refusal("the columns of the table are not known: list them")
         else:
-            names = [folded(name) for name, type_ in columns.items() if not type_.is_made]
+            listed = [name for name, type_ in columns.items() if not type_.is_made]
         self._ended()
-        return table, names
+        known_types = [(columns or {}).get(name.casefold(), types.UNKNOWN) for name in listed]
+        return table, [folded(name) for name in listed], known_types
 
     # ALTER TABLE.
 

@@ -286,15 +286,31 @@ def _inserted_rows(printer: Printer, node: Any, typed: list[Type]) -> str:
         raise Unfaithful(
             "the types behind * are not known: list the columns, and let its CREATE TABLE stand here"
         )
-    names = [f"c{number}" for number in range(1, len(pairs) + 1)]
+    return _converted_rows(rows.sql, [source for (_, source), _ in pairs], wanted)
+
+
+def assigned_rows(sql: str, sources: Sequence[Type], targets: Sequence[Type]) -> str:
+    """Write the rows of a query, of types that are known, as INSERT takes them.
+
+    Raises:
+        Unfaithful: PostgreSQL can't give what SQL Server would.
+    """
+    pairs = zip(sources, targets, strict=True)
+    if all(one.family is other.family or _assignable(one, other) for one, other in pairs):
+        return sql
+    return _converted_rows(sql, sources, targets)
+
+
+def _converted_rows(sql: str, sources: Sequence[Type], targets: Sequence[Type]) -> str:
+    names = [f"c{number}" for number in range(1, len(sources) + 1)]
     # Within r a literal and NULL have types of their own.
     items = [
         "null"
         if source.family is types.Family.NULL
         else convert(f"r.{name}", types.without_literal(source), target)
-        for name, ((_, source), target) in zip(names, pairs, strict=True)
+        for name, source, target in zip(names, sources, targets, strict=True)
     ]
-    return f"select {', '.join(items)} from ({rows.sql}) r ({', '.join(names)})"
+    return f"select {', '.join(items)} from ({sql}) r ({', '.join(names)})"
 
 
 def _assignable(source: Type, target: Type) -> bool:

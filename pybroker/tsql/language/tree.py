@@ -332,10 +332,10 @@ class Query(Statement):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InsertExecute(Statement):
-    """INSERT … EXEC; the target is the table with its columns."""
+    """INSERT … EXEC; the target is the table with its columns, and `execute` an EXEC of any kind."""
 
     target: Code
-    execute: Execute | ExecuteText
+    execute: Statement
 
 
 # Cursors.

@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING
 from pybroker.tsql import queries
 from pybroker.tsql.expressions import types
 from pybroker.tsql.expressions.alterations import insert_target
+from pybroker.tsql.expressions.names import relation
 from pybroker.tsql.expressions.translating import query
+from pybroker.tsql.language import tree
 from pybroker.tsql.preparing.preparer import percent, shown_headings
+from pybroker.tsql.procedures.signatures import reached
 from pybroker.tsql.session import StatementError
 from pybroker.tsql.source import ScriptError, offset_of
 from pybroker.tsql.steps import Shown, Step
 
 if TYPE_CHECKING:
     from pybroker.tsql.execution import Execution
-    from pybroker.tsql.language import tree
     from pybroker.tsql.preparing.preparer import Preparer
 
 
@@ -72,8 +74,13 @@ def _look(at: Preparer, one: tree.Query) -> Step | None:
 
 def insert_execute(at: Preparer, one: tree.InsertExecute) -> Step:
     """Prepare INSERT … EXEC."""
-    table, columns = insert_target(one.target, at.scope)
+    table, columns, _ = insert_target(one.target, at.scope)
     inner = at.one(one.execute)
+    if isinstance(one.execute, tree.Execute):
+        name = relation(one.execute.procedure.schema, one.execute.procedure.name)
+        for each in reached(name, at.known.procedures):
+            if each in at.known.procedures and at.known.procedures[each].executes_inserts:
+                raise ScriptError(one.position, f"{each} has INSERT … EXEC: it can't be nested, in SQL Server either")
     values = ", ".join(f"%(c{number})s" for number in range(len(columns)))
     sql = f"insert into {table} ({percent(', '.join(columns))}) values ({values})"
 

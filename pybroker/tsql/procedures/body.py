@@ -24,6 +24,7 @@ from pybroker.tsql.procedures import (
     cursors,
     definitions,
     flow,
+    inserting,
     messages,
     queries,
     savepoints,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
     from pybroker.tsql.expressions.scope import Scope
+    from pybroker.tsql.procedures.signatures import Results, Signature
 
 
 class Body:
@@ -54,7 +56,7 @@ class Body:
     """
 
     def __init__(
-        self, name: str, scope: Scope, procedures: dict[str, Any], promised: Collection[str] = ()
+        self, name: str, scope: Scope, procedures: dict[str, Signature], promised: Collection[str] = ()
     ) -> None:
         self.name = name
         self.scope = scope
@@ -91,6 +93,11 @@ class Body:
         self._tables: set[str] = set()
         # The procedures that it calls, each with a place.
         self.calls: dict[str, Position] = {}
+        self.calls_in_try: set[str] = set()
+        self.results: set[Results] = set()
+        self.executes_inserts = False
+        # Of the TRYs, those around the INSERT … EXEC that is printed now.
+        self.tries_around = 0
 
     @property
     def has_tables(self) -> bool:
@@ -101,6 +108,11 @@ class Body:
     def first(self) -> Sequence[str]:
         """The lines that stand before the others."""
         return self._first
+
+    @property
+    def is_in_try(self) -> bool:
+        """Whether an error behind what is printed now would take back what it shows to INSERT … EXEC."""
+        return self.within_tries > self.tries_around
 
     def print(self, body: Sequence[Statement], returns: str = RETURN, value: Type | None = None) -> None:
         """Print a module's body.
@@ -410,6 +422,14 @@ class Body:
         if self.flow.is_read(one, "@@rowcount"):
             self.line(f"{COUNT} := {count};")
 
+    def keep_identity(self, table: str) -> None:
+        """Give SCOPE_IDENTITY() the value of the last row that the statement before has inserted."""
+        # lastval() may be that of a trigger, or of the broker.
+        self.line("if found then")
+        with self.indented():
+            self.line(f"{IDENTITY} := {types.identity_of(literal(table), IDENTITY)};")
+        self.line("end if;")
+
     def set_option(self, one: tree.SetOption) -> None:
         """Note XACT_ABORT, which decides what XACT_STATE() is in CATCH."""
         if one.option.upper() == "TRANSACTION" and flow.ISOLATION.fullmatch(one.value):
@@ -450,6 +470,7 @@ def _own_statements(body: Sequence[Statement]) -> Iterator[Statement]:
 _COUNTING = (
     tree.Fetch,
     tree.GetConversationGroup,
+    tree.InsertExecute,
     tree.Query,
     tree.Receive,
     tree.SelectVariables,
@@ -476,6 +497,7 @@ TABLE: dict[type, Callable[[Body, Any], None]] = {
     tree.GetConversationGroup: conversations.get_conversation_group,
     tree.Goto: control.goto,
     tree.If: control.if_,
+    tree.InsertExecute: inserting.insert_execute,
     Left: control.left,
     Repeated: control.repeated,
     Again: control.again,

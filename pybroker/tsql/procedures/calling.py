@@ -14,6 +14,7 @@ from pybroker.tsql.expressions.types import Family, Type, Unfaithful
 from pybroker.tsql.procedures import locks, texts
 from pybroker.tsql.procedures.codes import RETURNED, returning
 from pybroker.tsql.procedures.defaults import require_values
+from pybroker.tsql.procedures.signatures import Results
 from pybroker.tsql.source import ScriptError
 from pybroker.tsql.translation import identifier, literal
 
@@ -44,7 +45,9 @@ def execute(body: Body, one: tree.Execute) -> None:
         raise Unfaithful("@@ROWCOUNT behind EXEC is that of the procedure: use an OUTPUT parameter")
     known = body.procedures.get(name)
     body.calls.setdefault(name, one.position)
-    if getattr(known, "ends_transactions", False) and max(body.flow.depths(one), default=0):
+    if body.is_in_try:
+        body.calls_in_try.add(name)
+    if known is not None and known.ends_transactions and max(body.flow.depths(one), default=0):
         raise Unfaithful(
             f"{name} ends transactions, so it can't be called within one: take BEGIN TRAN out of it"
         )
@@ -65,6 +68,7 @@ def _execute_named(body: Body, one: tree.Execute) -> None:
     """Print EXEC of the procedure that a variable names; where it ends transactions, it fails with 2D000."""
     if body.flow.is_read(one, "@@rowcount"):
         raise Unfaithful("@@ROWCOUNT behind EXEC is that of the procedure: use an OUTPUT parameter")
+    body.results.add(Results(None))
     variable = body.scope.variable(one.procedure.name)
     if variable.type.family is not Family.TEXT:
         raise Unfaithful(f"{one.procedure.name} is no text, so it names no procedure")

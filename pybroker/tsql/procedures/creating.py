@@ -15,35 +15,16 @@ from pybroker.tsql.language import tree
 from pybroker.tsql.procedures.body import Body
 from pybroker.tsql.procedures.defaults import has_default
 from pybroker.tsql.procedures.flow import all_code, without_strings
+from pybroker.tsql.procedures.signatures import Signature, reached
 from pybroker.tsql.source import ScriptError
 from pybroker.tsql.translation import DEFAULT_SCHEMA, Translation, literal, principal
 from pybroker.tsql.tree import Name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from pybroker.tsql.known import Known
     from pybroker.tsql.tree import Statement
-
-
-@dataclass(frozen=True, slots=True)
-class Signature:
-    """What is known of a procedure.
-
-    Attributes:
-        parameters: as they are declared.
-        ends_transactions: whether it has BEGIN TRANSACTION, COMMIT or ROLLBACK.
-        has_tables: whether it has table variables or temporary tables.
-        calls: the procedures that it calls, as PostgreSQL writes their names.
-    """
-
-    parameters: tuple[tree.Parameter, ...]
-    ends_transactions: bool = False
-    has_tables: bool = False
-    calls: frozenset[str] = frozenset()
-
-    def __iter__(self) -> Iterator[tree.Parameter]:
-        return iter(self.parameters)
 
 
 def procedure(one: tree.CreateProcedure, known: Known) -> Translation:
@@ -62,7 +43,13 @@ def procedure(one: tree.CreateProcedure, known: Known) -> Translation:
     security = _security(one, body, known)
     verb = "create" if one.verb == "CREATE" else "create or replace"
     known.procedures[name] = Signature(
-        one.parameters, body.ends_transactions, body.has_tables, frozenset(body.calls)
+        one.parameters,
+        body.ends_transactions,
+        body.has_tables,
+        frozenset(body.calls),
+        frozenset(body.results),
+        frozenset(body.calls_in_try),
+        executes_inserts=body.executes_inserts,
     )
     _refuse_shared_tables(name, body, known)
     text = body_text(body)
@@ -79,25 +66,14 @@ def _refuse_shared_tables(name: str, body: Body, known: Known) -> None:
     All runs of a procedure in a session share the tables behind them.
     """
     for called, position in body.calls.items():
-        way = {one for one in _reached(called, known) if name in _reached(one, known)}
-        if any(getattr(known.procedures.get(one), "has_tables", False) for one in way):
+        made = known.procedures
+        way = {one for one in reached(called, made) if name in reached(one, made)}
+        if any(made[one].has_tables for one in way if one in made):
             raise ScriptError(
                 position,
                 "a procedure that calls itself would share its table variables with itself:"
                 " write a loop, or a table with a column for the depth",
             )
-
-
-def _reached(called: str, known: Known) -> set[str]:
-    """Return a procedure and those that it calls, directly or not."""
-    reached: set[str] = set()
-    waiting = [called]
-    while waiting:
-        one = waiting.pop()
-        if one not in reached:
-            reached.add(one)
-            waiting += getattr(known.procedures.get(one), "calls", ())
-    return reached
 
 
 def block(statements: tuple[Statement, ...], known: Known) -> Translation:

@@ -207,6 +207,9 @@ class Flow:
                 return self._run_loop(one, states)
             case tree.TryCatch():
                 return self._run_try(one, states)
+            case tree.InsertExecute():
+                states = self._run_one(one.execute, states)
+                return frozenset(each._replace(pending=each.pending or not each.depth) for each in states)
             case tree.Transaction():
                 states = frozenset(_transaction(one.verb, state) for state in states)
             case tree.Break():
@@ -317,6 +320,8 @@ class Flow:
             case tree.TryCatch():
                 handler = self._look_list(one.handler, after, exit_, again)
                 return self._look_list(one.body, after, exit_, again) | (handler - {"@@error"})
+            case tree.InsertExecute():
+                return self._look(one.execute, frozenset(), exit_, again) | own
             case tree.Break():
                 return exit_
             case tree.Continue():

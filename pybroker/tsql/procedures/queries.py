@@ -10,6 +10,8 @@ from pybroker.tsql.expressions.names import relation
 from pybroker.tsql.expressions.types import Family, Unfaithful
 from pybroker.tsql.language import tree
 from pybroker.tsql.procedures.codes import COUNT, IDENTITY
+from pybroker.tsql.procedures.inserting import TAKES, take
+from pybroker.tsql.procedures.signatures import Results
 from pybroker.tsql.source import Position
 from pybroker.tsql.translation import literal
 
@@ -93,16 +95,15 @@ def query(body: Body, one: tree.Query) -> None:
     if found.inserts is not None and IDENTITY in body.declarations:
         if found.returns_rows:
             raise Unfaithful("SCOPE_IDENTITY() beside INSERT with OUTPUT: take the value from OUTPUT INTO")
-        # lastval() may be that of a trigger, or of the broker.
-        body.line("if found then")
-        with body.indented():
-            body.line(f"{IDENTITY} := {types.identity_of(literal(found.inserts), IDENTITY)};")
-        body.line("end if;")
+        body.keep_identity(found.inserts)
 
 
 def result_set(body: Body, one: Statement, found: translating.Statement) -> None:
     """Print a query whose rows a client sees: a notice has them, as a procedure returns none."""
     body.declarations.setdefault('"@@rows"', "json")
+    is_known = all(heading != "*" and type_.family is not Family.UNKNOWN for heading, type_ in found.columns)
+    columns_of = tuple(types.without_literal(type_) for _, type_ in found.columns)
+    body.results.add(Results(columns_of if is_known else None, body.is_in_try))
     names = [heading for heading, _ in found.columns]
     if "*" in names:
         shown, headings, columns = "to_json(r)", "null", ""
@@ -118,7 +119,11 @@ def result_set(body: Body, one: Statement, found: translating.Statement) -> None
     body.line(f"with r{columns} as ({found.sql})")
     body.line(f"select json_build_object('names', {headings}, 'rows', coalesce(json_agg({shown}), '[]'))")
     body.line('into "@@rows" from r;')
-    body.line("""raise notice using errcode = '01R01', message = "@@rows"::text;""")
+    body.line(f"if {TAKES} then")
+    body.line(f"""  {take('"@@rows"')}""")
+    body.line("else")
+    body.line("""  raise notice using errcode = '01R01', message = "@@rows"::text;""")
+    body.line("end if;")
     body.set_count(one, """json_array_length("@@rows" -> 'rows')""")
 
 

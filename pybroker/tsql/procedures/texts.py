@@ -168,6 +168,8 @@ class _Expanding:
                 made = self._execute_sql(one, known)
                 _forget(known, _written(one))
                 return made
+            case tree.InsertExecute():
+                return replace(one, execute=self._one(one.execute, known))
         _remember(one, known, self._lengths)
         return one  # type: ignore[no-any-return]
 
