@@ -33,6 +33,7 @@ class Known:
         principals: as they were made, by their folded names.
         procedures: what CREATE PROCEDURE said, for those that call them.
         promised: names of procedures that the script makes, as PostgreSQL writes them, also further down.
+        identity_insert: the table of SET IDENTITY_INSERT … ON, as PostgreSQL writes it.
         reads_identity: whether a batch asks for SCOPE_IDENTITY().
         found: the tables that databases have; None where no database is named.
         database: where the script is.
@@ -47,6 +48,7 @@ class Known:
     principals: dict[str, str] = field(default_factory=dict)
     procedures: dict[str, Any] = field(default_factory=dict)
     promised: set[str] = field(default_factory=set)
+    identity_insert: str | None = None
     reads_identity: bool = False
     found: FoundTables | None = None
     database: str = ""
@@ -85,5 +87,6 @@ class Known:
             table_types=self.table_types,
             functions=self.functions,
             parameters=self.parameters,
+            identity_insert=self.identity_insert,
             placeholders=placeholders,
         )

@@ -358,10 +358,6 @@ def test_a_cursor_may_be_a_variables(lines: Lines, tmp_path: Path) -> None:
         DEALLOCATE @c
     """
     assert lines(f"{procedure}\nGO\nEXEC p") == ["1", "2"]
-    script = "CREATE TABLE t (n int IDENTITY)\nSET IDENTITY_INSERT t ON"
-    assert "2:1: refused: SET IDENTITY_INSERT t ON has no form here: let the column count" in refusal(
-        tmp_path, script
-    )
     assert "the cursor @c has no query" in refusal(
         tmp_path, "CREATE PROCEDURE p AS DECLARE @c CURSOR OPEN @c"
     )
@@ -410,3 +406,52 @@ def test_moments_of_catalog_views_are_datetimes(lines: Lines) -> None:
         FROM sys.conversation_endpoints e WHERE e.lifetime > GETDATE()
     """)
     assert shown == ["in ten days 19"]
+
+
+def test_insert_gives_an_identity_column_values_and_it_counts_on_behind_them(lines: Lines) -> None:
+    shown = lines("""
+        CREATE TABLE t (id int IDENTITY(10, 5), v varchar(9))
+        CREATE TABLE down (id int IDENTITY(-1, -1), v varchar(9))
+        SET IDENTITY_INSERT dbo.t ON
+        INSERT t (id, v) VALUES (3, 'a')
+        INSERT INTO t (id, v) SELECT 10, 'b'
+        GO
+        SET IDENTITY_INSERT t OFF
+        INSERT t VALUES ('c')
+        SET IDENTITY_INSERT down ON
+        INSERT down (id, v) VALUES (-7, 'down'), (-3, 'up')
+        SET IDENTITY_INSERT down OFF
+        INSERT down VALUES ('next')
+        GO
+        CREATE PROCEDURE p AS
+        IF 1 = 1
+        BEGIN
+          SET IDENTITY_INSERT t ON
+          INSERT t (v, id) VALUES ('d', 40)
+          SET IDENTITY_INSERT t OFF
+        END
+        INSERT t VALUES ('e')
+        GO
+        EXEC p
+        SELECT id, v FROM t ORDER BY id
+        SELECT id, v FROM down ORDER BY id DESC
+    """)
+    assert shown == ["3 a", "10 b", "15 c", "40 d", "45 e", "-3 up", "-7 down", "-8 next"]
+
+
+@pytest.mark.parametrize(
+    ("statements", "why"),
+    [
+        ("SET IDENTITY_INSERT elsewhere ON", "3:1: refused: the columns of dbo.elsewhere are not known"),
+        ("SET IDENTITY_INSERT t ON SET IDENTITY_INSERT u ON", "IDENTITY_INSERT is ON for dbo.t"),
+        ("SET IDENTITY_INSERT t ON INSERT t VALUES (1)", "list the columns, with the one that has IDENTITY"),
+        ("IF 1 = 1 SET IDENTITY_INSERT t ON", "write its ON and OFF beside each other"),
+        ("SET IDENTITY_INSERT t ON INSERT t (n) VALUES (1) SELECT SCOPE_IDENTITY()", "the value that INSERT gives"),
+    ],
+)
+def test_identity_insert_that_is_not_followed_is_refused(tmp_path: Path, statements: str, why: str) -> None:
+    tables = "CREATE TABLE t (n int IDENTITY)\nCREATE TABLE u (n int IDENTITY)\n"
+    assert why in refusal(tmp_path, tables + statements)
+    assert why.rpartition(": ")[2] in refusal(
+        tmp_path, f"{tables}GO\nCREATE PROCEDURE p AS DECLARE @n int\n{statements.replace('SELECT SCOPE', 'SET @n = SCOPE')}"
+    )

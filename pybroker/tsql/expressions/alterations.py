@@ -14,13 +14,14 @@ from pybroker.tsql.expressions.printer import Printer, Source
 from pybroker.tsql.expressions.reading import careful, closing, parse, text_of, tokens_of
 from pybroker.tsql.expressions.tables import Item, between_commas, is_computed, is_constraint
 from pybroker.tsql.expressions.types import Type, Unfaithful
+from pybroker.tsql.language import tree
+from pybroker.tsql.language.tree import Code
 from pybroker.tsql.source import ScriptError
 
 if TYPE_CHECKING:
     from sqlglot import Token
 
     from pybroker.tsql.expressions.scope import Columns, Scope
-    from pybroker.tsql.language.tree import Code
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,29 @@ def insert_target(code: Code, scope: Scope) -> tuple[str, list[str], list[Type]]
         ScriptError: its columns are not known.
     """
     return _Reader(code, scope, [], tokens_of(code)).insert_target()
+
+
+# SET IDENTITY_INSERT is followed from one statement to the next, and not into branches.
+ENCLOSED = (tree.If, tree.While, tree.TryCatch)
+IDENTITY_STAYS = "SET IDENTITY_INSERT is left as it was not before: write its ON and OFF beside each other"
+
+
+def identity_insert(one: tree.SetOption, scope: Scope) -> str | None:
+    """Return the table that may get values for its IDENTITY column behind SET IDENTITY_INSERT; None for OFF.
+
+    Raises:
+        Unfaithful: the table is not known, or another one is ON.
+    """
+    name, _, switch = one.value.rpartition(" ")
+    code = Code(name, one.position)
+    table, columns = _Reader(code, scope, [], tokens_of(code)).only_table()
+    if switch.upper() != "ON":
+        return None if scope.identity_insert == table else scope.identity_insert
+    if columns is None:
+        raise Unfaithful(f"the columns of {table} are not known: let its CREATE TABLE stand in these scripts")
+    if scope.identity_insert not in (None, table):
+        raise Unfaithful(f"IDENTITY_INSERT is ON for {scope.identity_insert}: write OFF for it before")
+    return table
 
 
 class _Reader:
@@ -128,6 +152,12 @@ class _Reader:
     def _ended(self) -> None:
         if self._at < len(self._tokens):
             raise self._refusal(f"{self._tokens[self._at].text} has no form here: leave it out")
+
+    def only_table(self) -> tuple[str, Columns | None]:
+        """Read a table alone."""
+        table, _, columns = self._table()
+        self._ended()
+        return table, columns
 
     def insert_target(self) -> tuple[str, list[str], list[Type]]:
         """Read what stands between INSERT and EXEC."""

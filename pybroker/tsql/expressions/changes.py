@@ -18,7 +18,7 @@ from pybroker.tsql.source import ScriptError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pybroker.tsql.expressions.scope import Scope
+    from pybroker.tsql.expressions.scope import Columns, Scope
     from pybroker.tsql.language.tree import Code
 
 _ENDS_OF_OUTPUT = frozenset(
@@ -39,12 +39,16 @@ _ARITHMETIC = {
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A statement that changes rows, the rows that it returns, and the table that gets new ones."""
+    """A statement that changes rows, the rows that it returns, and the table that gets new ones.
+
+    `counts_on` is a query that lets an IDENTITY column go on behind values that it was given.
+    """
 
     sql: str
     columns: list[tuple[str | None, Type]]
     assigned: list[tuple[str, Type]]
     inserts: str | None = None
+    counts_on: str | None = None
 
 
 @dataclass(slots=True)
@@ -244,11 +248,13 @@ def _insert(printer: Printer, node: Any, clauses: _Clauses) -> Change:
         raise Unfaithful("INSERT TOP has no form here: write TOP in the SELECT")
     hints(printer, target, [], "")
     name, known = relation_of(printer, target)
+    identity = _given_identity(printer, name, listed, known)
     if not listed and known is not None and any(type_.is_made for type_ in known.values()):
         listed = [one for one, type_ in known.items() if not type_.is_made]
     columns = listed or (None if known is None else list(known))
     typed = [(known or {}).get(one.casefold(), types.UNKNOWN) for one in columns or []]
     head = f"insert into {name}" + (f" ({', '.join(map(folded, listed))})" if listed else "")
+    head += " overriding system value" if identity else ""
     source = node.expression
     if node.args.get("default"):
         body = "default values"
@@ -256,7 +262,31 @@ def _insert(printer: Printer, node: Any, clauses: _Clauses) -> Change:
         body = _values(printer, source, typed)
     else:
         body = _inserted_rows(printer, source, typed)
-    return replace(_with_output(printer, f"{head} {body}", clauses, known, "inserted"), inserts=name)
+    done = _with_output(printer, f"{head} {body}", clauses, known, "inserted")
+    counts_on = None if identity is None else _counting_on(printer, name, identity)
+    return replace(done, inserts=name, counts_on=counts_on)
+
+
+def _given_identity(printer: Printer, name: str, listed: list[str], known: Columns | None) -> str | None:
+    """Return the IDENTITY column that INSERT gives values, behind SET IDENTITY_INSERT."""
+    if printer.scope.identity_insert != name:
+        return None
+    made = [one for one in listed if (known or {}).get(one.casefold(), types.UNKNOWN).is_made]
+    if not made:
+        raise Unfaithful("IDENTITY_INSERT is ON: list the columns, with the one that has IDENTITY")
+    return made[0]
+
+
+def _counting_on(printer: Printer, name: str, column: str) -> str:
+    """Write a query that sets the counter of an IDENTITY column to its furthest value."""
+    sequence = f"pg_get_serial_sequence({printer.scope.literal(name)}, {printer.scope.literal(column.lower())})"
+    last = "coalesce(pg_sequence_last_value(q.seqrelid), q.seqstart)"
+    return (
+        "select setval(q.seqrelid, cast(case when q.seqincrement > 0 then t.most else t.least end as bigint))"
+        f" from pg_catalog.pg_sequence q, (select max({folded(column)}) as most, min({folded(column)}) as least"
+        f" from {name}) t where q.seqrelid = cast({sequence} as regclass)"
+        f" and case when q.seqincrement > 0 then t.most >= {last} else t.least <= {last} end"
+    )
 
 
 def _values(printer: Printer, node: Any, typed: list[Type]) -> str:

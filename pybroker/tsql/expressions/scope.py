@@ -47,6 +47,7 @@ class Scope:
         table_types: the columns of table types, as they are written, likewise.
         functions: what functions return, by folded names with their schemas.
         parameters: what their parameters are called and of which types, likewise.
+        identity_insert: the table whose IDENTITY column INSERT gives values, as PostgreSQL writes it.
         module: the name of the module that is printed, as OBJECT_NAME(@@PROCID) is.
         placeholders: whether a percent sign is written twice, as psycopg wants it beside parameters.
     """
@@ -58,6 +59,7 @@ class Scope:
     table_types: dict[str, Code] = field(default_factory=dict)
     functions: dict[str, Type] = field(default_factory=dict)
     parameters: dict[str, tuple[tuple[str, Type], ...]] = field(default_factory=dict)
+    identity_insert: str | None = None
     module: str | None = None
     placeholders: bool = False
 

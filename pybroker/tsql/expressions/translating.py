@@ -52,6 +52,7 @@ class Statement:
         values: what `assigned` gets where there is no table.
         creates: the temporary table that SELECT … INTO makes, with its columns.
         inserts: the table that INSERT gives rows.
+        counts_on: a query that lets an IDENTITY column go on behind values that it was given.
         notes: what has no meaning here.
         reads: the variables in it, by folded names.
     """
@@ -62,6 +63,7 @@ class Statement:
     values: tuple[str, ...] = ()
     creates: tuple[str, dict[str, Type]] | None = None
     inserts: str | None = None
+    counts_on: str | None = None
     notes: tuple[str, ...] = ()
     reads: frozenset[str] = field(default_factory=frozenset)
 
@@ -150,6 +152,7 @@ def query(code: Code, scope: Scope, *, outermost: bool = True) -> Statement:
             tuple(changed.columns),
             tuple(named[sql] for sql, _ in changed.assigned),
             inserts=changed.inserts,
+            counts_on=changed.counts_on,
             notes=tuple(notes),
             reads=_reads_of(tokens),
         )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pybroker.tsql import conditions
 from pybroker.tsql.execution import GoTo, ReturnFromBatch
 from pybroker.tsql.expressions import types
+from pybroker.tsql.expressions.alterations import identity_insert
 from pybroker.tsql.expressions.translating import condition
 from pybroker.tsql.language import tree
 from pybroker.tsql.language.printing import print_statement
@@ -251,10 +252,12 @@ def set_option(at: Preparer, one: tree.SetOption) -> Step:
         return at.step(one, None, _nothing, (f"SET {one.option} {one.value} is as it is here",))
     if one.option in _WITHOUT_MEANING:
         return at.step(one, None, _nothing, (f"SET {one.option} has no meaning here",))
-    advice = "leave it out"
-    if one.option.upper() == "IDENTITY_INSERT":
-        advice = "let the column count, or write OVERRIDING SYSTEM VALUE in PostgreSQL's SQL"
-    raise ScriptError(one.position, f"SET {one.option} {one.value} has no form here: {advice}")
+    if one.option == "IDENTITY_INSERT":
+        at.scope.identity_insert = identity_insert(one, at.scope)
+        if not at.is_text:
+            at.known.identity_insert = at.scope.identity_insert
+        return at.step(one, None, _nothing)
+    raise ScriptError(one.position, f"SET {one.option} {one.value} has no form here: leave it out")
 
 
 def _set_abort(execution: Execution, *, value: bool) -> None:

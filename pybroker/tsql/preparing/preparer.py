@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pybroker.tsql import administration, printing, translation
 from pybroker.tsql.administration.translation import translate as translate_administration
 from pybroker.tsql.expressions import types
+from pybroker.tsql.expressions.alterations import ENCLOSED, IDENTITY_STAYS
 from pybroker.tsql.expressions.queue import MESSAGE
 from pybroker.tsql.expressions.tables import as_table
 from pybroker.tsql.expressions.translating import expression
@@ -58,6 +59,7 @@ class Preparer:
         self.in_msdb = in_msdb
         self.loops = 0
         self.cursors: set[str] = set()
+        self.is_text = False
         known.reads_identity = known.reads_identity or "scope_identity" in batch.text.lower()
         for name, type_ in _SPECIAL.items():
             written = name if name.startswith("@@") else f"{name}()"
@@ -65,7 +67,9 @@ class Preparer:
 
     def another(self, batch: Batch) -> Preparer:
         """Return what prepares a text that this batch executes; it has variables of its own."""
-        return Preparer(batch, self.known, self._table, in_msdb=self.in_msdb)
+        made = Preparer(batch, self.known, self._table, in_msdb=self.in_msdb)
+        made.is_text, made.scope.identity_insert = True, None
+        return made
 
     def all(self, statements: Sequence[Statement]) -> list[Step]:
         """Prepare statements one after the other."""
@@ -80,9 +84,13 @@ class Preparer:
         method = self._table.get(type(statement))
         if method is not None:
             try:
-                return method(self, statement)
+                before = self.scope.identity_insert
+                step = method(self, statement)
+                if isinstance(statement, ENCLOSED) and self.scope.identity_insert != before:
+                    raise Unfaithful(IDENTITY_STAYS)
             except Unfaithful as reason:
                 raise ScriptError(statement.position, str(reason)) from None
+            return step
         if isinstance(statement, Queue) and statement.verb == "CREATE":
             name = statement.name
             self.known.tables[(name.schema or "dbo").casefold(), name.name.casefold()] = MESSAGE

@@ -38,13 +38,21 @@ def plain_query(at: Preparer, one: tree.Query) -> Step:
             execution.session.show_count(execution.rowcount)
 
         return at.step(one, done.sql, act_assigned, done.notes)
+    counts_on = done.counts_on
+    if counts_on is not None and "scope_identity" in at.batch.text.lower():
+        raise ScriptError(
+            one.position, "SCOPE_IDENTITY() beside IDENTITY_INSERT: it is the value that INSERT gives"
+        )
     headings = [name for name, _ in done.columns]
     changes = one.verb != "SELECT" or done.creates is not None
 
     def act(execution: Execution) -> None:
         found = execution.query(done.sql, writes=changes)
         execution.rowcount = found.count
-        if done.inserts is not None and found.count and at.known.reads_identity:
+        if counts_on is not None:
+            execution.query(counts_on)
+            execution.session.identity = None
+        elif done.inserts is not None and found.count and at.known.reads_identity:
             identity = f"select {types.identity_of('%(table)s', '%(identity)s::numeric')}"
             given = {"table": done.inserts.replace("%%", "%"), "identity": execution.session.identity}
             execution.session.identity = execution.session.query(identity, given).rows[0][0]
@@ -54,7 +62,10 @@ def plain_query(at: Preparer, one: tree.Query) -> Step:
             return
         execution.session.show_rows(shown_headings(headings, found.names), found.rows)
 
-    return at.step(one, done.sql, act, done.notes)
+    def act_whole(execution: Execution) -> None:
+        execution.session.all_or_nothing(lambda: act(execution))
+
+    return at.step(one, done.sql, act if counts_on is None else act_whole, done.notes)
 
 
 def _look(at: Preparer, one: tree.Query) -> Step | None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pybroker.tsql.administration import tree as administration
 from pybroker.tsql.expressions import tables, translating, types
+from pybroker.tsql.expressions.alterations import ENCLOSED, IDENTITY_STAYS, identity_insert
 from pybroker.tsql.expressions.names import MOST_BYTES
 from pybroker.tsql.expressions.types import Type, Unfaithful
 from pybroker.tsql.language import tree
@@ -342,12 +343,15 @@ class Body:
         way = TABLE.get(type(one))
         if way is None:
             raise ScriptError(one.position, f"{self.said(one)} has no form within a procedure: run it before")
+        before = self.scope.identity_insert
         with self._at(one.position):
             if self.flow.is_read(one, "@@error") and not isinstance(one, flow.COMPOUND):
                 self._with_error(one, way)
             else:
                 way(self, one)
                 self._forget(one)
+            if isinstance(one, ENCLOSED) and self.scope.identity_insert != before:
+                raise Unfaithful(IDENTITY_STAYS)
 
     @staticmethod
     def said(one: Any) -> str:
@@ -434,6 +438,9 @@ class Body:
         """Note XACT_ABORT, which decides what XACT_STATE() is in CATCH."""
         if one.option.upper() == "TRANSACTION" and flow.ISOLATION.fullmatch(one.value):
             self.note(one.position, "READ COMMITTED is what there is: no reader waits for a writer")
+            return
+        if one.option.upper() == "IDENTITY_INSERT":
+            self.scope.identity_insert = identity_insert(one, self.scope)
             return
         if one.option.upper() != "XACT_ABORT":
             raise Unfaithful(f"SET {one.option} has no form within a procedure")

@@ -85,6 +85,7 @@ def block(statements: tuple[Statement, ...], known: Known) -> Translation:
     _, body = _begun(tree.CreateProcedure(verb="CREATE", name=Name("batch"), body=statements), known)
     # No module has this name, as PostgreSQL would write it in quotes.
     body.name = "a batch"
+    body.scope.identity_insert = known.identity_insert
     body.print(statements)
     return Translation(f"do {_quoted(body_text(body))};", _notes(body))
 
@@ -286,6 +287,7 @@ def _begun(one: Any, known: Known) -> tuple[str, Body]:
     scope = known.scope()
     scope.variables = {}
     scope.module = one.name.name
+    scope.identity_insert = None
     scope.table_variables = dict(scope.table_variables)
     name = relation(one.name.schema, one.name.name)
     own = f"cast(cast(to_regproc({scope.literal(name)}) as oid) as bigint)"

@@ -95,7 +95,11 @@ def query(body: Body, one: tree.Query) -> None:
     if found.inserts is not None and IDENTITY in body.declarations:
         if found.returns_rows:
             raise Unfaithful("SCOPE_IDENTITY() beside INSERT with OUTPUT: take the value from OUTPUT INTO")
+        if found.counts_on is not None:
+            raise Unfaithful("SCOPE_IDENTITY() beside IDENTITY_INSERT: it is the value that INSERT gives")
         body.keep_identity(found.inserts)
+    if found.counts_on is not None:
+        body.line(f"perform {found.counts_on.removeprefix('select ')};")
 
 
 def result_set(body: Body, one: Statement, found: translating.Statement) -> None:
