@@ -455,3 +455,17 @@ def test_identity_insert_that_is_not_followed_is_refused(tmp_path: Path, stateme
     assert why.rpartition(": ")[2] in refusal(
         tmp_path, f"{tables}GO\nCREATE PROCEDURE p AS DECLARE @n int\n{statements.replace('SELECT SCOPE', 'SET @n = SCOPE')}"
     )
+
+
+def test_the_brokers_errors_are_messages(lines: Lines) -> None:
+    shown = lines("""
+        SELECT TOP (1) m.message_id, m.language_id, m.severity, m.is_event_logged
+        FROM sys.messages AS m WHERE m.message_id = 9718 AND m.text LIKE '%activation%'
+        GO
+        SELECT TOP 1 text FROM sys.messages WHERE message_id = 9718
+        DECLARE @n int = (SELECT COUNT(DISTINCT message_id) FROM sys.messages WHERE text LIKE '%''%' OR message_id > 0)
+        IF @n > 50 PRINT 'many'
+    """)
+    assert shown[0] == "9718 1033 16 0"
+    assert shown[1].startswith("Internal activation is on for the queue")
+    assert shown[2] == "many"

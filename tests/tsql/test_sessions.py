@@ -362,6 +362,9 @@ def test_events_and_schemas_are_defined_and_dropped(scripts: Scripts, database: 
     assert rows(database, "select name, type_desc, is_fan_in from broker.event_notifications") == [
         ("n", "QUEUE_ACTIVATION", True)
     ]
+    for scope, where in {"DATABASE": "the database", "QUEUE Events": 'the queue "events"'}.items():
+        said = scripts.failed(f"DROP EVENT NOTIFICATION n ON {scope}", *given)
+        assert f'The event notification "n" is not found on {where}.' in said
     scripts.done(
         "DROP EVENT NOTIFICATION n ON QUEUE Watched DROP MESSAGE TYPE m DROP XML SCHEMA COLLECTION dbo.Orders"
         " DROP CERTIFICATE IF EXISTS missing",
@@ -382,6 +385,7 @@ def test_events_and_schemas_are_defined_and_dropped(scripts: Scripts, database: 
             "CERTIFICATE",
         ),
         ("CREATE EVENT NOTIFICATION n ON SERVER FOR QUEUE_ACTIVATION TO SERVICE 's'", "ON DATABASE"),
+        ("DROP EVENT NOTIFICATION n ON SERVER", "ON DATABASE"),
         (
             "CREATE EVENT NOTIFICATION n ON DATABASE FOR CREATE_TABLE, DROP_TABLE TO SERVICE 's'",
             "QUEUE_ACTIVATION and BROKER_QUEUE_DISABLED",

@@ -221,7 +221,28 @@ def _event_notification(one: tree.EventNotification) -> Administered:
 
 
 def _drop_event_notification(one: tree.DropEventNotification) -> Administered:
-    return Administered("\n".join(call("drop_event_notification", name) for name in one.names))
+    if one.scope == "SERVER":
+        _refuse(one, "ON SERVER is not known here: write ON DATABASE in each database")
+    return Administered("\n".join(_dropped_notification(name, one.queue) for name in one.names))
+
+
+def _dropped_notification(name: str, queue: Name | None) -> str:
+    """Drop a notification of this queue, or of the database; another queue's may have the name here."""
+    written = literal(queue.name.lower() if queue else None)
+    where = f'on the queue "{queue.name.lower()}"' if queue else "on the database"
+    missing = literal(f'The event notification "{name}" is not found {where}.')
+    return _block(
+        f"""begin
+  if not exists (
+    select from broker.event_notifications n
+    left join broker.service_queues q on q.object_id = n.parent_id
+    where n.name = {literal(name)} and q.name is not distinct from {written}
+  ) then
+    raise exception using errcode = 'S0208', message = {missing};
+  end if;
+  perform broker.drop_event_notification({literal(name)});
+end"""  # noqa: S608 - names are literals
+    )
 
 
 def _schema_collection(one: tree.SchemaCollection) -> Administered:

@@ -13,6 +13,7 @@ from pybroker.tsql.expressions.for_xml import for_xml
 from pybroker.tsql.expressions.names import exact, folded, relation
 from pybroker.tsql.expressions.printer import Printer, Queries, Source, Value, unified
 from pybroker.tsql.expressions.reading import place_of
+from pybroker.tsql.expressions.system import OWN
 from pybroker.tsql.expressions.types import Type, Unfaithful
 from pybroker.tsql.source import ScriptError
 from pybroker.tsql.translation import DEFAULT_SCHEMA
@@ -455,7 +456,7 @@ def relation_of(printer: Printer, node: Any) -> tuple[str, Any]:
         view = catalog.relation(name)
         if view is None:
             raise Unfaithful(f"sys.{name} is not known here: see the list in docs/tsql.md")
-        return scope.beside_placeholders(view), scope.tables("sys", name)
+        return scope.beside_placeholders(view), OWN.get(name.lower()) or scope.tables("sys", name)
     if schema is not None and schema.lower() == "information_schema":
         return f"information_schema.{folded(name)}", None
     return relation(schema, name), scope.tables(schema, name)

@@ -1,4 +1,4 @@
-"""The columns of the catalog views, by name; a name has one type in all views that have it."""
+"""The columns of the catalog views, by name; a name has one type in all views but those of OWN."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ _HANDLES = """
 _BITS = """
     is_accept is_activation_enabled is_active_for_begin_dialog is_admin_endpoint is_anonymous_on
     is_broker_enabled is_broker_priority_honored is_conversation_error is_dynamic_port is_encrypted
-    is_end_of_dialog is_enqueue_enabled is_fan_in is_fixed_role is_honor_broker_priority_on is_initiator
-    is_message_forwarding_enabled is_ms_shipped is_poison_message_handling_enabled is_published
-    is_receive_enabled is_receive_flow_controlled is_retention_enabled is_schema_published
-    is_send_flow_controlled is_sent_by_initiator is_sent_by_target is_system is_trustworthy_on
+    is_end_of_dialog is_enqueue_enabled is_event_logged is_fan_in is_fixed_role
+    is_honor_broker_priority_on is_initiator is_message_forwarding_enabled is_ms_shipped
+    is_poison_message_handling_enabled is_published is_receive_enabled is_receive_flow_controlled
+    is_retention_enabled is_schema_published is_send_flow_controlled is_sent_by_initiator
+    is_sent_by_target is_system is_trustworthy_on
 """
 _NUMBERS = """
     cntr_value database_id max_readers message_sequence_number message_type_id object_id principal_id
@@ -42,4 +43,14 @@ SYSTEM: dict[str, Type] = {
     **dict.fromkeys(_NUMBERS.split(), types.BIGINT),
     **dict.fromkeys(_MOMENTS.split(), types.DATETIME),
     "message_body": types.BINARY,
+}
+# Of views in which a name has another type than in all others.
+OWN: dict[str, dict[str, Type]] = {
+    "messages": {
+        "message_id": types.INTEGER,
+        "language_id": types.INTEGER,
+        "severity": types.INTEGER,
+        "is_event_logged": BOOLEAN,
+        "text": types.TEXT,
+    }
 }

@@ -97,7 +97,7 @@ class Body:
         self.calls_in_try: set[str] = set()
         self.results: set[Results] = set()
         self.executes_inserts = False
-        # Of the TRYs, those around the INSERT … EXEC that is printed now.
+        # How many TRY blocks stand around the INSERT … EXEC that is printed now.
         self.tries_around = 0
 
     @property
