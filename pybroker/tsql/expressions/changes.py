@@ -279,12 +279,14 @@ def _given_identity(printer: Printer, name: str, listed: list[str], known: Colum
 
 def _counting_on(printer: Printer, name: str, column: str) -> str:
     """Write a query that sets the counter of an IDENTITY column to its furthest value."""
-    sequence = f"pg_get_serial_sequence({printer.scope.literal(name)}, {printer.scope.literal(column.lower())})"
+    table_, column_ = printer.scope.literal(name), printer.scope.literal(column.lower())
+    sequence = f"pg_get_serial_sequence({table_}, {column_})"
     last = "coalesce(pg_sequence_last_value(q.seqrelid), q.seqstart)"
+    end = folded(column)
     return (
         "select setval(q.seqrelid, cast(case when q.seqincrement > 0 then t.most else t.least end as bigint))"
-        f" from pg_catalog.pg_sequence q, (select max({folded(column)}) as most, min({folded(column)}) as least"
-        f" from {name}) t where q.seqrelid = cast({sequence} as regclass)"
+        f" from pg_catalog.pg_sequence q, (select max({end}) as most, min({end}) as least from {name}) t"
+        f" where q.seqrelid = cast({sequence} as regclass)"
         f" and case when q.seqincrement > 0 then t.most >= {last} else t.least <= {last} end"
     )
 

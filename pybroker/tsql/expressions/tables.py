@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 _CONSTRAINTS = frozenset(
     {"CONSTRAINT", "PRIMARY", "PRIMARY KEY", "UNIQUE", "CHECK", "FOREIGN", "FOREIGN KEY", "INDEX"}
 )
+# Of IDENTITY: where it begins, and its step.
+_NUMBERS = re.compile(r"[-+]?[0-9]{1,18},[-+]?[0-9]{1,18}")
 _KEYS = ("PRIMARY KEY", "UNIQUE", "FOREIGN KEY")
 _ACTIONS = ("CASCADE", "SET NULL", "SET DEFAULT", "NO ACTION")
 
@@ -194,8 +197,11 @@ class Item:
         while self._at < len(self._tokens):
             if self._is("IDENTITY"):
                 numbers = self._numbers()
-                start, step = (*numbers, "1", "1")[:2]
-                parts.append(f"generated always as identity (start with {start} increment by {step})")
+                start, step = (*numbers, 1, 1)[:2]
+                # PostgreSQL's own bounds are 1 upwards and -1 downwards.
+                bound = f" minvalue {start}" if step > 0 > start - 1 else ""
+                bound = f" maxvalue {start}" if step < 0 <= start else bound
+                parts.append(f"generated always as identity (start with {start} increment by {step}{bound})")
                 identity = True
             elif self._is("NOT", "NULL"):
                 parts.append("not null")
@@ -341,13 +347,15 @@ class Item:
         except Unfaithful as reason:
             raise ScriptError(piece.position, str(reason)) from None
 
-    def _numbers(self) -> list[str]:
+    def _numbers(self) -> list[int]:
         if self._peek() != "(":
             return []
         end = closing(self._tokens, self._at)
-        found = [one.text for one in self._tokens[self._at + 1 : end] if one.token_type is TokenType.NUMBER]
+        written = "".join(one.text for one in self._tokens[self._at + 1 : end])
         self._at = end + 1
-        return found
+        if not _NUMBERS.fullmatch(written):
+            raise Unfaithful(f"({written}) behind IDENTITY: write two whole numbers, a start and a step")
+        return [int(one) for one in written.split(",")]
 
     def _is(self, *words: str) -> bool:
         # sqlglot reads some pairs of words as one token.

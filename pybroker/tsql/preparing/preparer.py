@@ -83,13 +83,13 @@ class Preparer:
         statement = self.known.with_principals(statement)
         method = self._table.get(type(statement))
         if method is not None:
+            before = self.scope.identity_insert
             try:
-                before = self.scope.identity_insert
                 step = method(self, statement)
-                if isinstance(statement, ENCLOSED) and self.scope.identity_insert != before:
-                    raise Unfaithful(IDENTITY_STAYS)
             except Unfaithful as reason:
                 raise ScriptError(statement.position, str(reason)) from None
+            if isinstance(statement, ENCLOSED) and self.scope.identity_insert != before:
+                raise ScriptError(statement.position, IDENTITY_STAYS)
             return step
         if isinstance(statement, Queue) and statement.verb == "CREATE":
             name = statement.name

@@ -91,7 +91,9 @@ def insert_execute(at: Preparer, one: tree.InsertExecute) -> Step:
         name = relation(one.execute.procedure.schema, one.execute.procedure.name)
         for each in reached(name, at.known.procedures):
             if each in at.known.procedures and at.known.procedures[each].executes_inserts:
-                raise ScriptError(one.position, f"{each} has INSERT … EXEC: it can't be nested, in SQL Server either")
+                raise ScriptError(
+                    one.position, f"{each} has INSERT … EXEC: it can't be nested, in SQL Server either"
+                )
     values = ", ".join(f"%(c{number})s" for number in range(len(columns)))
     sql = f"insert into {table} ({percent(', '.join(columns))}) values ({values})"
 
