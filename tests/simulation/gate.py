@@ -36,6 +36,11 @@ _LONGEST = 60.0
 _CALLED = re.compile(r"broker(?:_private)?\.(\w+)")
 _ENDS = {"commit_gen": "COMMIT", "rollback_gen": "ROLLBACK"}
 _AT_REST = (TransactionStatus.IDLE, TransactionStatus.INTRANS, TransactionStatus.INERROR)
+# After these alone nobody can have been notified. Nor after what calls no function of the broker.
+_SILENT = (
+    "COMMIT", "ROLLBACK", "take", "take_plain", "describe_dialogs", "transmission_work", "due", "worker_greeting",
+    "note_periodic_task", "note_worker", "note_connections",
+)  # fmt: skip
 _WITHOUT_SERVER = ("_set_autocommit_gen", "_set_isolation_level_gen")
 
 
@@ -49,6 +54,7 @@ class Session:
         is_statement_under_way: whether the server is at work for it.
         is_terminated: whether the server has ended it.
         is_lent: whether it is a spare one.
+        may_notify: whether its transaction may notify somebody.
         has_left: whether whoever had it has closed it, and it was laid aside for the next seed.
         kept: notifications that have come.
     """
@@ -62,6 +68,7 @@ class Session:
     is_statement_under_way: bool = False
     is_terminated: bool = False
     is_lent: bool = False
+    may_notify: bool = False
     has_left: bool = False
     kept: list[Any] = field(default_factory=list)
 
@@ -72,6 +79,11 @@ class Session:
     @property
     def is_ended(self) -> bool:
         return self.has_left or bool(self.pgconn.status != ConnStatus.OK)
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether it is in no transaction, or no more."""
+        return self.is_ended or self.pgconn.transaction_status == TransactionStatus.IDLE
 
 
 @dataclass(frozen=True)
@@ -174,7 +186,8 @@ class Gate:
                 if not session.parked.done():
                     session.parked.set_result(None)
                 session.parked = None
-        if done is not None and done.pgconn.transaction_status == TransactionStatus.IDLE:
+        if done is not None and done.may_notify and done.is_at_rest:
+            done.may_notify = False
             self._notify(done.database)
 
     async def _wait(
@@ -205,6 +218,8 @@ class Gate:
         self.before(statement)
         await self._unless_dead(session.process)
         self.statements += 1
+        if label not in _SILENT and " " not in label:
+            session.may_notify = True
         outcome = "failed"
         try:
             result = await self._run(gen, session)

@@ -29,13 +29,6 @@ union all
 select 'received', dialog, array_agg(number order by place), array_agg(life order by place) from received group by dialog
 """
 _TIMERS = "select name, timers_fired from dialogs"
-# What is asked after most steps is planned once, and known to the next seed.
-_PREPARED = {
-    "ledgers": _LEDGERS,
-    "timers": _TIMERS,
-    "outgoing": " union all ".join(_WAITING.format(table=table) for table in _OUTGOING),
-    "incoming": " union all ".join(_WAITING.format(table=table) for table in _INCOMING),
-}
 _QUIET = """
 select 'open conversation ' || c.conversation_handle || ' ' || c.state from broker.conversation_endpoints c
 where c.state <> 'CD'
@@ -46,6 +39,14 @@ select 'in a queue: ' || count(*) from broker_private.messages m
 -- What came while its side was ending is swept with the conversation, half an hour later.
 join broker_private.endpoints e on e.endpoint_no = m.endpoint_no where e.local_end is null having count(*) > 0
 """
+# What is asked after most steps is planned once, and known to the next seed.
+_PREPARED = {
+    "unquiet": _QUIET,
+    "ledgers": _LEDGERS,
+    "timers": _TIMERS,
+    "outgoing": " union all ".join(_WAITING.format(table=table) for table in _OUTGOING),
+    "incoming": " union all ".join(_WAITING.format(table=table) for table in _INCOMING),
+}
 # By these the application itself has a dialog ended.
 _ENOUGH = "<Code>1</Code>"
 # And by these a database that has gone back.
@@ -156,7 +157,7 @@ class Invariants:
         """Return what is not as it must be once all is over."""
         found = []
         for name, session in self._sessions.items():
-            found += [f"{name}: {what}" for (what,) in session.execute(_QUIET.encode()).fetchall()]
+            found += [f"{name}: {what}" for (what,) in session.execute(b"execute unquiet").fetchall()]
         return found
 
     def check_end(self) -> None:

@@ -285,7 +285,7 @@ class Sites:
 
     def _write(self, name: str, seconds: float, place: int) -> None:
         moment = EPOCH + timedelta(seconds=seconds)
-        os.pwrite(self._clocks[name], f"{moment:%Y-%m-%d %H:%M:%S.%f}+00 ".encode().ljust(_MOMENT), place)
+        os.pwrite(self._clocks[name], moment.isoformat(" ").encode().ljust(_MOMENT), place)
 
     def _certificate(self, name: str, place: int) -> str:
         """Return the certificate of a key that is the same whoever makes it, and write the key."""
