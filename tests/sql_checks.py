@@ -9,17 +9,19 @@ from __future__ import annotations
 import ast as python_ast
 import os
 import re
-import subprocess
 import sys
-import tempfile
 import tomllib
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pglast
 from pglast import ast, enums
+from pgspot.codes import codes
+from pgspot.state import Counter, State
+from pgspot.visitors import visit_sql
 
 from pybroker.sql import CHAPTERS
 from pybroker.sql.letters import LETTERS, NAMED_LETTER
@@ -727,22 +729,31 @@ def check_pgspot(files: Iterable[SqlFile]) -> Iterator[Finding]:
             origin.append((length + 1, file, file.line(statement)))
             length += source.count("\n") + 1
             script.append(source)
-    with tempfile.NamedTemporaryFile("w", suffix=".sql", encoding="utf-8") as whole:
-        whole.write("\n".join(script))
-        whole.flush()
-        run = subprocess.run(
-            [sys.executable, "-m", "pgspot", "--no-plpgsql", whole.name],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    if run.stderr or "Errors:" not in run.stdout:
-        yield Finding("pgspot", 0, f"broke: {(run.stderr or run.stdout).strip().splitlines()[-1]}")
+    issues = _PgspotIssues()
+    try:
+        visit_sql(State(issues), "\n".join(script), toplevel=True)
+    except Exception as error:
+        yield Finding("pgspot", 0, f"broke: {error!r}")
         return
-    for match in re.finditer(r"^(PS\d+): (.*) at line (\d+)$", run.stdout, re.MULTILINE):
-        if match[1] in PGSPOT_CODES:
-            _, file, line = [place for place in origin if place[0] <= int(match[3])][-1]
-            yield file.finding(line, f"pgspot {match[1]}: {match[2]}")
+    for found_at, code, text in issues.found:
+        if code in PGSPOT_CODES:
+            _, file, line = [place for place in origin if place[0] <= found_at][-1]
+            yield file.finding(line, f"pgspot {code}: {text}")
+
+
+class _PgspotIssues(Counter):
+    """Keeps what pgspot's command would print: a process of its own for each script takes longer than the checks."""
+
+    def __init__(self) -> None:
+        options = {"proc_without_search_path": [], "ignore": [], "ignore_lang": [], "sql_fn": []}
+        super().__init__(SimpleNamespace(plpgsql=False, summary_only=False, **options))
+        self.found: list[tuple[int, str, str]] = []
+
+    def print_issue(self, code: str, context: str) -> None:
+        self.found.append((self.line_number(), code, f"{codes[code]['title']}: {context}"))
+
+    def unknown(self, message: str) -> None:
+        """What it does not know is no finding."""
 
 
 def check_chapters(files: Iterable[SqlFile]) -> Iterator[Finding]:
