@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import subprocess
-import sys
 import threading
 from contextlib import contextmanager
 from datetime import timedelta
@@ -19,6 +18,7 @@ import pytest
 from pybroker.workers.activation import READER_NAME, Activation
 from pybroker.workers.clock import Clock
 from pybroker.workers.database import Database
+from tests import forked
 from tests.patience import PATIENCE, until
 
 if TYPE_CHECKING:
@@ -240,19 +240,18 @@ def with_user(url: str, user: str, password: str = "") -> str:
     return urlunsplit(parts._replace(netloc=f"{login}@{parts.netloc.rpartition('@')[2]}"))
 
 
-def start_worker(*urls: str, log_format: str = "json", grace: float = 30.0) -> subprocess.Popen[str]:
+def start_worker(*urls: str, log_format: str = "json", grace: float = 30.0) -> forked.Process:
     arguments = [argument for url in urls for argument in ("--database-url", url)]
-    arguments += ["--grace", str(grace)]
-    return subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", CLI, "worker", *arguments, "--log-format", log_format],
-        cwd=REPOSITORY,
+    arguments += ["--grace", str(grace), "--log-format", log_format]
+    return forked.start(
+        ["worker", *arguments],
         env={name: value for name, value in os.environ.items() if not name.startswith("PYBROKER_")},
         stderr=subprocess.PIPE,
-        text=True,
+        warnings_are_errors=True,
     )
 
 
-def next_event(process: subprocess.Popen[str], name: str) -> dict[str, Any]:
+def next_event(process: forked.Process, name: str) -> dict[str, Any]:
     assert process.stderr is not None
     seen = []
     for line in process.stderr:

@@ -15,7 +15,7 @@ import psycopg
 
 from pybroker.demo.broker import free_ports
 from pybroker.embedded import EmbeddedServer
-from tests import sql_calls
+from tests import forked, sql_calls
 from tests.conftest import migrated_database
 from tests.patience import PATIENCE
 from tests.shop import Session
@@ -67,7 +67,7 @@ class Site:
         self.server = server
         self.keys = directory / name
         self.port = free_port()
-        self.worker: subprocess.Popen[str] | None = None
+        self.worker: forked.Process | None = None
         self.log = directory / f"{name}.log"
         migrated_database(server, name)
         self.url = server.tcp_url(name)
@@ -120,24 +120,13 @@ class Site:
     def start_worker(self, **knobs: float) -> None:
         """Start the worker; what it waits for is short, unless `knobs` say otherwise: resend_after=4."""
         given = [f"--{name.replace('_', '-')}={seconds}" for name, seconds in {**_KNOBS, **knobs}.items()]
+        arguments = ["worker", "--database-url", self.url, "--key-directory", str(self.keys), *given]
         with self.log.open("a") as log:
-            self.worker = subprocess.Popen(
-                [
-                    *self.prefix,
-                    sys.executable,
-                    "-m",
-                    "pybroker",
-                    "worker",
-                    "--database-url",
-                    self.url,
-                    "--key-directory",
-                    self.keys,
-                    *given,
-                ],
-                stderr=log,
-                stdout=log,
-                text=True,
-            )
+            if self.prefix:
+                typed = [*self.prefix, sys.executable, "-m", "pybroker", *arguments]
+                self.worker = subprocess.Popen(typed, stderr=log, stdout=log, text=True)
+            else:
+                self.worker = forked.start(arguments, stderr=log, stdout=log)
 
     def kill_worker(self) -> None:
         assert self.worker is not None

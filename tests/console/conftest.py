@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 import uuid
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from psycopg import sql
 
+from tests import forked
 from tests.conftest import NEWEST, Database, migrated_database
 from tests.console.visitor import Visitor
 from tests.patience import PATIENCE
@@ -79,10 +79,7 @@ def running_console(
     options = [part for url in urls for part in ("--database-url", url)]
     options += ["--write"] if may_write else []
     options += further_options
-    command = [sys.executable, "-m", "pybroker", "console", "--port", "0", *options]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
-    ) as process:
+    with forked.start(["console", "--port", "0", *options], stdout=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None
             line = process.stdout.readline()

@@ -21,6 +21,7 @@ from pybroker.workers.database import Database as Served
 from pybroker.workers.event_notifications import LOOK_SECONDS, EventNotifications
 from pybroker.workers.external_activation import read
 from pybroker.workers.wake_ups import WakeUps
+from tests import forked
 from tests.shop import DEFINITIONS, Session, until
 
 if TYPE_CHECKING:
@@ -54,35 +55,24 @@ class Site:
         self.psql = self.session()
         self.psql.rows(DEFINITIONS)
         self.psql.rows(SUBSCRIBE)
-        self._processes: list[subprocess.Popen[str]] = []
+        self._processes: list[forked.Process] = []
         self._logs: list[Log] = []
 
     def session(self) -> Session:
         return Session(self.database.connect())
 
-    def start(self, *arguments: str) -> tuple[subprocess.Popen[str], Log]:
-        process = subprocess.Popen(
-            [
-                sys.executable,
-                "-W",
-                "error",
-                "-m",
-                "pybroker",
-                *arguments,
-                "--database-url",
-                self.url,
-                "--log-format",
-                "json",
-            ],
+    def start(self, *arguments: str) -> tuple[forked.Process, Log]:
+        process = forked.start(
+            [*arguments, "--database-url", self.url, "--log-format", "json"],
             stderr=subprocess.PIPE,
-            text=True,
+            warnings_are_errors=True,
         )
         log = Log(process)
         self._processes.append(process)
         self._logs.append(log)
         return process, log
 
-    def activate(self, configuration: str, *options: str) -> tuple[subprocess.Popen[str], Log]:
+    def activate(self, configuration: str, *options: str) -> tuple[forked.Process, Log]:
         config = self.directory / "activate.toml"
         config.write_text(f'notification_queue = "notifications"\n{configuration}')
         return self.start("activate", "--config", str(config), *options)
@@ -101,7 +91,7 @@ class Site:
 class Log:
     """What a process writes, event by event."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: forked.Process) -> None:
         self.events: list[dict[str, Any]] = []
         self._process = process
         self.reader = threading.Thread(target=self._read)
