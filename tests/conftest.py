@@ -23,15 +23,39 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 NEWEST = 18
-# Which older versions a landing tries, by folder; the night tries all. Versions differ by plans, which tests/sql counts, and 15 alone
-# has libxml, which rows of the checklist are about.
-OLDER_AT_LANDING = {"sql": (15, 16), "conformance": (15,)}
+# Which older versions a landing tries, by file or else by folder; the night tries all. The oldest lacks most of what a statement may
+# use; plans differ by version, where they are counted; and 15 alone has libxml here, which bodies in XML are about.
+OLDER_AT_LANDING = {
+    "sql": (15,),
+    **dict.fromkeys(
+        (
+            "test_cost_of_arrivals.py",
+            "test_destinations.py",
+            "test_hot_paths.py",
+            "test_receive_groups.py",
+            "test_receive_plans.py",
+            "test_send_plans.py",
+        ),
+        (15, 16),
+    ),
+    **dict.fromkeys(
+        (
+            "test_a_message_types_and_contracts.py",
+            "test_d_receiving_and_ending.py",
+            "test_event_notifications.py",
+            "test_strange_arrivals.py",
+            "test_system_contracts.py",
+            "test_validation_rows.py",
+        ),
+        (15,),
+    ),
+}
 AT_RANDOM = "PYBROKER_TEST_AT_RANDOM"
 MEMORY, MEMORY_BYTES = Path("/dev/shm"), 6 * 2**30
 _TEMPLATES: set[tuple[Path, str]] = set()
 MIGRATED, WITH_SHOP = "migrated", "migrated_with_shop"
 # What takes longest comes first, as a process gets whole files (--dist loadfile). Each file is in one of these folders.
-FOLDERS = ("system", "two_servers", "worker", "console", "conformance", "sql", "unit", "tsql", "containers")
+FOLDERS = ("system", "two_servers", "worker", "console", "sql", "conformance", "unit", "tsql", "containers")
 # Ten containers under load leave nothing to those whose clients wait a few seconds only, so they come when nobody else is left but
 # the model, which has all patience. At night the cell goes on longest; it has one test, and a process takes a further file as soon as
 # it has but two tests left: behind the cell comes the shortest file.
@@ -121,7 +145,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: (last.get(item.path.name, 0), places[item.path.relative_to(tests).parts[0]]))
     if "PYBROKER_TEST_VERSIONS" not in os.environ:
         for item in items:
-            landing = OLDER_AT_LANDING.get(item.path.relative_to(tests).parts[0], ())
+            of_folder = OLDER_AT_LANDING.get(item.path.relative_to(tests).parts[0], ())
+            landing = OLDER_AT_LANDING.get(item.path.name, of_folder)
             if _version(item) not in {NEWEST, *landing}:
                 item.add_marker(pytest.mark.nightly)
 
