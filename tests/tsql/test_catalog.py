@@ -135,6 +135,11 @@ def test_a_queue_is_found_with_its_schema(shop: Shop) -> None:
         f"select s.name from {queues} q join {schemas} s on s.schema_id = q.schema_id where q.name = 'mine'"
     )
     assert shop.psql.rows(joined) == [("Mixed",)]
+    objects = catalog.relation("objects")
+    found = (
+        f"select s.name from {objects} o join {schemas} s on s.schema_id = o.schema_id where o.name = 'mine'"
+    )
+    assert shop.psql.rows(found) == [("Mixed",)]
 
 
 def test_the_whitepaper_counts_the_transmission_queue_by_its_partition(shop: Shop) -> None:

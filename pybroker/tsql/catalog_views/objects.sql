@@ -9,7 +9,7 @@ join pg_catalog.pg_namespace n on n.oid = c.relnamespace
 where c.relkind in ('r', 'p', 'v') and n.nspname not like 'pg\_%'
   and n.nspname not in ('information_schema', 'broker', 'broker_private')
   and not exists (
-    select from broker.service_queues q where q.name = c.relname and q.schema_id::regnamespace = c.relnamespace
+    select from broker.service_queues q where q.name = c.relname and q.schema_id = n.nspname
   )
 union all
 select
@@ -30,6 +30,6 @@ select
   q.name, q.object_id, null, n.oid::bigint, 0, 'SQ', 'SERVICE_QUEUE',
   q.create_date::timestamp(3), q.modify_date::timestamp(3), false
 from broker.service_queues q
-left join pg_catalog.pg_namespace n on n.oid = q.schema_id::regnamespace
+left join pg_catalog.pg_namespace n on n.nspname = q.schema_id
 union all
 select 'sysxmitqueue', 68, null, null, 0, 'S', 'SYSTEM_TABLE', null, null, true
