@@ -1175,6 +1175,11 @@ REFUSED = {
     "CREATE PROCEDURE p @n sysname AS\nEXEC (N'DECLARE @' + @n + N' int')": ("shape of the text", 2, 22),
     "CREATE PROCEDURE p @n sysname AS\nEXEC (N'SELECT 1 AS ' + QUOTENAME(@n))": ("shape of the text", 2, 35),
     "CREATE PROCEDURE p @n sysname AS\nEXEC (N'DROP TABLE [' + @n + ']')": ("shape of the text", 2, 25),
+    "CREATE PROCEDURE p @n sysname AS\nEXEC (N'DROP EVENT NOTIFICATION [' + @n + '] ON DATABASE')": (
+        "shape of the text",
+        2,
+        38,
+    ),
     "CREATE PROCEDURE p @n sysname AS\nEXEC (N'ALTER QUEUE q WITH STATUS = ' + @n)": (
         "shape of the text",
         2,

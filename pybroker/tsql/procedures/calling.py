@@ -184,7 +184,9 @@ def _fill_names(body: Body, one: texts.Text, begin: int, variables: dict[str, Va
     }
     if not values:
         return
-    if any(texts.ANY_MARK.search(written) for written in texts.code_and_principals(one)):
+    # A DO block is a text of its own, in which a procedure's variables are not known.
+    closed = (line for line in body.lines[begin:] if line.lstrip().startswith("do $"))
+    if any(texts.ANY_MARK.search(written) for written in (*texts.code_and_principals(one), *closed)):
         texts.refuse_shape(one)
 
     def filled(found: re.Match[str]) -> str:
