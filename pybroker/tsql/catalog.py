@@ -32,6 +32,7 @@ _FROM_FILES = (
     "dm_broker_queue_monitors",
     "endpoints",
     "event_notifications",
+    "events",
     "messages",
     "objects",
     "partitions",

@@ -8,16 +8,18 @@
 -- oldest that is told of a queue is told alone.
 create or replace view broker_private.watched_queues as
 with watching as (
-  select n.event_notification_id, q.queue_id, n.event, n.owner, n.service_name, n.broker_instance, n.has_fan_in
+  select n.event_notification_id, q.queue_id, e.event, n.owner, n.service_name, n.broker_instance, n.has_fan_in
   from broker_private.event_notifications n
+  cross join unnest(n.events) e (event)
   join broker_private.queues q on q.queue_id = n.queue_id
   union all
-  select n.event_notification_id, q.queue_id, n.event, n.owner, n.service_name, n.broker_instance, n.has_fan_in
+  select n.event_notification_id, q.queue_id, e.event, n.owner, n.service_name, n.broker_instance, n.has_fan_in
   from broker_private.event_notifications n
+  cross join unnest(n.events) e (event)
   cross join broker_private.queues q
   where n.queue_id is null and q.queue_id >= 65536
     and (
-      n.event <> 'QUEUE_ACTIVATION'
+      e.event <> 'QUEUE_ACTIVATION'
       or not q.is_activation_enabled
       and not exists (
         select from broker_private.services s

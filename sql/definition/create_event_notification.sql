@@ -8,9 +8,9 @@
 -- http://schemas.microsoft.com/SQL/Notifications/PostEventNotification. The caller must be allowed
 -- to send to it. Otherwise the first event ends the notification, with a reported error.
 -- Locks: the queue's row, if there is one, so that activation is not turned on meanwhile.
--- Errors: 208 queue, 229 not the owner of queue or database, or no SEND on the service, 2714 the
--- name exists, 9718 internal activation is on, 8413 broker instance, 8421 no to_service, 153 event
--- or fan_in, 103.
+-- Errors: 208 queue, 229 not the owner of queue or database, or no SEND on the service, 2714 one
+-- of that queue, or of the database, has the name, 9718 internal activation is on, 8413 broker
+-- instance, 8421 no to_service, 153 event or fan_in, 103.
 create or replace function broker.create_event_notification(
   name text, queue text, event text, to_service text, broker_instance text default null,
   fan_in boolean default false
@@ -48,6 +48,7 @@ declare
   handle constant uuid := gen_random_uuid();
   group_number bigint;
   instance_guid uuid;
+  events text[];
 begin
   get diagnostics stack = pg_context;
   if not broker_private.is_seen(stack, caller) then
@@ -65,9 +66,11 @@ begin
   if is_merged is null then
     found := broker_private.refuse(153, 'fan_in is NULL.', 'Give fan_in: true or false.');
   end if;
-  if event_name is null or event_name not in ('QUEUE_ACTIVATION', 'BROKER_QUEUE_DISABLED') then
+  events := array(select distinct e from unnest(string_to_array(replace(event_name, ', ', ','), ',')) e order by 1);
+  if cardinality(events) = 0 or not events <@ array['QUEUE_ACTIVATION', 'BROKER_QUEUE_DISABLED'] then
     found := broker_private.refuse(
-      153, format('"%s" is not an event of a queue.', coalesce(event_name, 'NULL')), 'Use QUEUE_ACTIVATION or BROKER_QUEUE_DISABLED.'
+      153, format('"%s" is not an event of a queue.', coalesce(event_name, 'NULL')),
+      'Use QUEUE_ACTIVATION, BROKER_QUEUE_DISABLED, or both with a comma between them.'
     );
   end if;
   if target_service is null or target_service = '' then
@@ -83,7 +86,7 @@ begin
     );
   end if;
   select q.* into queue from broker_private.queues q where q.queue_id = queue.queue_id for update;
-  if event_name = 'QUEUE_ACTIVATION' and queue.is_activation_enabled then
+  if 'QUEUE_ACTIVATION' = any (events) and queue.is_activation_enabled then
     found := broker_private.refuse(
       9718, format('Internal activation is on for the queue "%s", which excludes an event notification for QUEUE_ACTIVATION.', queue.name),
       format('Turn it off first: SELECT broker.alter_queue(%L, activation_status => false)', queue.name)
@@ -91,13 +94,13 @@ begin
   end if;
   select s.* into source from broker_private.services s where s.service_id = 2;
   insert into broker_private.event_notifications (
-    name, queue_id, event, service_name, broker_instance, has_fan_in, owner, conversation_handle, create_date
+    name, queue_id, events, service_name, broker_instance, has_fan_in, owner, conversation_handle, create_date
   )
   values (
-    notification_name, queue.queue_id, event_name, target_service, instance_guid, is_merged,
+    notification_name, queue.queue_id, events, target_service, instance_guid, is_merged,
     broker_private.find_role(caller), handle, broker_private.clock()
   )
-  on conflict (name) do nothing;
+  on conflict (queue_id, name) do nothing;
   if not found then
     found := broker_private.refuse_duplicate('event notification', notification_name);
   end if;
@@ -116,12 +119,12 @@ comment on function broker.create_event_notification(text, text, text, text, tex
 $$CREATE EVENT NOTIFICATION ... ON QUEUE or ON DATABASE: sends a message to a service at each such
 event of a queue, or of any queue of the database.
 
-name: of the notification.
+name: of the notification; no other of the queue, or of the database, has it.
 queue: the queue that is watched. NULL is ON DATABASE: every queue, those that are created later
   too. For QUEUE_ACTIVATION that is without queues that start readers by themselves, and without the
   one that the events go to.
 event: QUEUE_ACTIVATION: messages wait and somebody should read them; BROKER_QUEUE_DISABLED:
-  poison messages turned the queue off.
+  poison messages turned the queue off; or both, with a comma between them.
 to_service: who is told; it need not exist yet. It must accept
   http://schemas.microsoft.com/SQL/Notifications/PostEventNotification.
 broker_instance: guid of the database where that service is, or CURRENT DATABASE; NULL is any.

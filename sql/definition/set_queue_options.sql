@@ -52,7 +52,7 @@ begin
       );
     end if;
     if activation and exists (
-      select from broker_private.event_notifications n where n.queue_id = queue and n.event = 'QUEUE_ACTIVATION'
+      select from broker_private.event_notifications n where n.queue_id = queue and 'QUEUE_ACTIVATION' = any (n.events)
     ) then
       found := broker_private.refuse(
         9717, format('The queue "%s" has an event notification for QUEUE_ACTIVATION, which excludes internal activation.', this.name),

@@ -178,7 +178,7 @@ begin
     );
   end loop;
   for this in
-    select n.name, n.event, q.name as queue, n.service_name, n.broker_instance, n.has_fan_in, n.owner,
+    select n.name, array_to_string(n.events, ', ') as events, q.name as queue, n.service_name, n.broker_instance, n.has_fan_in, n.owner,
       broker_private.notification_problem(n) as problem
     from broker_private.event_notifications n
     left join broker_private.queues q on q.queue_id = n.queue_id
@@ -190,9 +190,9 @@ begin
         format('What happens to %s starts nothing at the service "%s".',
           coalesce(format('the queue "%s"', this.queue), 'the queues of this database'), this.service_name),
         mend => format(
-          'select broker.drop_event_notification(%L); select broker.create_event_notification(%L, '
+          'select broker.drop_event_notification(%L, %L); select broker.create_event_notification(%L, '
             '%L, %L, %L%s%s)',
-          this.name, this.name, this.queue, this.event, this.service_name,
+          this.name, this.queue, this.name, this.queue, this.events, this.service_name,
           ', broker_instance => ' || quote_literal(this.broker_instance),
           case when this.has_fan_in then ', fan_in => true' end
         ),

@@ -21,7 +21,7 @@ begin
     for update
   loop
     select n.* into this from broker_private.event_notifications n where n.event_notification_id = number;
-    perform broker_private.post_event(this, queue);
+    perform broker_private.post_event(this, queue, event_name);
   end loop;
 end
 $$;

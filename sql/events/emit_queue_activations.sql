@@ -56,7 +56,7 @@ begin
     continue when this.event_notification_id is null;
     select q.name into queue_name from broker_private.queues q where q.queue_id = coalesce(watched, this.queue_id);
     notification_name := this.name;
-    problem := broker_private.post_event(this, coalesce(watched, this.queue_id));
+    problem := broker_private.post_event(this, coalesce(watched, this.queue_id), 'QUEUE_ACTIVATION');
     if problem is null then
       insert into broker_private.notified_queues (event_notification_id, queue_id, notified_at, notified_up_to)
       select this.event_notification_id, watched, broker_private.clock(), s.last_value

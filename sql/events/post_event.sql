@@ -3,7 +3,9 @@
 -- It goes by the conversation of the notification. Returns null; or, if that conversation is over,
 -- why: then the notification is removed, and the server's log says so.
 -- Locks: the conversation's group.
-create or replace function broker_private.post_event(this broker_private.event_notifications, about integer)
+create or replace function broker_private.post_event(
+  this broker_private.event_notifications, about integer, event_name text
+)
 returns text
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -17,7 +19,7 @@ declare
 begin
   if problem is null then
     select q.* into queue from broker_private.queues q where q.queue_id = about;
-    body := '<EVENT_INSTANCE><EventType>' || this.event || '</EventType><PostTime>'
+    body := '<EVENT_INSTANCE><EventType>' || event_name || '</EventType><PostTime>'
       || to_char(broker_private.clock() at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS') || '</PostTime><SPID>' || pg_backend_pid()
       || '</SPID><ServerName>' || broker_private.xml_text(coalesce(nullif(current_setting('cluster_name'), ''), 'localhost'))
       || '</ServerName><LoginName>' || broker_private.xml_text(session_user) || '</LoginName><UserName>'

@@ -1,6 +1,6 @@
 -- The event notifications of queues and of the database, as sys.event_notifications.
 --
--- Each has the event that sys.events would show.
+-- One of several events has a row for each, as a join with sys.events gives.
 create or replace view broker.event_notifications with (security_barrier) as
 select
   n.name,
@@ -14,9 +14,10 @@ select
   pg_catalog.pg_get_userbyid(n.owner) as principal_id,
   n.service_name,
   n.broker_instance,
-  n.event as type_desc,
+  e.event as type_desc,
   n.has_fan_in as is_fan_in
 from broker_private.event_notifications n
+cross join unnest(n.events) e (event)
 where exists (select from broker_private.all_seeing)
   or pg_catalog.pg_has_role(current_user, n.owner, 'USAGE')
   or exists (
@@ -25,7 +26,7 @@ where exists (select from broker_private.all_seeing)
   );
 
 comment on view broker.event_notifications is
-'The event notifications of queues and of the database, as sys.event_notifications, with the event that sys.events would show.';
+'The event notifications of queues and of the database, as sys.event_notifications joined with sys.events: a row for each event of each.';
 comment on column broker.event_notifications.name is 'as create_event_notification was told';
 comment on column broker.event_notifications.object_id is 'what other views refer to it by';
 comment on column broker.event_notifications.parent_class is '0 for all queues of the database, 1 for one';

@@ -149,6 +149,68 @@ def test_every_notification_of_the_event_is_told(notified: Shop) -> None:
     ]
 
 
+def test_a_notification_of_several_events_is_told_of_each_on_one_conversation(notified: Shop) -> None:
+    psql = notified.psql
+    both = "BROKER_QUEUE_DISABLED,QUEUE_ACTIVATION, QUEUE_ACTIVATION"
+    create(psql, both, fan_in=True)
+    create(psql, "BROKER_QUEUE_DISABLED", "later", fan_in=True)
+    shown = "select name, type_desc from broker.event_notifications order by 1, 2"
+    assert psql.rows(shown) == [
+        ("later", "BROKER_QUEUE_DISABLED"),
+        ("n", "BROKER_QUEUE_DISABLED"),
+        ("n", "QUEUE_ACTIVATION"),
+    ]
+    psql.send(psql.dialog(), "order", b"poison")
+    assert emit(psql) == [("warehouse", "n", None)]
+    reader = notified.session(autocommit=False)
+    for _ in range(5):
+        assert reader.bodies() == [b"poison"]
+        reader.connection.rollback()
+    psql.rows("select broker_private.settle_poison()")
+    rows = psql.rows("select conversation_handle, message_body from broker.receive('notifications')")
+    assert [ET.fromstring(body or b"").findtext("EventType") for _, body in rows] == [
+        "QUEUE_ACTIVATION",
+        "BROKER_QUEUE_DISABLED",
+    ]
+    assert len({handle for handle, _ in rows}) == 1
+    psql.rows("select broker.alter_queue('warehouse', status => true)")
+    psql.rows("create procedure book() language plpgsql as 'begin end'")
+    activate = (
+        "select broker.alter_queue('warehouse', activation_procedure => 'book', max_queue_readers => 1)"
+    )
+    assert psql.refused(activate) == "S9717"
+    psql.rows("select broker.drop_event_notification('n')")
+    psql.rows(activate)
+    statement = f"select broker.create_event_notification('n', 'warehouse', '{both}', '//activator')"
+    assert psql.refused(statement) == "S9718"
+
+
+def test_a_notifications_name_is_its_own_on_its_queue_or_on_the_database(notified: Shop) -> None:
+    psql = notified.psql
+    shown = (
+        "select parent_class_desc, parent_id from broker.event_notifications where name = 'n' order by 1, 2"
+    )
+    shop, warehouse = (
+        psql.value("select object_id from broker.service_queues where name = %s", name)
+        for name in ("shop", "warehouse")
+    )
+    on_queues = [("OBJECT_OR_COLUMN", number) for number in sorted((shop, warehouse))]
+    for queue in ("warehouse", "shop", None):
+        create(psql, queue=queue)
+        again = "select broker.create_event_notification('n', {}, 'BROKER_QUEUE_DISABLED', '//activator')"
+        assert psql.refused(again.format("null" if queue is None else f"'{queue}'")) == "S2714"
+    assert psql.rows(shown) == [("DATABASE", 0), *on_queues]
+    psql.rows("select broker.drop_event_notification('n')")
+    assert psql.rows(shown) == on_queues
+    assert psql.refused("select broker.drop_event_notification('n')") == "S0153", "which of two?"
+    assert psql.refused("select broker.drop_event_notification('n', 'notifications')") == "S0208"
+    assert psql.refused("select broker.drop_event_notification('n', 'nowhere')") == "S0208"
+    psql.rows("select broker.drop_event_notification('n', 'warehouse')")
+    assert psql.rows(shown) == [("OBJECT_OR_COLUMN", shop)]
+    psql.rows("select broker.drop_event_notification('n')")
+    assert psql.rows(shown) == []
+
+
 def test_row_153_internal_activation_and_the_notification_exclude_each_other(notified: Shop) -> None:
     psql = notified.psql
     psql.rows("create procedure book() language plpgsql as 'begin end'")
@@ -366,6 +428,9 @@ def test_only_the_owner_of_the_database_hears_of_all_its_queues(notified: Shop) 
         ("'n', 'warehouse', 'QUEUE_ACTIVATION', '//activator', fan_in => null", "S0153"),
         ("'n', 'EventNotificationErrorsQueue', 'QUEUE_ACTIVATION', '//activator'", "S0208"),
         ("'n', 'warehouse', 'CREATE_TABLE', '//activator'", "S0153"),
+        ("'n', 'warehouse', 'QUEUE_ACTIVATION, CREATE_TABLE', '//activator'", "S0153"),
+        ("'n', 'warehouse', 'QUEUE_ACTIVATION,', '//activator'", "S0153"),
+        ("'n', 'warehouse', '', '//activator'", "S0153"),
         ("'n', 'warehouse', null, '//activator'", "S0153"),
         ("'n', 'warehouse', 'QUEUE_ACTIVATION', ''", "S8421"),
         ("'n', 'warehouse', 'QUEUE_ACTIVATION', null", "S8421"),

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 OPTIONS = "status retention activation_procedure max_queue_readers activation_status execute_as poison_message_handling"
 PRIORITY = "name contract_name=NULL local_service_name=NULL remote_service_name=NULL priority_level"
 PERMISSION = "permission securable_class securable_name role"
-DROPPED = "message_type schema_collection contract queue service route remote_service_binding certificate endpoint broker_priority event_notification"
+DROPPED = "message_type schema_collection contract queue service route remote_service_binding certificate endpoint broker_priority"
 SEND = ["{} message_type='DEFAULT' body='\\x'", *["{} message_type body"] * 3]
 
 # An argument without = must be given.
@@ -79,6 +79,7 @@ FUNCTIONS = {
     "queue_groups": ["queue"],
     "get_traceparent": ["message"],
     **{f"drop_{kind}": ["name"] for kind in DROPPED.split()},
+    "drop_event_notification": ["name queue=NULL"],
 }
 
 # Those that are SQL Server's are in tests/conformance/test_k_views.py.

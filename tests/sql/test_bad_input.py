@@ -513,7 +513,11 @@ LINES: dict[str, Line] = {
         {"name": "'spare'"}, {"name": [*unknown("spare"), "'ordering'", "'DEFAULT'"]}
     ),
     "drop_endpoint(text)": Line({"name": "'worker'"}, {"name": unknown("worker")}),
-    "drop_event_notification(text)": Line({"name": "'notice'"}, {"name": unknown("notice")}),
+    "drop_event_notification(text,text)": Line(
+        {"name": "'notice'", "queue": "'warehouse'"},
+        {"name": unknown("notice"), "queue": [*unknown("warehouse"), "'shop'"]},
+        nullable={"queue"},
+    ),
     "drop_message_type(text)": Line(
         {"name": "'spare'"}, {"name": [*unknown("spare"), "'order'", "'DEFAULT'"]}
     ),

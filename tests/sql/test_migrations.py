@@ -291,6 +291,42 @@ def test_an_upgrade_ends_the_dialogs_without_an_end(any_server: EmbeddedServer) 
         assert len(lifetimes) == 2
 
 
+def test_an_upgrade_keeps_event_notifications_and_what_depends_on_their_view(empty: str) -> None:
+    with psycopg.connect(empty) as session:
+        session.execute(lzma.decompress((RELEASES / "0.1.0.sql.xz").read_bytes()))
+    emit = "select queue_name, notification_name, problem from broker_private.emit_queue_activations()"
+    with psycopg.connect(empty, autocommit=True) as connection:
+        psql = Session(connection)
+        psql.rows(DEFINITIONS)
+        psql.rows(
+            "select broker.create_queue('told'); select broker.create_service('//told', 'told',"
+            " '{http://schemas.microsoft.com/SQL/Notifications/PostEventNotification}');"
+            "select broker.create_event_notification('waits', 'warehouse', 'QUEUE_ACTIVATION', '//told'),"
+            " broker.create_event_notification('off', 'warehouse', 'BROKER_QUEUE_DISABLED', '//told');"
+            "create view ours as select name, type_desc from broker.event_notifications"
+        )
+        dialog = psql.dialog()
+        psql.send(dialog)
+        # What an older worker asks, in a session that stays open.
+        assert psql.rows(emit) == [("warehouse", "waits", None)]
+        migrate(empty)
+        kept = [("off", "BROKER_QUEUE_DISABLED"), ("waits", "QUEUE_ACTIVATION")]
+        assert psql.rows("select * from ours order by 1") == kept
+        assert len(psql.bodies()) == 1
+        psql.send(dialog)
+        assert psql.rows(emit) == [("warehouse", "waits", None)]
+        handles = psql.rows("select conversation_handle from broker.receive('told')")
+        assert len(handles) == 2
+        assert len(set(handles)) == 1
+        psql.rows("select broker.drop_event_notification('waits')")
+        assert psql.refused("select broker.drop_event_notification('waits')") == "S0208"
+        psql.rows(
+            "select broker.create_event_notification('off', 'shop', 'BROKER_QUEUE_DISABLED', '//told'),"
+            " broker.drop_service('//warehouse'), broker.drop_queue('warehouse')"
+        )
+        assert psql.rows("select * from ours") == kept[:1]
+
+
 def test_an_upgrade_believes_no_plan_that_holds_a_wrong_priority(empty: str) -> None:
     migrate(empty)
     with psycopg.connect(empty, autocommit=True) as connection:

@@ -25,6 +25,7 @@ COLUMNS = {
     "endpoints": "name endpoint_id principal_id protocol protocol_desc type type_desc state state_desc is_admin_endpoint",
     "event_notifications": "name object_id parent_class parent_class_desc parent_id create_date modify_date is_ms_shipped"
     " principal_id service_name broker_instance",
+    "events": "object_id type_desc is_trigger_event event_group_type event_group_type_desc",
     "objects": "name object_id principal_id schema_id parent_object_id type type_desc create_date modify_date is_ms_shipped",
     "remote_service_bindings": "name remote_service_binding_id principal_id remote_service_name service_contract_id"
     " remote_principal_id is_anonymous_on",

@@ -365,6 +365,24 @@ def test_events_and_schemas_are_defined_and_dropped(scripts: Scripts, database: 
     for scope, where in {"DATABASE": "the database", "QUEUE Events": 'the queue "events"'}.items():
         said = scripts.failed(f"DROP EVENT NOTIFICATION n ON {scope}", *given)
         assert f'The event notification "n" is not found on {where}.' in said
+    said = scripts.done(
+        """
+        CREATE EVENT NOTIFICATION n ON QUEUE Events FOR queue_activation, BROKER_QUEUE_DISABLED TO SERVICE 'Watcher'
+        CREATE EVENT NOTIFICATION n ON DATABASE FOR BROKER_QUEUE_DISABLED TO SERVICE 'Watcher', 'current database'
+        SELECT parent_class_desc, COUNT(*) AS many FROM sys.event_notifications WHERE name = 'n'
+          GROUP BY parent_class_desc ORDER BY 1
+        SELECT e.type_desc, COUNT(*) AS many FROM sys.event_notifications n JOIN sys.events e ON e.object_id = n.object_id
+          WHERE e.is_trigger_event = 0 GROUP BY e.type_desc ORDER BY e.type_desc
+        """,
+        *given,
+    )
+    table = [" ".join(line.split()) for line in said.splitlines()]
+    shown = {"DATABASE 1", "OBJECT_OR_COLUMN 2", "BROKER_QUEUE_DISABLED 2", "QUEUE_ACTIVATION 2"}
+    assert shown <= set(table)
+    scripts.done(
+        "DROP EVENT NOTIFICATION n ON DATABASE DROP EVENT NOTIFICATION n ON QUEUE dbo.Events", *given
+    )
+    assert rows(database, "select name, parent_class from broker.event_notifications") == [("n", 1)]
     scripts.done(
         "DROP EVENT NOTIFICATION n ON QUEUE Watched DROP MESSAGE TYPE m DROP XML SCHEMA COLLECTION dbo.Orders"
         " DROP CERTIFICATE IF EXISTS missing",

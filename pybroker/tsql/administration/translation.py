@@ -204,14 +204,12 @@ def _event_notification(one: tree.EventNotification) -> Administered:
     for event in one.events:
         if event.upper() not in _EVENTS:
             _refuse(one, f"{event} is not known here: the events are {' and '.join(_EVENTS)}")
-    if len(one.events) > 1:
-        _refuse(one, "several events are not known here: create a notification of its own name for each")
     instance = one.broker_instance
     if instance is not None and instance.lower() == "current database":
         instance = "CURRENT DATABASE"
     sql = (
         f"select broker.create_event_notification({literal(one.name)},"
-        f" {literal(one.queue.name.lower() if one.queue else None)}, {literal(one.events[0])},"
+        f" {literal(one.queue.name.lower() if one.queue else None)}, {literal(', '.join(one.events))},"
         f" {literal(one.service)}"
         + (f", broker_instance => {literal(instance)}" if instance else "")
         + (", fan_in => true" if one.fan_in else "")
@@ -227,21 +225,17 @@ def _drop_event_notification(one: tree.DropEventNotification) -> Administered:
 
 
 def _dropped_notification(name: str, queue: Name | None) -> str:
-    """Drop a notification of this queue, or of the database; another queue's may have the name here."""
-    written = literal(queue.name.lower() if queue else None)
-    where = f'on the queue "{queue.name.lower()}"' if queue else "on the database"
-    missing = literal(f'The event notification "{name}" is not found {where}.')
+    """Drop a notification of this queue, or of the database; a queue's may have the name too."""
+    if queue is not None:
+        return f"select broker.drop_event_notification({literal(name)}, {literal(queue.name.lower())});"
+    missing = literal(f'The event notification "{name}" is not found on the database.')
     return _block(
         f"""begin
-  if not exists (
-    select from broker.event_notifications n
-    left join broker.service_queues q on q.object_id = n.parent_id
-    where n.name = {literal(name)} and q.name is not distinct from {written}
-  ) then
+  if not exists (select from broker.event_notifications where name = {literal(name)} and parent_id = 0) then
     raise exception using errcode = 'S0208', message = {missing};
   end if;
   perform broker.drop_event_notification({literal(name)});
-end"""  # noqa: S608 - names are literals
+end"""
     )
 
 

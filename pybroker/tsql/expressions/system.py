@@ -25,7 +25,7 @@ _BITS = """
     is_honor_broker_priority_on is_initiator is_message_forwarding_enabled is_ms_shipped
     is_poison_message_handling_enabled is_published is_receive_enabled is_receive_flow_controlled
     is_retention_enabled is_schema_published is_send_flow_controlled is_sent_by_initiator
-    is_sent_by_target is_system is_trustworthy_on
+    is_sent_by_target is_system is_trigger_event is_trustworthy_on
 """
 _NUMBERS = """
     cntr_value database_id max_readers message_sequence_number message_type_id object_id principal_id
