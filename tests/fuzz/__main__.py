@@ -6,17 +6,22 @@ What fails one is written into build/fuzz; `python -m tests.fuzz TARGET --input 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import importlib.util
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from tests.fuzz.limits import last_input
+
 ROOT = Path(__file__).parents[2]
-# Of one input: seconds, and megabytes that the whole process has. It begins with about 120.
-INPUT_SECONDS, MEGABYTES = 5, 400
+FOUND = ROOT / "build" / "fuzz"
+# That the whole process may have had at once. It begins with about 120.
+MEGABYTES = 400
 NAMES = ("frames", "batch_fields", "ack_fields", "array", "security", "sealed")
 RUNS = re.compile(r"Done (\d+) (?:runs )?in (\d+) second")
 
@@ -61,25 +66,32 @@ def main() -> int:
 
 def fuzz(name: str, options: list[str]) -> bool:
     """Fuzz one target in a process of its own, as the fuzzer ends its process; return whether an input failed."""
-    found = ROOT / "build" / "fuzz"
-    found.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as corpus:
-        given = [] if "=" not in options[0] else [corpus]
-        bounds = [
-            f"-timeout={INPUT_SECONDS}",
-            f"-rss_limit_mb={MEGABYTES}",
-            f"-artifact_prefix={found}/{name}-",
-        ]
+    with tempfile.TemporaryDirectory() as folder:
+        corpus, kept = Path(folder, "corpus"), Path(folder, "input")
+        corpus.mkdir()
+        given = [] if "=" not in options[0] else [str(corpus)]
+        # The fuzzer leaves no input where a signal ends its process, so it is this process that does.
+        bounds = [f"-rss_limit_mb={MEGABYTES}", f"-exact_artifact_path={folder}/artifact"]
         ran = subprocess.run(
-            [sys.executable, "-m", "tests.fuzz.worker", name, *options, *bounds, *given],
+            [sys.executable, "-m", "tests.fuzz.worker", name, str(kept), *options, *bounds, *given],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             check=False,
             capture_output=True,
             text=True,
         )
-    print(f"{name}: {verdict(ran)}", flush=True)  # noqa: T201
+        left = f"\nThe input: {leave(name, kept)}" if has_failed(ran) else ""
+    print(f"{name}: {verdict(ran)}{left}", flush=True)  # noqa: T201
     return has_failed(ran)
+
+
+def leave(name: str, kept: Path) -> Path:
+    """Return a file of the input that was at work, named by what is in it."""
+    data = last_input(kept)
+    FOUND.mkdir(parents=True, exist_ok=True)
+    left = FOUND / f"{name}-{hashlib.sha256(data).hexdigest()[:16]}"
+    left.write_bytes(data)
+    return left
 
 
 def has_failed(ran: subprocess.CompletedProcess[str]) -> bool:
@@ -95,7 +107,8 @@ def verdict(ran: subprocess.CompletedProcess[str]) -> str:
     done = RUNS.search(ran.stderr)
     inputs = f"{int(done[1]):,} inputs in {done[2]} s" if done else "holds"
     if has_failed(ran):
-        return f"FAILED with {ran.returncode}\n{ran.stdout[-4000:]}{ran.stderr[-4000:]}"
+        reason = ": too long for one input" if ran.returncode == -signal.SIGPROF else ""
+        return f"FAILED with {ran.returncode}{reason}\n{ran.stdout[-4000:]}{ran.stderr[-4000:]}"
     return inputs if ran.returncode == 0 else f"{inputs}; then its process ended by signal {-ran.returncode}"
 
 
