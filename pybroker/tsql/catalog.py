@@ -25,11 +25,13 @@ _SAME = (
 )
 _FROM_FILES = (
     "certificates",
+    "columns",
     "conversation_endpoints",
     "database_principals",
     "databases",
     "dm_broker_connections",
     "dm_broker_queue_monitors",
+    "dm_exec_sessions",
     "endpoints",
     "event_notifications",
     "events",

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from pybroker.tsql import catalog
+from pybroker.tsql.expressions.system import EXACT
 from pybroker.tsql.source import Batch, ScriptError, position_of
 from pybroker.tsql.translation import identifier, literal
 
@@ -31,8 +32,6 @@ _ONE = re.compile(
     rf"(?:\w+\.)?\[?(?P<column>\w+)\]?\s*(?P<operator>=|<>|LIKE)\s*(?P<value>{TEXT}|\d+)", re.IGNORECASE
 )
 _PLAIN = re.compile(r"[a-z_]+", re.IGNORECASE | re.ASCII)
-# Their names match exactly; all others in any case.
-_EXACT = {"service_contracts", "service_message_types", "services"}
 _AT_HOME = {"endpoints", "service_broker_endpoints", "tcp_endpoints"}
 
 
@@ -96,7 +95,7 @@ def source(batch: Batch, found: re.Match[str]) -> Source:
 def where(found: re.Match[str], asked: Source) -> str:
     """Return the WHERE of a match in PostgreSQL's SQL; its rows are called v."""
     predicates = " and ".join(
-        _predicate(one, is_exact=asked.view in _EXACT) for one in _ONE.finditer(found["predicates"] or "")
+        _predicate(one, is_exact=asked.view in EXACT) for one in _ONE.finditer(found["predicates"] or "")
     )
     return f" where {predicates}" if predicates else ""
 

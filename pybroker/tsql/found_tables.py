@@ -1,4 +1,4 @@
-"""The columns of the tables that the databases of scripts have before any of them runs."""
+"""The tables and principals that the databases of scripts have before any of them runs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
+from pybroker.tsql import catalog
 from pybroker.tsql.expressions import types
 from pybroker.tsql.expressions.system import BOOLEAN
 from pybroker.tsql.expressions.types import Family, Type
@@ -59,11 +60,12 @@ _LONG = re.compile(
 
 
 class FoundTables:
-    """Reads a database's tables once, when a script first names one that no script makes."""
+    """Reads a database's tables, and its principals, once: when a script first names one of others."""
 
     def __init__(self, databases: Databases) -> None:
         self._databases = databases
         self._tables: dict[str, dict[tuple[str, str], Columns]] = {}
+        self._principals: dict[str, list[str]] = {}
 
     def columns(self, database: str, schema: str, name: str) -> Columns | None:
         """Return a table's columns; None where there is none, or where the database can't be reached."""
@@ -75,6 +77,23 @@ class FoundTables:
             with suppress(psycopg.Error):
                 self._tables[key] = {} if url is None else _read(url)
         return self._tables[key].get((schema.casefold(), name.casefold()))
+
+    def principal(self, database: str, name: str) -> str:
+        """Return the principal of this name in any case; the name itself where it is none, or several."""
+        key = database.casefold()
+        if key not in self._principals:
+            self._principals[key] = []
+            url = self._databases.url(database)
+            with suppress(psycopg.Error):
+                self._principals[key] = [] if url is None else _read_principals(url)
+        same = [one for one in self._principals[key] if one.casefold() == name.casefold()]
+        return name if name in same or len(same) != 1 else same[0]
+
+
+def _read_principals(url: str) -> list[str]:
+    query = f"select p.name from {catalog.relation('database_principals')} p"  # noqa: S608 - a text of ours
+    with psycopg.connect(url, application_name="pybroker tsql") as connection:
+        return [str(name) for (name,) in connection.execute(query.encode())]
 
 
 def _read(url: str) -> dict[tuple[str, str], Columns]:

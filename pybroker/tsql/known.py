@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pybroker.tsql.administration.tree import CreatePrincipal, DropPrincipal
 from pybroker.tsql.expressions.scope import Scope
-from pybroker.tsql.translation import DEFAULT_SCHEMA
+from pybroker.tsql.translation import DEFAULT_SCHEMA, OWNERS
 
 if TYPE_CHECKING:
     from pybroker.tsql.expressions.scope import Columns, TableVariable
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pybroker.tsql.tree import Statement
 
 _OF_PRINCIPALS = {"owner", "user", "role", "member", "principals"}
+_ALWAYS_THERE = {*OWNERS, "guest", "public"}
 
 
 @dataclass(slots=True)
@@ -35,7 +36,7 @@ class Known:
         promised: names of procedures that the script makes, as PostgreSQL writes them, also further down.
         identity_insert: the table of SET IDENTITY_INSERT … ON, as PostgreSQL writes it.
         reads_identity: whether a batch asks for SCOPE_IDENTITY().
-        found: the tables that databases have; None where no database is named.
+        found: the tables and principals that databases have; None where no database is named.
         database: where the script is.
     """
 
@@ -56,8 +57,9 @@ class Known:
     def with_principals(self, statement: Statement) -> Statement:
         """Return a statement that names principals as they were made; they match in any case."""
         if isinstance(statement, CreatePrincipal):
-            self.principals.setdefault(statement.name.casefold(), statement.name)
-            return statement
+            name = self._principal(statement.name)
+            self.principals.setdefault(statement.name.casefold(), name)
+            return replace(statement, name=name)
         names = {*_OF_PRINCIPALS, "name"} if isinstance(statement, DropPrincipal) else _OF_PRINCIPALS
         changed: dict[str, Any] = {}
         for one in fields(statement):
@@ -69,7 +71,10 @@ class Known:
         return replace(statement, **changed) if changed else statement
 
     def _principal(self, name: str) -> str:
-        return self.principals.get(name.casefold(), name)
+        key = name.casefold()
+        if key in self.principals or self.found is None or key in _ALWAYS_THERE:
+            return self.principals.get(key, name)
+        return self.found.principal(self.database, name)
 
     def columns(self, schema: str | None, name: str) -> Columns | None:
         """Return a table's columns; None where no script made it and no database has it."""

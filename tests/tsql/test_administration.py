@@ -40,7 +40,19 @@ STATEMENTS: st.SearchStrategy[Statement] = st.one_of(
     st.builds(
         tree.CreateDatabase,
         database=EXACT,
-        clauses=st.sampled_from([(), ("COLLATE Latin1",), ("ON PRIMARY (NAME = a)", "WITH TRUSTWORTHY ON")]),
+        clauses=st.sampled_from(
+            [
+                (),
+                ("COLLATE Latin1",),
+                ("ON PRIMARY (NAME = a)", "WITH TRUSTWORTHY ON"),
+                (
+                    "ON (NAME = a), FILEGROUP f CONTAINS FILESTREAM DEFAULT (NAME = b), (NAME = c)",
+                    "FOR ATTACH",
+                ),
+                ("LOG ON (NAME = a)", "AS SNAPSHOT OF [b c]"),
+                ("WITH FILESTREAM (NON_TRANSACTED_ACCESS = OFF)", "WITH LEDGER = OFF"),
+            ]
+        ),
         action=st.sampled_from([None, "NEW_BROKER"]),
     ),
     st.builds(
@@ -48,7 +60,13 @@ STATEMENTS: st.SearchStrategy[Statement] = st.one_of(
         database=EXACT,
         action=st.sampled_from(["ENABLE_BROKER", "ERROR_BROKER_CONVERSATIONS"]),
         honor_broker_priority=optional(st.booleans()),
-        clauses=st.sampled_from([(), ("TRUSTWORTHY ON", "RECOVERY SIMPLE", "COMPATIBILITY_LEVEL = 100")]),
+        clauses=st.sampled_from(
+            [
+                (),
+                ("TRUSTWORTHY ON", "RECOVERY SIMPLE", "COMPATIBILITY_LEVEL = 100"),
+                ("AUTO_CREATE_STATISTICS ON (INCREMENTAL = OFF)", "FILESTREAM (NON_TRANSACTED_ACCESS = OFF)"),
+            ]
+        ),
         termination=st.sampled_from([None, "ROLLBACK IMMEDIATE", "ROLLBACK AFTER 5 SECONDS", "NO_WAIT"]),
     ),
     st.builds(tree.DropDatabase, databases=some(EXACT), if_exists=st.booleans()),

@@ -114,7 +114,7 @@ def test_a_conversations_moments_are_in_utc_and_definitions_dates_local(shop: Sh
 
 
 def test_a_view_that_is_not_there_is_not_made_up() -> None:
-    assert catalog.relation("dm_exec_sessions") is None
+    assert catalog.relation("dm_exec_query_stats") is None
 
 
 def test_objects_are_found_by_name_and_type(shop: Shop) -> None:

@@ -375,6 +375,8 @@ def test_rows_are_read_and_changed_as_in_sql_server(database: Database) -> None:
 
 
 REFUSED_QUERIES = {
+    "SELECT DATABASEPROPERTYEX(DB_NAME(), 'Recovery')": "DATABASEPROPERTYEX knows Status, Updateability",
+    "SELECT DATABASEPROPERTYEX(DB_NAME())": "DATABASEPROPERTYEX takes a database and a property",
     "SELECT 1 AS Tag, NULL AS Parent, 'x' AS [a!1!b] FOR XML EXPLICIT": "EXPLICIT of FOR XML has no form here",
     "SELECT 1 AS a, 2 AS [@b] FOR XML PATH('p')": "an attribute of p stands behind its content",
     "SELECT 1 AS a, 2 AS [a/b] FOR XML PATH('p')": "a is both a column and holds columns",

@@ -411,6 +411,10 @@ def test_events_and_schemas_are_defined_and_dropped(scripts: Scripts, database: 
         ("BACKUP DATABASE x TO DISK = 'y'", "pg_dump"),
         ("EXEC sp_configure 'broker TCP listen port', 4022", "CREATE ENDPOINT"),
         ("ALTER ROLE db_owner ADD MEMBER u", "grant"),
+        ("ADD SIGNATURE TO OBJECT::dbo.p BY CERTIFICATE c WITH PASSWORD = 'x'", "EXECUTE AS"),
+        ("DROP COUNTER SIGNATURE FROM p BY CERTIFICATE c", "EXECUTE AS"),
+        ("CREATE DATABASE d ON (FILENAME = 'd.mdf') FOR ATTACH WITH ENABLE_BROKER", "pg_restore"),
+        ("CREATE DATABASE d ON (NAME = d, FILENAME = 'd.ss') AS SNAPSHOT OF e", "pg_restore"),
         ("DROP DATABASE d", "--allow-drop"),
         ("CREATE DATABASE d", "--server"),
     ],
@@ -444,6 +448,76 @@ def test_a_principal_is_the_one_that_was_made_in_any_case(scripts: Scripts, data
         " where p.permission = 'SEND'"
     )
     assert rows(database, granted) == [(name,)]
+
+
+def test_columns_sessions_and_properties_can_be_asked_for(scripts: Scripts, database: Database) -> None:
+    output = scripts.done(
+        """
+        CREATE TABLE Trades (id int IDENTITY NOT NULL, Amount decimal(9, 2), Twice AS Amount * 2)
+        GO
+        IF NOT EXISTS (SELECT * FROM sys.columns WHERE object_id = OBJECT_ID(N'dbo.Trades') AND name = N'Amount')
+          ALTER TABLE Trades ADD Amount int
+        IF NOT EXISTS (SELECT 1 FROM sys.columns WHERE Name = 'Missing' AND Object_ID = OBJECT_ID('Trades'))
+          PRINT 'missing'
+        IF EXISTS (SELECT 1 FROM sys.services s JOIN sys.tables t ON t.name = s.name) PRINT 'none'
+        SELECT c.name, c.column_id, c.is_nullable, c.is_identity, c.is_computed FROM sys.tables t
+          JOIN sys.columns c ON c.object_id = t.object_id WHERE t.name = N'TRADES' AND c.name IN ('ID', 'Twice')
+          ORDER BY c.column_id
+        SELECT COUNT(*) AS others FROM sys.tables t WHERE t.name <> 'TRADES'
+        SELECT program_name, status FROM sys.dm_exec_sessions WHERE session_id = @@SPID AND is_user_process = 1
+        SELECT DATABASEPROPERTYEX(DB_NAME(), N'Status') AS a, DATABASEPROPERTYEX('nowhere', 'UserAccess') AS b,
+          DATABASEPROPERTYEX(DB_NAME(), 'Updateability') AS c
+        GO
+        CREATE PROCEDURE look AS
+          SELECT DATABASEPROPERTYEX(DB_NAME(), 'USERACCESS') AS d, COUNT(*) AS e
+          FROM sys.dm_exec_sessions WHERE session_id = @@SPID
+        GO
+        EXEC look
+        """,
+        *("--database-url", database.url),
+    )
+    lines = [" ".join(line.split()) for line in output.splitlines()]
+    shown = {"id 1 0 1 0", "twice 3 1 0 1", "pybroker tsql running", "ONLINE NULL READ_WRITE", "MULTI_USER 1"}
+    assert {*shown, "missing", "0"} <= set(lines)
+    assert "none" not in lines
+
+
+def test_services_names_match_exactly_and_queues_in_any_case(scripts: Scripts, database: Database) -> None:
+    output = scripts.done(
+        """
+        CREATE QUEUE Orders CREATE SERVICE [//Orders] ON QUEUE Orders
+        GO
+        SELECT q.name + ' ' + s.name AS both FROM sys.services s JOIN sys.service_queues q
+          ON q.object_id = s.service_queue_id WHERE q.name = 'ORDERS' AND s.name = '//Orders'
+        SELECT q.name + ' ' + s.name AS none FROM sys.services s JOIN sys.service_queues q
+          ON q.object_id = s.service_queue_id WHERE q.name = 'ORDERS' AND s.name = '//orders'
+        """,
+        *("--database-url", database.url),
+    )
+    assert output.count("orders //Orders") == 1
+
+
+def test_a_principal_of_an_earlier_run_is_meant_in_any_case(scripts: Scripts, database: Database) -> None:
+    name = f"Demo\\{uuid.uuid4().hex[:8]}$"
+    given = ("--database-url", database.url)
+    scripts.done(f"CREATE QUEUE q CREATE SERVICE s ON QUEUE q CREATE LOGIN [{name}] FROM WINDOWS", *given)
+    scripts.done(
+        f"CREATE USER [{name.lower()}] FOR LOGIN [{name.upper()}]\nGO\nGRANT SEND ON SERVICE::s TO [{name.lower()}]",
+        *given,
+    )
+    scripts.done(f"ALTER AUTHORIZATION ON SERVICE::s TO [{name.upper()}]", *given)
+    assert rows(database, f"select rolname from pg_roles where lower(rolname) = lower('{name}')") == [(name,)]
+    granted = (
+        "select broker_private.principal_name(p.grantee) from broker_private.permissions p"
+        " where p.permission = 'SEND'"
+    )
+    assert rows(database, granted) == [(name,)]
+    assert rows(database, "select principal_id from broker.services where name = 's'") == [(name,)]
+    # One that was made for another case alone, by others, is told from it.
+    with database.connect() as session:
+        session.execute(f'create role "{name.upper()}"'.encode())
+    scripts.done(f"REVOKE SEND ON SERVICE::s FROM [{name}]", *given)
+    assert rows(database, granted) == []
 
 
 def test_the_upkeep_of_queues_has_no_meaning(scripts: Scripts, database: Database) -> None:

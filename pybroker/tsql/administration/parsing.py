@@ -39,6 +39,8 @@ _BEGINNINGS = re.compile(
                 "|FORCEPLAN|DEADLOCK_PRIORITY|TEXTSIZE|QUERY_GOVERNOR_COST_LIMIT|STATISTICS"
                 "|TRANSACTION ISOLATION LEVEL READ UNCOMMITTED)",
                 "RECONFIGURE",
+                "ADD (?:COUNTER )?SIGNATURE TO",
+                "DROP (?:COUNTER )?SIGNATURE FROM",
                 "EXEC(?:UTE)? SP_CONFIGURE",
             )
         )
@@ -50,6 +52,10 @@ _INSTEAD = (
     (r"BACKUP (?:DATABASE|LOG)", "take a backup with pg_dump or pg_basebackup"),
     (r"ALTER MASTER KEY (?:FORCE )?REGENERATE", "run pybroker certificate master-key --rotate"),
     (r"BACKUP MASTER KEY|RESTORE MASTER KEY", "copy dialog-master.key of the worker's key directory"),
+    (
+        r"(?:ADD|DROP) (?:COUNTER )?SIGNATURE",
+        "create the module WITH EXECUTE AS a user, and grant that user what it needs",
+    ),
     (r"RESTORE", "restore with pg_restore, then read docs/identity.md"),
     (
         r"ALTER XML SCHEMA COLLECTION",
@@ -175,10 +181,14 @@ class _Builder(Transformer[Token, Any]):
         return "clause", f"CONTAINMENT = {children[0].upper()}"
 
     def files(self, children: list[Any]) -> tuple[str, str]:
-        return "clause", "ON " + re.sub(r"\) (?=\()", "), ", _words(children))
+        return "clause", "ON " + re.sub(r"\) (?=\(|filegroup )", "), ", _words(children), flags=re.IGNORECASE)
 
     def log_files(self, children: list[Any]) -> tuple[str, str]:
         return "clause", "LOG ON " + ", ".join(children)
+
+    def attached(self, children: list[Any]) -> tuple[str, str]:
+        first = children[0].upper()
+        return "clause", f"FOR {first}" if len(children) == 1 else f"AS {first} OF {_bracketed(children[1])}"
 
     def collation(self, children: list[Any]) -> tuple[str, str]:
         return "clause", f"COLLATE {children[0]}"

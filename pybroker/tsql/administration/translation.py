@@ -88,6 +88,9 @@ def _check_database(one: tree.Use | tree.AlterDatabase) -> None:
 
 
 def _create_database(one: tree.CreateDatabase) -> Administered:
+    for clause in one.clauses:
+        if clause.startswith(("FOR ", "AS ")):
+            _refuse(one, f"{clause} is not known here: leave it out, and restore the data with pg_restore")
     return _client(*(f"{clause} has no meaning here" for clause in one.clauses))
 
 

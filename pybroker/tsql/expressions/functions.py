@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlglot import exp
 
+from pybroker.tsql import catalog
 from pybroker.tsql.expressions import types
 from pybroker.tsql.expressions.names import relation
 from pybroker.tsql.expressions.printer import VALUES, Printer, Value, unified
@@ -544,6 +545,29 @@ def _written_number(node: exp.Expr) -> int:
     return int(node.this)
 
 
+_PROPERTIES = {
+    "status": "'ONLINE'",
+    "updateability": "case when pg_is_in_recovery() then 'READ_ONLY' else 'READ_WRITE' end",
+    "useraccess": "'MULTI_USER'",
+}
+
+
+def _database_property(printer: Printer, node: Any) -> Value:
+    """DATABASEPROPERTYEX: NULL of a database that is not there."""
+    if len(node.expressions) != 2:  # noqa: PLR2004 - a name and a property
+        raise Unfaithful("DATABASEPROPERTYEX takes a database and a property")
+    name, asked = node.expressions
+    written = asked.this if isinstance(asked, exp.National) else asked.name
+    sql = _PROPERTIES.get(str(written).lower()) if isinstance(asked, exp.National | exp.Literal) else None
+    if sql is None:
+        raise Unfaithful(
+            "DATABASEPROPERTYEX knows Status, Updateability and UserAccess here: ask sys.databases"
+        )
+    databases = printer.scope.beside_placeholders(catalog.relation("databases") or "")
+    value = f"(select {sql} from {databases} d where lower(d.name) = lower({printer.text(name)}))"
+    return Value(value, types.TEXT)
+
+
 def _object_name(printer: Printer, node: Any) -> Value:
     """OBJECT_NAME(@@PROCID): the name of the module that reads it."""
     inner = _only(node)
@@ -613,6 +637,7 @@ BY_NAME: dict[str, Way] = {
         _scoped,
     ),
     "choose": _choose,
+    "databasepropertyex": _database_property,
     "datalength": _data_length,
     "db_id": _fixed(
         "(select d.oid::bigint from pg_database d where d.datname = current_database())", types.BIGINT

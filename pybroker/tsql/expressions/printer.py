@@ -36,14 +36,18 @@ class Source:
         columns: None where nobody knows them.
         prefix: what stands before its columns that are written without a table.
         is_system: whether it is a catalog view, some of whose columns are known by their names.
+        is_exact: whether the names in that view match exactly.
     """
 
     columns: Columns | None
     prefix: str = ""
     is_system: bool = False
+    is_exact: bool = False
 
     def type_of(self, name: str) -> Type | None:
         """Return a column's type, if it is known."""
+        if self.is_system and not self.is_exact and name.casefold() == "name":
+            return types.NAME
         return (SYSTEM if self.is_system else self.columns or {}).get(name.casefold())
 
 
@@ -556,6 +560,8 @@ def compared(left: Value, right: Value, sign: str) -> str:
                 right = Value(convert(right.sql, right.type, left.type), left.type)
     if Family.XML in (one, other):
         raise Unfaithful("XML can't be compared: CAST it to nvarchar(max)")
+    if sign in ("=", "<>") and (left.type.any_case or right.type.any_case) and one is other:
+        return f"lower({left.sql}) {sign} lower({right.sql})"
     return f"{left.sql} {sign} {right.sql}"
 
 
@@ -602,6 +608,8 @@ def _in(printer: Printer, node: Any, negated: str = "") -> str:
         return f"{left.sql}{negated} in {found.sql}"
     values = [printer.value(one) for one in node.expressions]
     left, values = _comparable(left, values)
+    if left.type.any_case and {one.type.family for one in values} == {Family.TEXT}:
+        return f"lower({left.sql}){negated} in ({', '.join(f'lower({one.sql})' for one in values)})"
     return f"{left.sql}{negated} in ({', '.join(one.sql for one in values)})"
 
 

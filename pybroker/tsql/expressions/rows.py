@@ -13,7 +13,7 @@ from pybroker.tsql.expressions.for_xml import for_xml
 from pybroker.tsql.expressions.names import exact, folded, relation
 from pybroker.tsql.expressions.printer import Printer, Queries, Source, Value, unified
 from pybroker.tsql.expressions.reading import place_of
-from pybroker.tsql.expressions.system import OWN
+from pybroker.tsql.expressions.system import EXACT, OWN
 from pybroker.tsql.expressions.types import Type, Unfaithful
 from pybroker.tsql.source import ScriptError
 from pybroker.tsql.translation import DEFAULT_SCHEMA
@@ -404,7 +404,10 @@ def table(printer: Printer, node: Any, sources: dict[str, Source], locks: list[s
     sql, columns = relation_of(printer, node)
     own = _own_name(node)
     is_system = node.args.get("db") is not None and node.args["db"].name.lower() == "sys"
-    sources[(name or own).casefold()] = Source(columns, is_system=is_system and columns is None)
+    is_exact = node.name.lower() in EXACT
+    sources[(name or own).casefold()] = Source(
+        columns, is_system=is_system and columns is None, is_exact=is_exact
+    )
     if not name and sql.startswith("("):
         name = own
     return f"{sql} {folded(name)}" if name else sql, name or own

@@ -53,6 +53,7 @@ class Type:
         literal: the text of a literal, whose type PostgreSQL finds by itself.
         money: whether it has the four decimals of money, and is shown with two.
         is_made: whether it is of an IDENTITY or computed column, which INSERT gives no value.
+        any_case: whether = and IN match it in any case: the names of objects in the catalog.
     """
 
     sql: str
@@ -62,6 +63,7 @@ class Type:
     literal: str | None = None
     money: bool = False
     is_made: bool = field(default=False, compare=False)
+    any_case: bool = field(default=False, compare=False)
 
 
 UNKNOWN = Type("unknown", Family.UNKNOWN)
@@ -73,6 +75,7 @@ FLOAT = Type("double precision", Family.FLOAT)
 IDENTITY = Type("numeric(38,0)", Family.DECIMAL)
 BIT = Type("smallint", Family.BIT)
 TEXT = Type("text", Family.TEXT)
+NAME = Type("text", Family.TEXT, any_case=True)
 BINARY = Type("bytea", Family.BINARY)
 UUID = Type("uuid", Family.UUID)
 XML = Type("xml", Family.XML)
