@@ -39,7 +39,7 @@ def call(at: Preparer, one: tree.Execute) -> Step:
     if name.name.lower() in _NO_MEANING and at.known.procedures.get(relation(name.schema, name.name)) is None:
         note = f"{name.name} has no meaning here: PostgreSQL has its own ways to search texts"
         return at.step(one, None, lambda _: None, (note,))
-    if name.database is not None:
+    if name.database is not None and not at.known.is_here(name.database):
         raise ScriptError(
             one.position, f"a procedure of another database: write USE [{name.database}] before"
         )

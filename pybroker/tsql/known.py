@@ -83,6 +83,10 @@ class Known:
             return self.tables.get(key)
         return self.found.columns(self.database, *key)
 
+    def is_here(self, database: str) -> bool:
+        """Whether a database is the one where the script is."""
+        return database.casefold() == self.database.casefold()
+
     def scope(self, *, placeholders: bool = False) -> Scope:
         """Return the names that a batch begins with; temporary tables that it makes stay known."""
         return Scope(
@@ -93,5 +97,6 @@ class Known:
             functions=self.functions,
             parameters=self.parameters,
             identity_insert=self.identity_insert,
+            is_here=self.is_here,
             placeholders=placeholders,
         )

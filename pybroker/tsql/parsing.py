@@ -86,7 +86,10 @@ class _Builder(Transformer[Token, Any]):
         return children[0]
 
     def name(self, children: list[str]) -> tree.Name:
-        return tree.Name(children[-1], children[0] if len(children) > 1 else None)
+        return tree.Name(*reversed(children))
+
+    def name_in_dbo(self, children: list[str]) -> tree.Name:
+        return tree.Name(children[1], database=children[0])
 
     def text(self, children: list[Token]) -> str:
         return children[0][:-1].partition("'")[2].replace("''", "'")

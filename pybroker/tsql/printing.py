@@ -20,7 +20,10 @@ def _bracketed(name: str) -> str:
 
 
 def _name(name: tree.Name) -> str:
-    return ".".join(_bracketed(one) for one in (name.schema, name.name) if one is not None)
+    if name.database is not None and name.schema is None:
+        return f"{_bracketed(name.database)}..{_bracketed(name.name)}"
+    parts = (name.database, name.schema, name.name)
+    return ".".join(_bracketed(one) for one in parts if one is not None)
 
 
 def _text(value: str) -> str:

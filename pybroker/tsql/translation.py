@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from pybroker.tsql import tree
@@ -83,6 +83,20 @@ def principal(name: str) -> str:
 def identifier(name: str) -> str:
     """Write the name of a table, queue or procedure; these match in any case, so they are folded."""
     return '"' + name.lower().replace('"', '""') + '"'
+
+
+def refuse_others(statement: tree.Statement, is_here: Callable[[str], bool]) -> None:
+    """Refuse a name of another database than the one where the script is.
+
+    Raises:
+        ScriptError: the statement has one.
+    """
+    held = [getattr(statement, one.name) for one in fields(statement)]
+    held += [one.procedure for one in held if isinstance(one, tree.Activation)]
+    for name in held:
+        if isinstance(name, tree.Name) and name.database is not None and not is_here(name.database):
+            said = f"an object of another database: write USE [{name.database}] before"
+            raise ScriptError(statement.position, said)
 
 
 def call(function: str, name: str, **arguments: Value) -> str:
@@ -259,7 +273,7 @@ def _priority(statement: tree.BrokerPriority) -> Translation:
 
 
 def _drop(statement: tree.Drop) -> Translation:
-    if statement.name.schema is not None and statement.kind != "QUEUE":
+    if (statement.name.schema or statement.name.database) and statement.kind != "QUEUE":
         raise ScriptError(
             statement.position, f"a {statement.kind.lower()} has no schema: write [{statement.name.name}]"
         )

@@ -548,6 +548,44 @@ def test_a_missing_handle_is_no_wildcard(run: Run) -> None:
     assert "Msg 8418: " in done.stderr
 
 
+def test_the_name_of_the_scripts_own_database_may_stand_before_a_schema(shown: Shown, run: Run) -> None:
+    lines = shown(
+        """
+        CREATE QUEUE SHOP.dbo.Waiting
+        ALTER QUEUE shop..Waiting WITH RETENTION = ON
+        CREATE SERVICE [//shop/waiting] ON QUEUE [Shop].[dbo].[Waiting] ([DEFAULT])
+        CREATE TABLE shop.dbo.Parts (n int)
+        INSERT INTO Shop.dbo.Parts VALUES (1)
+        INSERT INTO shop..Parts SELECT 2
+        GO
+        CREATE PROCEDURE Counted @at_least int AS
+          DECLARE @n int
+          SELECT @n = COUNT(*) FROM [shop].dbo.Parts WHERE shop.dbo.Parts.n >= @at_least
+          PRINT @n
+        GO
+        EXEC shop.dbo.Counted 2
+        SELECT COUNT(*) AS waiting FROM Shop.sys.transmission_queue
+        SELECT shop.dbo.Parts.n FROM shop.dbo.Parts ORDER BY n
+        IF OBJECT_ID('shop..Parts') = OBJECT_ID('dbo.Parts') PRINT 'one table'
+        """
+    )
+    assert [line.strip() for line in lines if "affected" not in line] == [
+        "1", "waiting", "-------", "0", "n", "-", "1", "2", "one table"
+    ]  # fmt: skip
+    for text, column in (
+        ("SELECT n FROM other.dbo.Parts", 8),
+        ("EXEC other.dbo.Counted 2", 1),
+        ("SELECT OBJECT_ID('other.dbo.Parts')", 8),
+        ("CREATE QUEUE other.dbo.Waiting", 1),
+        ("ALTER QUEUE Waiting WITH ACTIVATION (PROCEDURE_NAME = other..Counted)", 1),
+    ):
+        done = run(f"PRINT 'before'\n{text}")
+        assert done.exit_code == 1
+        assert "before" not in done.stdout
+        assert f":2:{column}: " in done.output
+        assert "another database" in done.output
+
+
 def test_nothing_runs_where_a_later_batch_is_refused(run: Run, database: Database) -> None:
     done = run("CREATE QUEUE q\nGO\nDECLARE @a int\nSET @b = 1")
     assert done.exit_code == 1

@@ -16,7 +16,7 @@ from pybroker.tsql.translation import translate
 
 EXACT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r"), min_size=1, max_size=20)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r"), max_size=20)
-NAMES = st.builds(tree.Name, EXACT, st.none() | EXACT)
+NAMES = st.builds(tree.Name, EXACT, st.none() | EXACT, st.none() | EXACT)
 VERBS = st.sampled_from(["CREATE", "ALTER"])
 SWITCHES = st.none() | st.booleans()
 NUMBERS = st.integers(0, 2**31 - 1)

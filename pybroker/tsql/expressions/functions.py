@@ -498,9 +498,10 @@ def _object_id(printer: Printer, node: Any) -> Value:
         temporary = printer.scope.table_variables.get(words[-1].casefold())
         sql = temporary.sql if temporary is not None else f"pg_temp.{identifier(words[-1].lstrip('#'))}"
         return Value(f"cast(to_regclass({printer.scope.literal(sql)}) as oid)", types.BIGINT)
-    if len(words) > 2:  # noqa: PLR2004 - a schema and a name
+    *database, schema = words[:-1] or [DEFAULT_SCHEMA]
+    if database and (len(database) > 1 or not printer.scope.is_here(database[0])):
         raise Unfaithful("an object of another database is not known here")
-    schema = words[0] if len(words) > 1 else DEFAULT_SCHEMA
+    schema = schema or DEFAULT_SCHEMA
     path = printer.scope.literal(f"{identifier(schema)}.{identifier(words[-1])}")
     table, routine = f"cast(to_regclass({path}) as oid)", f"cast(to_regproc({path}) as oid)"
     if kind in ("P", "FN", "TF", "IF"):

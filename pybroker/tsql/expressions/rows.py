@@ -403,7 +403,7 @@ def table(printer: Printer, node: Any, sources: dict[str, Source], locks: list[s
     hints(printer, node, locks, name)
     sql, columns = relation_of(printer, node)
     own = _own_name(node)
-    is_system = node.args.get("db") is not None and node.args["db"].name.lower() == "sys"
+    is_system = node.db.lower() == "sys"
     is_exact = node.name.lower() in EXACT
     sources[(name or own).casefold()] = Source(
         columns, is_system=is_system and columns is None, is_exact=is_exact
@@ -444,9 +444,9 @@ def relation_of(printer: Printer, node: Any) -> tuple[str, Any]:
     if sign:
         one = scope.table_variable(sign + node.this.name)
         return one.sql, one.columns
-    if node.args.get("catalog") is not None:
+    if node.catalog and not scope.is_here(node.catalog):
         raise Unfaithful("a table of another database can't be read here: read it there, and send it")
-    schema, name = (node.args["db"].name if node.args.get("db") else None), node.name
+    schema, name = node.db or None, node.name
     if schema is None:
         for sources in reversed(printer.sources):
             found = sources.get(name.casefold()) if isinstance(sources, Queries) else None

@@ -95,6 +95,7 @@ class Preparer:
             name = statement.name
             self.known.tables[(name.schema or "dbo").casefold(), name.name.casefold()] = MESSAGE
         if type(statement) in translation.TABLE:
+            translation.refuse_others(statement, self.known.is_here)
             done = translation.translate(statement, in_msdb=self.in_msdb)
             source = printing.print_statement(statement)
             return Step(statement.position, source, done.sql, done.notes)
@@ -146,7 +147,7 @@ class Preparer:
 
     def queue(self, name: Name, position: Position) -> str:
         """Translate the name of a queue."""
-        if name.database is not None:
+        if name.database is not None and not self.known.is_here(name.database):
             raise ScriptError(position, f"a queue of another database: write USE [{name.database}] before")
         return percent(literal(name.name.lower()))
 

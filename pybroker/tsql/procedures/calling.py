@@ -39,7 +39,7 @@ def execute(body: Body, one: tree.Execute) -> None:
     is_made = name in body.procedures or name in body.promised
     if one.procedure.name.lower().startswith(("sp_", "xp_")) and not is_made:
         raise Unfaithful(f"{one.procedure.name} is not known here: write what it does")
-    if one.procedure.database:
+    if one.procedure.database and not body.scope.is_here(one.procedure.database):
         raise Unfaithful("a procedure of another database can't be called here: send it a message")
     if body.flow.is_read(one, "@@rowcount"):
         raise Unfaithful("@@ROWCOUNT behind EXEC is that of the procedure: use an OUTPUT parameter")

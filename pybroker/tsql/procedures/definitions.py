@@ -36,6 +36,7 @@ _OF_THE_CLIENT = frozenset(
 def definition(body: Body, one: Statement) -> None:
     """Print a statement that is calls in schema `broker`, or SQL that PL/pgSQL takes as it is."""
     if type(one) in translation.TABLE:
+        translation.refuse_others(one, body.scope.is_here)
         made = translation.translate(one)
         sql, notes, at_home = made.sql, made.notes, False
     else:
