@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from psycopg import AsyncConnection
@@ -64,6 +65,14 @@ class Batch:
     def end(self) -> int:
         return self.numbers[-1] + 1
 
+    def last(self) -> Batch:
+        """Return a batch of its last message alone, as one of a smaller size would be."""
+        each = ("type_index", "sequence_numbers", "bodies", "dialog_index")
+        columns = self.columns | {name: self.columns[name][-1:] for name in (*each, "kinds")}
+        return replace(
+            self, numbers=self.numbers[-1:], rows=self.rows[-1:], columns=columns, sent_at=self.sent_at[-1:]
+        )
+
 
 class Hop:
     """A shop with a route to a warehouse in another database; `dialog` is one between the two."""
@@ -82,6 +91,15 @@ class Hop:
         self.dialog = self.begin()
         # What a worker's sender remembers.
         self.known = KnownDialogs()
+        self._worker: AsyncConnection[Any] | None = None
+
+    def back(self) -> Hop:
+        """The same two databases, seen from the far one: it takes, and the near one delivers."""
+        back = copy(self)
+        back.near, back.far = self.far, self.near
+        back.near_broker, back.far_broker = self.far_broker, self.near_broker
+        back.known, back._worker = KnownDialogs(), None
+        return back
 
     def begin(self, contract: str = "ordering") -> UUID:
         handle: UUID = self.near.value(
@@ -113,8 +131,10 @@ class Hop:
         )
 
     async def _take_plainly(self, destination: int, size: int) -> Found | None:
-        async with await AsyncConnection.connect(self.near.connection.info.dsn) as connection:
-            return await self.known.take(connection, destination, (0, 1), (size, 1_000_000, 500_000))
+        if self._worker is None:
+            dsn = self.near.connection.info.dsn
+            self._worker = await AsyncConnection.connect(dsn, autocommit=True)
+        return await self.known.take(self._worker, destination, (0, 1), (size, 1_000_000, 500_000))
 
     def _batch(self, found: Found) -> Batch | None:
         if found.taken is None:
@@ -205,3 +225,5 @@ class Hop:
     def close(self) -> None:
         for site in (self.near, self.far):
             site.connection.close()
+        if self._worker is not None:
+            asyncio.run(self._worker.close())

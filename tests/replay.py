@@ -53,15 +53,16 @@ def replay(behaviours: Sequence[Sequence[Step]], begin: Callable[[], Player]) ->
         player.finish(behaviour[-1].state)
 
 
-def plant(session: Session, function: str, right: str, wrong: str) -> None:
-    """Put another text in place of what a function of the broker says."""
-    text = session.value(
+def plant(session: Session, function: str, right: str, wrong: str) -> str:
+    """Put another text in place of what a function of the broker says; return the statement that made it right."""
+    text: str = session.value(
         "select pg_get_functiondef(p.oid) from pg_proc p"
         " where p.proname = %s and p.pronamespace = 'broker_private'::regnamespace",
         function,
     )
     assert right in text, function
     session.connection.execute(text.replace(right, wrong).encode())
+    return text
 
 
 # A gate counts who comes to it and lets him on when as many are allowed. Sequences, as these don't wait for a commit.

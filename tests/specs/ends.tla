@@ -4,8 +4,8 @@
 (* sides cross, with cleanup, late SENDs, and what is owed an              *)
 (* acknowledgement. It stands for conversation/send.sql,                   *)
 (* end_conversation.sql, send_end.sql, close_side.sql, closing_time.sql,   *)
-(* delivery/take.sql, deliver.sql, open_dialog.sql, acknowledge.sql,       *)
-(* fail_dialogs.sql, fail_torn_dialogs.sql, sweep.sql.                     *)
+(* delivery/take.sql, deliver.sql, open_dialog.sql, torn_dialogs.sql,      *)
+(* acknowledge.sql, fail_dialogs.sql, fail_torn_dialogs.sql, sweep.sql.    *)
 (*                                                                         *)
 (* A batch has one message: what several do together is in numbering.tla.  *)
 (* Half an hour is longer than any transaction and than any batch is on    *)
@@ -29,6 +29,7 @@ VARIABLES
     rows,      \* transmission_messages: id and kind
     acked,     \* sequence_counters A
     next,      \* sequence_counters I
+    last,      \* sent_at there: which row had the number before
     confirmed, \* is_confirmed of the target's
     got,       \* what each side was given, as kinds
     openings,  \* how often the target's side was made
@@ -36,9 +37,9 @@ VARIABLES
     answers,   \* answers that may be settled
     hasAlarm   \* fail_torn_dialogs has found that a database had gone back
 
-vars == <<is, localEnd, far, closed, sending, sent, rows, acked, next, confirmed, got, openings, net, answers, hasAlarm>>
+vars == <<is, localEnd, far, closed, sending, sent, rows, acked, next, last, confirmed, got, openings, net, answers, hasAlarm>>
 ends == <<is, localEnd, closed>>
-counts == <<acked, next, confirmed>>
+counts == <<acked, next, last, confirmed>>
 
 Sides == {"I", "T"}
 Other(s) == IF s = "I" THEN "T" ELSE "I"
@@ -47,12 +48,13 @@ Has(s, kinds) == \E row \in rows[s] : row.kind \in kinds
 Heard(s) == far[s] \cap {"E", "X"} /= {}
 IsOpen(s) == is[s] = "here" /\ localEnd[s] = "none" /\ ~Heard(s)
 Higher(x, y) == IF x > y THEN x ELSE y
+IsClosed(s) == closed[s] /= "no" \/ (localEnd[s] /= "none" /\ "A" \in far[s])
 Of(s, kinds) == {row \in rows[s] : row.kind \in kinds}
 
 Init ==
     /\ is = [s \in Sides |-> IF s = "I" THEN "here" ELSE "none"]
     /\ localEnd = Each("none") /\ far = Each({}) /\ closed = Each("no") /\ sending = Each(FALSE) /\ sent = Each(0)
-    /\ rows = Each({}) /\ acked = Each(0) /\ next = Each(0) /\ confirmed = FALSE /\ got = Each(<<>>)
+    /\ rows = Each({}) /\ acked = Each(0) /\ next = Each(0) /\ last = Each(0) /\ confirmed = FALSE /\ got = Each(<<>>)
     /\ openings = 0 /\ net = {} /\ answers = {} /\ hasAlarm = FALSE
 
 -----------------------------------------------------------------------------
@@ -91,9 +93,9 @@ CloseSide(s) ==
     /\ closed' = [closed EXCEPT ![s] = IF Of(s, {"X"}) = {} THEN ClosingTime(s) ELSE "no"]
     /\ UNCHANGED <<is, far, sending, sent, counts, got, openings, net, answers, hasAlarm>>
 
-\* end_conversation with cleanup.
+\* end_conversation with cleanup; of a closed initiator's side nobody has the handle any more.
 CleanUp(s) ==
-    /\ WithCleanup /\ is[s] = "here" /\ localEnd[s] /= "C" /\ ~sending[s]
+    /\ WithCleanup /\ is[s] = "here" /\ localEnd[s] /= "C" /\ ~sending[s] /\ ~(s = "I" /\ IsClosed(s))
     /\ localEnd' = [localEnd EXCEPT ![s] = "C"]
     /\ closed' = [closed EXCEPT ![s] = "soon"]
     /\ rows' = [rows EXCEPT ![s] = {}]
@@ -102,12 +104,14 @@ CleanUp(s) ==
 -----------------------------------------------------------------------------
 (* take: also behind what is in flight. What the far side has ended and    *)
 (* this side has not waits, but for an Error.                              *)
+Batch(s, row) ==
+    LET number == acked[s] + Cardinality({r \in rows[s] : r.id < row.id})
+    IN [from |-> s, id |-> row.id, kind |-> row.kind, number |-> number, acked |-> acked[s]]
+MayLeave(s) == localEnd[s] /= "none" \/ ~Heard(s) \/ Has(s, {"X"})
 Take(s) ==
     /\ Cardinality(net) < Leaving
-    /\ localEnd[s] /= "none" \/ ~Heard(s) \/ Has(s, {"X"})
-    /\ \E row \in rows[s] :
-        LET number == acked[s] + Cardinality({r \in rows[s] : r.id < row.id})
-        IN net' = net \cup {[from |-> s, id |-> row.id, kind |-> row.kind, number |-> number, acked |-> acked[s]]}
+    /\ MayLeave(s)
+    /\ \E row \in rows[s] : net' = net \cup {Batch(s, row)}
     /\ UNCHANGED <<ends, far, sending, sent, rows, counts, got, openings, answers, hasAlarm>>
 
 (* deliver, and open_dialog where there is no side.                        *)
@@ -118,6 +122,11 @@ Refused(batch, s) ==
     \/ is[s] = "here" /\ localEnd[s] = "C"
     \/ is[s] = "gone" /\ s = "I"
     \/ is[s] /= "here" /\ batch.acked > 0
+
+\* torn_dialogs: after an Error, which drops what waits, a number may be another row's. Nobody hears of it who did not know.
+Torn(batch, s) ==
+    /\ is[s] = "here" /\ localEnd[s] /= "C" /\ batch.kind /= "X"
+    /\ batch.acked > next[s] \/ (batch.number = next[s] - 1 /\ batch.id /= last[s])
 
 Arrive(batch) ==
     LET s == Other(batch.from)
@@ -130,7 +139,14 @@ Arrive(batch) ==
     IN
     /\ IF Refused(batch, s) THEN
            /\ Answer(batch, Gone)
-           /\ UNCHANGED <<ends, far, sent, rows, counts, got, openings>>
+           /\ UNCHANGED <<ends, far, rows, next, last, confirmed, got, openings, hasAlarm>>
+       ELSE IF Torn(batch, s) THEN
+           /\ Answer(batch, Gone)
+           /\ hasAlarm' = (hasAlarm \/ IsOpen(s))
+           /\ far' = [far EXCEPT ![s] = @ \cup {"X"} \cup (IF "X" \notin @ /\ localEnd[s] /= "none" THEN {"A"} ELSE {})]
+           /\ rows' = [rows EXCEPT ![s] = IF "X" \in far[s] THEN Of(s, {"X"}) ELSE {}]
+           /\ confirmed' = (confirmed \/ (s = "T" /\ batch.acked > 0))
+           /\ UNCHANGED <<ends, next, last, got, openings>>
        ELSE
            /\ is[s] = "here" \/ opens
            /\ is' = [is EXCEPT ![s] = "here"]
@@ -142,13 +158,14 @@ Arrive(batch) ==
            /\ got' = [got EXCEPT ![s] = IF isTaken THEN Append(@, batch.kind) ELSE @]
            /\ next' = [next EXCEPT ![s] =
                 IF isTaken \/ ~open THEN Higher(expected, batch.number + 1) ELSE expected]
+           /\ last' = [last EXCEPT ![s] = IF opens \/ next'[s] > next[s] THEN batch.id ELSE @]
            /\ confirmed' =
                 IF s = "I" THEN confirmed
                 ELSE IF opens THEN FALSE
                 ELSE confirmed \/ batch.acked > 0 \/ (Mutant = "what follows the first message confirms it" /\ batch.number > 0 /\ isTaken)
            /\ Answer(batch, next'[s])
-           /\ UNCHANGED <<sent, rows, acked>>
-    /\ UNCHANGED <<sending, net, hasAlarm>>
+           /\ UNCHANGED <<rows, hasAlarm>>
+    /\ UNCHANGED <<sending, sent, acked, net>>
 
 (* The worker settles: fail_torn_dialogs, acknowledge; or fail_dialogs.    *)
 Settle(answer) ==
@@ -162,22 +179,25 @@ Settle(answer) ==
     IN
     /\ is[s] = "here"
     /\ IF answer.next = Gone THEN
-           /\ far' = [far EXCEPT ![s] = @ \cup {"X"} \cup
+           /\ far' = [far EXCEPT ![s] = @ \cup (IF "E" \in @ THEN {} ELSE {"X"}) \cup
                 (IF localEnd[s] /= "none" /\ Mutant /= "the end of a dialog that is forgotten is never acknowledged" THEN {"A"} ELSE {})]
            /\ rows' = [rows EXCEPT ![s] = {}]
+           /\ got' = IF IsOpen(s) \/ Mutant = "a dialog fails as often as it is refused" THEN [got EXCEPT ![s] = Append(@, "X")] ELSE got
            /\ UNCHANGED <<acked, hasAlarm>>
        ELSE
            /\ hasAlarm' = (hasAlarm \/
                 (/\ answer.next > number /\ answer.next > acked[s] + Cardinality(rows[s]) /\ ~Has(s, {"X"})
-                 /\ far[s] \cap {"X", "A"} = {} /\ localEnd[s] \in {"none", "E"}))
+                 /\ ~Heard(s) /\ ("A" \notin far[s] \/ closed[s] /= "no") /\ localEnd[s] \in {"none", "E"}))
            /\ rows' = IF moves THEN [rows EXCEPT ![s] = @ \ found] ELSE rows
            /\ acked' = IF moves THEN [acked EXCEPT ![s] = @ + Cardinality(found)] ELSE acked
            /\ far' = IF (moves /\ isEnd) \/ (Mutant = "an end is acknowledged by any answer" /\ localEnd[s] /= "none")
                      THEN [far EXCEPT ![s] = @ \cup {"A"}] ELSE far
-    /\ UNCHANGED <<ends, sending, sent, next, confirmed, got, openings, net, answers>>
+           /\ UNCHANGED got
+    /\ UNCHANGED <<ends, sending, sent, next, last, confirmed, openings, net, answers>>
 
 -----------------------------------------------------------------------------
-(* sweep: an end that was acknowledged closes its side.                    *)
+(* sweep: an end that was acknowledged closes its side. There the event    *)
+(* goes, and here it stays: what was acknowledged is asked for below.      *)
 Close(s) ==
     /\ is[s] = "here" /\ localEnd[s] /= "none" /\ closed[s] = "no" /\ "A" \in far[s]
     /\ closed' = [closed EXCEPT ![s] = "soon"]
@@ -195,7 +215,8 @@ Sweep(s) ==
     /\ UNCHANGED <<localEnd, far, closed, sending, sent, counts, got, openings, hasAlarm>>
 
 -----------------------------------------------------------------------------
-Next ==
+\* What becomes of a second conversation is not in here: its counters begin anew, on one side.
+Next == openings <= 1 /\
     \/ \E s \in Sides :
         \/ BeginSend(s) \/ CommitSend(s) \/ SendEnd(s, "E") \/ SendEnd(s, "X") \/ CloseSide(s) \/ CleanUp(s)
         \/ Take(s) \/ Close(s) \/ Sweep(s)
