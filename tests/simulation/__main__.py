@@ -73,18 +73,24 @@ def main() -> int:
 
 
 def _share(first: int, seeds: int, processes: int) -> int:
-    """Have each process run every so manieth seed, with a server of its own."""
+    """Have each process run every so manieth seed, with a server of its own, both on one processor.
+
+    They wait for each other by turns, so that two processors would only hand over what the other has in its cache.
+    """
     # The last of each option counts.
     given = [sys.executable, "-m", "tests.simulation", *sys.argv[1:], "--processes", "1"]
-    running = [
-        subprocess.Popen(
-            [
-                *(*given, "--seed", str(first + place), "--seeds", str(seeds - place)),
-                *("--every", str(processes)),
-            ]
+    all_processors = sorted(os.sched_getaffinity(0))
+    running = []
+    for place in range(processes):
+        os.sched_setaffinity(0, {all_processors[place % len(all_processors)]})
+        running.append(
+            subprocess.Popen(
+                [
+                    *(*given, "--seed", str(first + place), "--seeds", str(seeds - place)),
+                    *("--every", str(processes)),
+                ]
+            )
         )
-        for place in range(processes)
-    ]
     return max(process.wait() for process in running)
 
 

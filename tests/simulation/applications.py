@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from uuid import UUID
 
 _IS_IN_ERROR = "S8429"
-# Seconds between two looks of an application at its queue.
-_LONGEST_PAUSE = 4.0
+# Seconds between two looks of an application at its queue, in which nobody stirs it.
+_LONGEST_PAUSE = 20.0
+# And before it looks at what it was stirred for.
+_REACTIONS = (0.0, 0.01, 0.1, 0.5)
 _STATE = """
 select d.name, d.handle, d.is_ended,
   (select count(*) from sent s where s.dialog = d.name), (select count(*) from received r where r.dialog = d.name),
@@ -59,7 +61,11 @@ class Dialog:
 
 
 class Application:
-    """One session of an application, opened again whenever it is lost."""
+    """One session of an application, opened again whenever it is lost.
+
+    Attributes:
+        stirred: set by somebody else when its queue may have a message for it.
+    """
 
     def __init__(
         self,
@@ -83,6 +89,7 @@ class Application:
         # Dialogs in error, of which the Error has not been received yet.
         self._in_error: set[UUID] = set()
         self._idle = 0.5
+        self.stirred = asyncio.Event()
 
     def forget(self) -> None:
         """Forget what was seen of a database that goes back."""
@@ -101,13 +108,22 @@ class Application:
             while await self._turn(connection):
                 # Who finds nothing looks less often.
                 self._idle = min(self._idle * 2, _LONGEST_PAUSE)
-                await asyncio.sleep(self._idle * self._random.choice((0.05, 0.2, 1.0)))
+                await self._pause(self._idle * self._random.choice((0.05, 0.2, 1.0)))
+                self.stirred.clear()
         except psycopg.OperationalError:
             return False
         finally:
             if connection is not None:
                 await connection.close()
         return True
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self.stirred.wait()
+        except TimeoutError:
+            return
+        await asyncio.sleep(self._random.choice(_REACTIONS))
 
     async def _turn(self, connection: AsyncConnection[Any]) -> bool:
         raise NotImplementedError
@@ -169,23 +185,22 @@ class Initiator(Application):
         open_ones = [dialog for dialog in self._dialogs if dialog.name in state and not state[dialog.name][1]]
         if not missing and not open_ones and not self._stays():
             return False
+        ready = [dialog for dialog in open_ones if state[dialog.name][2] < dialog.orders]
+        if missing or ready:
+            self._idle = 0.5
         if missing and self._random.random() < 0.5:
             await self._begin(connection, missing[0])
             return True
-        ready = [dialog for dialog in open_ones if state[dialog.name][2] < dialog.orders]
         if ready and self._random.random() < 0.6:
             await self._send(connection, self._random.choice(ready))
             return True
         for dialog in open_ones:
             _, _, sent, answers, fired = state[dialog.name]
-            if (
-                sent == dialog.orders
-                and fired == dialog.timers
-                and (not dialog.waits or answers == sent)
-                and self._random.random() < 0.5
-            ):
-                await self._end(connection, dialog)
-                return True
+            if sent == dialog.orders and fired == dialog.timers and (not dialog.waits or answers == sent):
+                self._idle = 0.5
+                if self._random.random() < 0.5:
+                    await self._end(connection, dialog)
+                    return True
         for _, handle, kind, body in await self._receive(connection, "shop"):
             if kind == "ack":
                 await _note(connection, "received", body)

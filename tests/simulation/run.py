@@ -6,7 +6,7 @@ import asyncio
 import os
 import random
 import traceback
-from collections import defaultdict
+from collections import defaultdict, deque
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -18,9 +18,10 @@ import psycopg_pool.sched_async
 import structlog
 from psycopg import connection_async, waiting
 
-from pybroker.workers import database, supervisor
+from pybroker.workers import database, presence, supervisor, wake_ups
 from pybroker.workers.clock import Clock
 from pybroker.workers.database import ServingError
+from pybroker.workers.periodic_task_log import Records
 from pybroker.workers.transport.outgoing import router, sender
 from pybroker.workers.transport.retry_schedule import Pace
 from pybroker.workers.validation import validation
@@ -66,6 +67,8 @@ _TIGHT = 0.6
 _PROBES = 100.0
 # Monotonic clocks begin somewhere.
 _UPTIME = 1000.0
+# After these a message may be in a queue that was not there before, or is no longer another session's.
+_STIRS = ("receive", "end_conversation", "deliver", "fail", "settle", "fire_timers", "sweep")
 # After these something may be seen that must not be.
 _CHANGES = ("send", "receive", "end_conversation", "deliver", "acknowledge", "fail", "settle_moved")
 # What a worker writes into its log when something went wrong that its author did not expect.
@@ -143,14 +146,10 @@ class Simulation:
             _dialog(plan, place, is_long) for place in range(plan.randint(1, 3 if is_long else 2))
         ]
         self._sessions = plan.randint(1, 2), plan.randint(1, 2)
-        # Few wait as long as a worker does by itself, so that a seed is short. And few look as often as one does
-        # while a sender runs: that is half of a seed's statements, and finds what the senders find themselves.
+        # Few wait as long as a worker does by itself, so that a seed is short.
         self._pace = Pace() if plan.random() < 0.05 else _SHORT
         if plan.random() < _CALM:
-            router.RUNNING_SECONDS = router.IDLE_SECONDS = 1.0
-            router._GROWTH = 5.0
-            # Nothing is validated here.
-            validation.BUSY_SECONDS = validation.IDLE_SECONDS = 2.0
+            _calm_workers()
         if plan.random() < _TIGHT:
             # So that few messages are several batches in flight, in lanes, and large bodies in pieces.
             sender.MAXIMUM_MESSAGES = plan.choice((1, 2, 3))
@@ -166,6 +165,7 @@ class Simulation:
         self._applications: dict[str, Process] = {}
         self._numbers = dict.fromkeys((SHOP, WAREHOUSE), 0)
         self._changed: set[int] = set()
+        self._stirring: set[int] = set()
         # Seconds by which wall clocks are wrong.
         self._jumps: dict[tuple[str, str], float] = defaultdict(float)
         # How often each database has gone back.
@@ -407,6 +407,12 @@ class Simulation:
                 self._check()
         elif statement.label.startswith(_CHANGES) and (statement.label, outcome) != ("receive", "0"):
             self._changed.add(session.number)
+        if statement.label.startswith(_STIRS) and (statement.label, outcome) != ("receive", "0"):
+            self._stirring.add(session.number)
+        if session.number in self._stirring and session.is_at_rest:
+            self._stirring.discard(session.number)
+            for program in self._programs[statement.database]:
+                program.stirred.set()
         self._meet(statement, is_after=True)
 
     def _check(self) -> None:
@@ -449,6 +455,35 @@ def _dialog(random: random.Random, place: int, is_long: bool) -> Dialog:
         waits=random.random() < 0.7,
         with_error=random.random() < 0.15,
     )
+
+
+def _calm_workers() -> None:
+    """Have workers look less often at what they are told of, and write nothing that is for people only."""
+    # While a sender runs it finds by itself what comes for its destination.
+    router.RUNNING_SECONDS = router.IDLE_SECONDS = 1.0
+    router.BUSY_SECONDS = 0.1
+    router._GROWTH = 5.0
+    # While messages wait somewhere.
+    wake_ups.LOOK_SECONDS = 1.0
+    # Nothing is validated here.
+    validation.BUSY_SECONDS = validation.IDLE_SECONDS = 5.0
+    # What the views show of a worker.
+    presence._GATHER_SECONDS = 5.0
+    # Each session reads catalogs and makes plans of its own.
+    database.Database.__init__.__kwdefaults__["max_connections"] = 4
+    psycopg_pool.base.deque = _LastFirst
+    Records.note = _note_nothing  # type: ignore[method-assign]
+
+
+class _LastFirst(deque[Any]):
+    """Sessions of a pool, of which the one that was given back last is taken first."""
+
+    def popleft(self) -> Any:
+        return self.pop()
+
+
+async def _note_nothing(records: Records, *_: object) -> None:
+    del records
 
 
 def _with_timers(dialog: Dialog, random: random.Random) -> Dialog:

@@ -1,8 +1,8 @@
 """Sessions that are kept from seed to seed: a new one reads catalogs and makes plans for longer than it works.
 
-They are opened by the process that forks the seeds. A seed lends them to whoever connects, each once, so that no
-session is anybody's second one within a seed. Whoever closes one, or dies, leaves it rolled back and reset.
-Who has it next finds nothing of the last one but the server's caches.
+They are opened by the process that forks the seeds. A seed lends them to whoever connects, first the one that was
+given back last. Whoever closes one, or dies, leaves it rolled back and reset. Who has it next finds nothing of the
+last one but the server's caches.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ class Spares:
         self._next: Counter[str] = Counter()
         self._lost: list[tuple[str, int]] = []
         self._lent: dict[Any, tuple[str, int]] = {}
+        # Those that were given back: each that is lent again has made its plans.
+        self._returned: dict[str, list[int]] = {}
         self.closed: Any = pq.PGconn.connect_start(b"host=/nowhere")
         self.closed.finish()
 
@@ -43,8 +45,11 @@ class Spares:
         wanted = conninfo_to_dict(conninfo)
         own = {name: wanted.pop(name) for name in _OWN if name in wanted}
         key = make_conninfo("", **wanted)
-        place = self._next[key]
-        self._next[key] += 1
+        if returned := self._returned.get(key):
+            place = returned.pop()
+        else:
+            place = self._next[key]
+            self._next[key] += 1
         kept = self._kept.get(key, ())
         if place >= len(kept):
             return None
@@ -61,7 +66,8 @@ class Spares:
             return False
         while pgconn.notifies() is not None:
             pass
-        del self._lent[pgconn]
+        key, place = self._lent.pop(pgconn)
+        self._returned.setdefault(key, []).append(place)
         return True
 
     def used(self) -> tuple[dict[str, int], list[tuple[str, int]]]:

@@ -29,7 +29,7 @@ SEEDS = (26, 3, 7)
 # Its dialogs have timers.
 WITH_TIMERS = 3
 # Its initiator forgets messages that were acknowledged.
-FORGETFUL = 7
+FORGETFUL = 12
 RESTORE = Fault(1.0, "restored", SHOP, WITH_WORKER, seconds=0.5, after=1.2)
 
 
@@ -146,8 +146,8 @@ def changed_function(sites: Sites, site: str, function: str, right: str, wrong: 
 def test_messages_flow_on_while_clocks_jump(sites: Sites, hours: int) -> None:
     """A wall clock that jumps by an hour, or back, stops a worker, ends a dialog or loses a message."""
     jumps = [
-        Fault(at + place / 4, f"clock of the {whose}", site, hours=sign * hours)
-        for at, sign in ((0.5, 1), (3.0, -1))
+        Fault(at + place / 8, f"clock of the {whose}", site, hours=sign * hours)
+        for at, sign in ((0.2, 1), (0.8, -1))
         for place, (whose, site) in enumerate(product(("worker", "server"), (SHOP, WAREHOUSE)))
     ]
     calm, jumping = (simulation.run_seed(sites, 1, faults=faults) for faults in ([], jumps))
