@@ -295,6 +295,8 @@ def test_a_statement_ends_where_the_next_begins(script: str, expected: str) -> N
         ("RAISERROR 50001 'x'", (1, 11), "parentheses"),
         ("END", (1, 1), "END without BEGIN"),
         ("SELECT CASE WHEN 1 = 1 THEN 2", (1, 30), "CASE has no END"),
+        ("MERGE t USING u ON t.a = u.a WHEN MATCHED THEN DELETE\nOUTPUT $Action, deleted.a;", (2, 8), "UPDATE and INSERT"),
+        ("DECLARE @x xml\nSET @x.modify('delete /a')", (2, 7), "assign a new value"),
     ],
 )  # fmt: skip
 def test_what_is_not_understood_is_refused_where_it_stands(

@@ -1105,6 +1105,8 @@ REFUSED = {
         22,
     ),
     "CREATE TRIGGER t ON dbo.x INSTEAD OF INSERT AS RETURN": ("write AFTER", 1, 1),
+    "CREATE PROCEDURE p AS\nDELETE FROM t WHERE\n CURRENT OF c": ("FETCH the key INTO a variable", 3, 2),
+    "CREATE PROCEDURE p AS\nUPDATE t SET a = 1 FROM t WHERE CURRENT OF GLOBAL c": ("WHERE key = @key", 2, 33),
     "CREATE FUNCTION f () RETURNS int AS BEGIN RETURN FOO(1) END": ("FOO", 1, 50),
     "CREATE FUNCTION f () RETURNS TABLE AS RETURN (SELECT a FROM unknown)": (
         "a column whose name or type",

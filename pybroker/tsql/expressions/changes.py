@@ -133,10 +133,20 @@ def _changed_through(
 
 
 def _taken_out(code: Code, tokens: list[Token]) -> tuple[list[Token], _Clauses]:
+    _refuse_current(code, tokens)
     clauses = _Clauses([])
     tokens = _without_top(code, tokens, clauses)
     tokens = _without_compound(tokens, _merged_name(tokens))
     return _without_output(code, tokens, clauses), clauses
+
+
+def _refuse_current(code: Code, tokens: list[Token]) -> None:
+    for at, one in at_top(tokens):
+        if _word(one) == "CURRENT" and at and _word(tokens[at - 1]) == "WHERE":
+            raise ScriptError(
+                code.place(one.start),
+                "WHERE CURRENT OF has no form here: FETCH the key INTO a variable, write WHERE key = @key",
+            )
 
 
 def _word(one: Token) -> str:

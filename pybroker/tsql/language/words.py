@@ -62,6 +62,8 @@ def words(batch: Batch) -> Iterator[Word]:
             said = _OPEN.get(one, f'"{one}" is not understood here')
             if one == '"':
                 said = 'a name that is not closed: write " behind it'
+            if text[at : at + 7].lower() == "$action":
+                said = "MERGE with OUTPUT has no form here: write UPDATE and INSERT"
             raise ScriptError(position_of(batch, at), said)
         kind = found.lastgroup or ""
         if kind != "blank":
