@@ -93,6 +93,10 @@ class Hop:
         self.known = KnownDialogs()
         self._worker: AsyncConnection[Any] | None = None
 
+    def restart(self) -> None:
+        """Forget what a worker remembers of the near database."""
+        self.known = KnownDialogs()
+
     def back(self) -> Hop:
         """The same two databases, seen from the far one: it takes, and the near one delivers."""
         back = copy(self)
@@ -123,12 +127,19 @@ class Hop:
             [paused] if paused else [],
             *(([behind.endpoint], [behind.rows[-1]], [behind.end]) if behind else ([], [], [])),
         )
-        if not found:
-            return None
-        endpoint, numbers, rows, acknowledged, sent_at, *columns = found[0]
-        return Batch(
-            endpoint, numbers, rows, dict(zip(_COLUMNS, columns, strict=True)), acknowledged, sent_at
+        return _one(found)
+
+    def ask(self, dialog: UUID) -> Batch | None:
+        """Ask on a dialog whether both sides remember the same, as a worker does after a restart."""
+        columns = ", ".join(f"a.{name}" for name in _COLUMNS)
+        found = self.near.rows(
+            f"select a.endpoint_nos[1], sequence_numbers, row_ids, acknowledged, sent_at, {columns}"
+            " from broker_private.endpoints e cross join broker_private.ask(array[e.endpoint_no]) a"
+            " where e.conversation_handle = %s and exists (select from broker_private.dialogs_to_ask(0, 1000000) d"
+            " where e.endpoint_no = any (d.endpoint_nos))",
+            dialog,
         )
+        return _one(found)
 
     async def _take_plainly(self, destination: int, size: int) -> Found | None:
         if self._worker is None:
@@ -227,3 +238,10 @@ class Hop:
             site.connection.close()
         if self._worker is not None:
             asyncio.run(self._worker.close())
+
+
+def _one(found: list[tuple[Any, ...]]) -> Batch | None:
+    if not found:
+        return None
+    endpoint, numbers, rows, acknowledged, sent_at, *columns = found[0]
+    return Batch(endpoint, numbers, rows, dict(zip(_COLUMNS, columns, strict=True)), acknowledged, sent_at)

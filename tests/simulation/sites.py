@@ -93,7 +93,7 @@ begin
 end $$;
 """
 # What a seed leaves behind is taken away: rows by truncation where there were none, else by putting them back.
-_REMEMBER = """
+REMEMBER = """
 create table simulation.tables as
 select
   c.oid::regclass as name, format('simulation.%I', 'kept_' || c.relname) as kept, false as was_empty,
@@ -154,7 +154,7 @@ begin
 end $$;
 """
 # All tables as one snapshot shows them. As after a crash, what is unlogged is not among them.
-_BACKUP = """
+BACKUP = """
 create procedure simulation.back_up() language plpgsql as $$
 declare
   t record;
@@ -251,7 +251,7 @@ class Sites:
                     b"update broker_private.broker_instance set service_broker_guid = md5(%s)::uuid", (name,)
                 )
                 session.execute("vacuum analyze")
-                session.execute((_REMEMBER + _BACKUP).encode())
+                session.execute((REMEMBER + BACKUP).encode())
 
     def set_clock(self, name: str, seconds: float) -> None:
         """Set the clock of a database's server to so many seconds after the beginning."""

@@ -67,6 +67,8 @@ Restore(side) ==
 Batch(size) == [first |-> near.acked, times |-> SubSeq(near.rows, 1, size), acked |-> near.acked]
 Take(size) ==
     /\ ~near.isFailed /\ size <= Len(near.rows) /\ Cardinality(net) < Leaving
+    \* dialogs_to_ask: until something was acknowledged nobody knows whom to ask.
+    /\ size > 0 \/ near.acked > 0
     /\ net' = net \cup {Batch(size)}
     /\ UNCHANGED <<sent, near, far, backup, answers, isRestored, asked, wasSeen>>
 
@@ -77,13 +79,20 @@ Arrive(batch) ==
             batch.first + place = far.next /\ batch.times[place] /= far.last /\ Mutant /= "the time of sending is not compared"
         isTorn == knowsLess \/ isOther \/ (Mutant = "any repetition is taken for a restore" /\ batch.acked < far.next)
         new == IF batch.first > far.next THEN <<>> ELSE SubSeq(batch.times, far.next - batch.first + 1, Len(batch.times))
+        end == batch.first + Len(batch.times)
     IN
-    /\ IF far.isFailed THEN
+    \* open_dialog: it is not new to its sender, so it was forgotten here.
+    /\ IF far.next = 0 /\ knowsLess THEN
            /\ answers' = answers \cup {[batch |-> batch, next |-> 0, isFinal |-> TRUE]}
            /\ UNCHANGED <<far, wasSeen>>
        ELSE IF isTorn THEN
            /\ far' = [far EXCEPT !.isFailed = TRUE]
            /\ answers' = answers \cup {[batch |-> batch, next |-> 0, isFinal |-> TRUE]}
+           /\ UNCHANGED wasSeen
+       ELSE IF far.isFailed THEN
+           \* Acknowledged and dropped.
+           /\ far' = IF end > far.next THEN [far EXCEPT !.next = end, !.last = IF batch.times = <<>> THEN @ ELSE batch.times[Len(batch.times)]] ELSE far
+           /\ answers' = answers \cup {[batch |-> batch, next |-> far'.next, isFinal |-> FALSE]}
            /\ UNCHANGED wasSeen
        ELSE
            /\ far' = [far EXCEPT
@@ -99,6 +108,7 @@ Settle(answer) ==
     LET batch == answer.batch
         number == IF answer.next < batch.first + Len(batch.times) THEN answer.next ELSE batch.first + Len(batch.times)
         isTorn ==
+            /\ ~near.isFailed
             /\ answer.next > batch.first + Len(batch.times)
             /\ answer.next > near.acked + Len(near.rows)
             /\ Mutant /= "more than was sent is taken for granted"
@@ -112,8 +122,11 @@ Settle(answer) ==
         ELSE IF number > batch.first /\ isRight
         THEN [near EXCEPT !.acked = number, !.rows = SubSeq(@, count + 1, Len(@))]
         ELSE near
-    \* tell_far_side: its Error is taken whatever the two remember.
-    /\ far' = IF isTorn /\ ~answer.isFinal THEN [far EXCEPT !.isFailed = TRUE] ELSE far
+    \* tell_far_side: its Error is taken whatever the two remember. It has the number that was acknowledged last.
+    /\ far' =
+        IF ~isTorn \/ answer.isFinal THEN far
+        ELSE IF near.acked < far.next THEN [far EXCEPT !.isFailed = TRUE]
+        ELSE [far EXCEPT !.isFailed = TRUE, !.next = near.acked + 1, !.last = Messages + 1]
     \* Each side's worker asks after a restart, and where it was asked so: the sender's question is what tells it.
     /\ asked' = (asked \/ (isRestored /\ batch.times = <<>> /\ batch.acked = near.acked))
     /\ answers' = answers \ {answer}

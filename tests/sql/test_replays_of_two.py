@@ -10,12 +10,13 @@ import psycopg
 import pytest
 
 from tests.hop import Batch, Hop
-from tests.replay import DiffersError, plant, replay
+from tests.replay import DiffersError, Player, plant, replay
 from tests.shop import END_DIALOG, ERROR, Session
+from tests.simulation import sites
 from tests.specs import tlc
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from uuid import UUID
 
     from tests.conftest import Database
@@ -254,19 +255,170 @@ FOUND_AT_ONCE = list(MISTAKES_OF_ENDS)[:7]
     ids=["at once", "all"],
 )
 def test_mistakes_in_ends_are_found(ends: dict[str, EndsSide], number: int, mistakes: list[str]) -> None:
-    missed = [one for one in mistakes if not is_found(ends, number, *MISTAKES_OF_ENDS[one])]
+    sessions = [side.site for side in ends.values()]
+    behaviours = behaviours_of("ends", number)
+    missed = [
+        one
+        for one in mistakes
+        if not is_found(sessions, MISTAKES_OF_ENDS[one], behaviours, lambda: Ends(ends))
+    ]
     assert missed == []
 
 
-def is_found(ends: dict[str, EndsSide], number: int, *mistake: str) -> bool:
+def is_found(
+    sessions: Sequence[Session],
+    mistake: tuple[str, str, str],
+    behaviours: list[list[tlc.Step]],
+    begin: Callable[[], Player],
+) -> bool:
     """Make a mistake in both databases, look whether a replay sees it, and mend it."""
-    texts = [plant(side.site, *mistake) for side in ends.values()]
+    texts = [plant(session, *mistake) for session in sessions]
     try:
-        replay(behaviours_of("ends", number), lambda: Ends(ends))
+        replay(behaviours, begin)
     except DiffersError:
         return True
     finally:
-        for side, text in zip(ends.values(), texts, strict=True):
-            side.sender.connection.rollback()
-            side.site.connection.execute(text.encode())
+        for session, text in zip(sessions, texts, strict=True):
+            session.connection.execute(text.encode())
     return False
+
+
+class Restore:
+    """One new dialog, and one direction of it, between two databases of which one goes back."""
+
+    NEAR = (
+        "select case when exists (select from broker_private.far_events f where f.endpoint_no = e.endpoint_no and f.event = 'X')"
+        " then 'failed' else a.next_number || ',' || (select count(*) from broker_private.transmission_messages t"
+        " where t.endpoint_no = e.endpoint_no) end"
+        " from broker_private.endpoints e cross join lateral broker_private.newest_counter(e.endpoint_no, 'A') a"
+        " where e.conversation_handle = %s"
+    )
+    FAR = (
+        "select case when exists (select from broker_private.far_events f where f.endpoint_no = e.endpoint_no and f.event = 'X')"
+        " then 'failed' else i.next_number || ',' || (select coalesce(string_agg(convert_from(m.body, 'UTF8'), '' order by m.sequence_number), '')"
+        " from broker_private.messages m where m.endpoint_no = e.endpoint_no) end"
+        " from broker_private.endpoints e cross join lateral broker_private.newest_counter(e.endpoint_no, 'I') i"
+        " where e.conversation_id = %s and not e.is_initiator"
+    )
+
+    def __init__(self, hop: Hop) -> None:
+        self._hop, self._net, self._sent = hop, dict[str, Batch](), 0
+        self._sites = {"near": hop.near, "far": hop.far}
+        for site in self._sites.values():
+            for table in ("transmission_messages", "messages"):
+                site.rows(f"delete from broker_private.{table}")
+        self._dialog = hop.begin()
+        self._conversation = hop.near.value(
+            "select conversation_id from broker_private.endpoints where conversation_handle = %s",
+            self._dialog,
+        )
+        for site in self._sites.values():
+            site.rows("call simulation.back_up()")
+
+    def act(self, action: str, *arguments: str) -> None:
+        match action, *arguments:
+            case ("send",):
+                self._sent += 1
+                self._hop.near.send(self._dialog, "order", str(self._sent).encode())
+            case "backup", site:
+                self._sites[site].rows("call simulation.back_up()")
+            case "restore", site:
+                self._sites[site].rows("call simulation.restore()")
+                self._hop.restart()
+            case "take", size, name:
+                self._take(int(size), name)
+            case "arrive", name, expected:
+                number, fault = self._hop.deliver(self._net[name])
+                if (has := str(number) if fault is None else "final") != expected:
+                    raise DiffersError(f"the answer is {has}")
+            case "settle", name, answer:
+                self._settle(self._net[name], answer)
+
+    def _take(self, size: int, name: str) -> None:
+        batch = self._hop.take(size) if size else self._hop.ask(self._dialog)
+        first, _, times, acknowledged = name.split(",")
+        if batch is None:
+            raise DiffersError("it takes nothing")
+        self._net[name] = batch
+        numbers = [int(first) + place for place in range(size)] if size else [int(first) - 1]
+        bodies = [bytes(body or b"") for body in batch.columns["bodies"]]
+        if (batch.numbers, b"".join(bodies), batch.acknowledged) != (
+            numbers,
+            times.encode(),
+            [int(acknowledged)],
+        ):
+            raise DiffersError(f"it takes {batch.numbers}, {bodies}, {batch.acknowledged}")
+
+    def _settle(self, batch: Batch, answer: str) -> None:
+        near, endpoint = self._hop.near, batch.endpoint
+        if answer == "final":
+            near.rows(
+                "select broker_private.fail_dialogs(array[%s::bigint], array[9719], array['it has gone back'])",
+                endpoint,
+            )
+        elif batch.columns["kinds"] != "P":
+            self._hop.acknowledge(batch, int(answer))
+        elif int(answer) > batch.end:
+            near.rows(
+                "select broker_private.fail_torn_dialogs(array[%s::bigint], array[%s::bigint])",
+                endpoint,
+                answer,
+            )
+        # What the far side is told arrives at once.
+        if (error := self._hop.take()) is not None and error.columns["kinds"] == "X":
+            self._hop.deliver(error)
+
+    def state(self) -> str:
+        far = self._hop.far.rows(self.FAR, self._conversation)
+        return f"{self._hop.near.value(self.NEAR, self._dialog)} {far[0][0] if far else '-'}"
+
+    def finish(self, last: str) -> None:
+        bodies = self._hop.far.bodies(top=100)
+        _, far = last.split()
+        if far not in ("-", "failed") and b"".join(bodies).decode() != far.partition(",")[2]:
+            raise DiffersError(last, bodies)
+
+
+@pytest.fixture
+def restoring(hop: Hop) -> Hop:
+    for site in (hop.near, hop.far):
+        for definition in ("create schema simulation", sites.REMEMBER, sites.BACKUP):
+            site.connection.execute(definition.encode())
+    return hop
+
+
+@pytest.mark.parametrize(
+    "number", [NUMBER, pytest.param(100, marks=[pytest.mark.nightly, pytest.mark.timeout(1800)])]
+)
+def test_who_has_gone_back_is_found_as_the_specification_says(restoring: Hop, number: int) -> None:
+    assert actions_of("restore", number) == {
+        *("send", "backup", "restore", "take", "arrive", "settle", "rest")
+    }
+    replay(behaviours_of("restore", number), lambda: Restore(restoring))
+
+
+MISTAKES_OF_RESTORE = {
+    "the time of sending is not compared": ("torn_dialogs", " or b.is_other)", ")"),
+    "the time of sending is kept of the first message only": (
+        "deliver_fully",
+        "sent_at = m.sent_at",
+        "sent_at = coalesce(n.sent_at, m.sent_at)",
+    ),
+    "what was forgotten is opened again": ("open_dialog", "or acknowledged > 0", ""),
+    "more than was sent is taken for granted": (
+        "fail_torn_dialogs",
+        "where u.next_number > c.next_number + w.messages",
+        "where false",
+    ),
+    "the far side is not told": ("tell_far_side", "e.path = 'R' or", "false and"),
+}
+
+
+def test_mistakes_in_restore_are_found(restoring: Hop) -> None:
+    sessions, behaviours = [restoring.near, restoring.far], behaviours_of("restore", NUMBER)
+    missed = [
+        one
+        for one, mistake in MISTAKES_OF_RESTORE.items()
+        if not is_found(sessions, mistake, behaviours, lambda: Restore(restoring))
+    ]
+    assert missed == []
