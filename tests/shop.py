@@ -139,7 +139,7 @@ class Shop:
 
     @property
     def has_xml_parser(self) -> bool:
-        return self.database.server.version == 15
+        return self.database.has_xml_parser
 
     def session(self, *, autocommit: bool = True, user: str = "postgres") -> Session:
         connection = self.database.connect(autocommit=autocommit, user=user)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
+from pybroker.embedded import EmbeddedServerError
 from pybroker.migrations import migrate
 from tests.shop import Session
 
@@ -148,6 +149,10 @@ def copy(any_server: EmbeddedServer) -> Iterator[str]:
 def test_a_dump_names_roles_and_a_dropped_role_does_not_block_its_restore(
     shop: Shop, copy: str, any_server: EmbeddedServer
 ) -> None:
+    try:
+        pg_dump = any_server.binary("pg_dump")
+    except EmbeddedServerError:
+        pytest.skip(f"PostgreSQL {any_server.version} comes without pg_dump here")
     psql, gone, stays = shop.psql, shop.database.role(), shop.database.role()
     for role in (gone, stays, "far user", "public"):
         psql.rows("select broker.grant('RECEIVE', 'QUEUE', 'warehouse', %s)", role)
@@ -155,7 +160,7 @@ def test_a_dump_names_roles_and_a_dropped_role_does_not_block_its_restore(
     psql.rows("select broker.revoke('RECEIVE', 'QUEUE', 'warehouse', 'public')")
     psql.rows(f"drop role {gone}")
     dumped = subprocess.run(
-        [any_server.binary("pg_dump"), "--dbname", any_server.url(shop.database.name), "--format=custom"],
+        [pg_dump, "--dbname", any_server.url(shop.database.name), "--format=custom"],
         check=True,
         capture_output=True,
     )

@@ -516,8 +516,8 @@ XML = {
 
 
 def test_xml_is_read_and_made_where_the_server_has_libxml(any_database: Database) -> None:
-    if any_database.server.version != 15:
-        pytest.skip("only PostgreSQL 15 has libxml here")
+    if not any_database.has_xml_parser:
+        pytest.skip("this PostgreSQL was built without libxml")
     known = Scope()
     known.declare("@x", "xml", """'<a id="7"><b>one</b><b>tw&amp;o</b></a>'::xml""")
     known.declare("@s", "xml", """'<a xmlns="urn:a" xmlns:b="urn:b"><b:c x="1"><x>yes</x></b:c></a>'::xml""")

@@ -165,7 +165,7 @@ def test_the_stock_trade_goes_through_by_its_activated_procedures(
     done = CliRunner().invoke(application, ["tsql", "run", str(script), *databases])
     assert done.exit_code == 0, done.output
     create(brokerage, known, ENTRY)
-    create(trader, known, ACK, ENTER.format(xml="XML" if trader.server.version == 15 else "nvarchar(max)"))
+    create(trader, known, ACK, ENTER.format(xml="XML" if trader.has_xml_parser else "nvarchar(max)"))
     worker = start_worker(trader.url, brokerage.url, grace=1.0)
     try:
         with trader.connect() as session:
