@@ -11,7 +11,7 @@ from pybroker.tsql.expressions.tables import rows_of
 from pybroker.tsql.language import tree
 from pybroker.tsql.language.reading import read_parameters
 from pybroker.tsql.procedures import locks
-from pybroker.tsql.procedures.codes import RETURNED
+from pybroker.tsql.procedures.codes import RETURNED, joining
 from pybroker.tsql.procedures.defaults import require_values
 from pybroker.tsql.session import StatementError
 from pybroker.tsql.source import Batch, ScriptError
@@ -83,6 +83,8 @@ def call(at: Preparer, one: tree.Execute) -> Step:
             execution.query(f"select pg_catalog.set_config('{RETURNED}', '0', false)", writes=False)
         for name, rows in tables.items():
             execution.values[name] = execution.value(rows)
+        if execution.session.transactions:
+            execution.query(f"select pg_catalog.{joining()}", writes=False)
         execution.session.call(execution, sql, outputs)
         if result is not None and one.result is not None:
             code = execution.value(f"cast(current_setting('{RETURNED}') as integer)")

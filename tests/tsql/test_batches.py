@@ -586,6 +586,32 @@ def test_the_name_of_the_scripts_own_database_may_stand_before_a_schema(shown: S
         assert "another database" in done.output
 
 
+def test_a_procedure_that_commits_is_a_part_of_the_batchs_transaction(shown: Shown) -> None:
+    lines = shown(
+        """
+        CREATE TABLE Kept (n int)
+        GO
+        CREATE PROCEDURE Keep @n int AS BEGIN TRAN INSERT INTO Kept VALUES (@n) COMMIT
+        GO
+        BEGIN TRAN
+        EXEC Keep 1
+        PRINT @@TRANCOUNT
+        ROLLBACK
+        BEGIN TRAN
+        BEGIN TRAN
+        EXEC Keep 2
+        COMMIT
+        EXEC Keep 3
+        COMMIT
+        EXEC Keep 4
+        BEGIN TRAN
+        ROLLBACK
+        SELECT n FROM Kept ORDER BY n
+        """
+    )
+    assert [line for line in lines if "affected" not in line] == ["1", "n", "-", "2", "3", "4"]
+
+
 def test_nothing_runs_where_a_later_batch_is_refused(run: Run, database: Database) -> None:
     done = run("CREATE QUEUE q\nGO\nDECLARE @a int\nSET @b = 1")
     assert done.exit_code == 1

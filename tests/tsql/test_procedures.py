@@ -18,7 +18,7 @@ from pybroker.tsql.expressions.types import INTEGER, TEXT
 from pybroker.tsql.known import Known
 from pybroker.tsql.language import read
 from pybroker.tsql.preparing import prepare
-from pybroker.tsql.source import Position, ScriptError, batches
+from pybroker.tsql.source import Batch, Position, ScriptError, batches
 from tests.patience import until
 from tests.shop import in_background
 
@@ -1516,3 +1516,77 @@ def test_postgresql_takes_each_procedure_that_is_not_refused(
             "CREATE PROCEDURE dbo.mixed AS\nDECLARE @i int, @s nvarchar(100), @h uniqueidentifier\n"
             f"again:\n{body}\ntheend:\nPRINT 'over'"
         )
+
+
+NOTING = """
+CREATE PROCEDURE Note @what nvarchar(20), @noted int OUTPUT AS
+  BEGIN TRAN
+  INSERT INTO done (body) VALUES (@what)
+  SELECT @noted = COUNT(*) FROM done
+  COMMIT
+GO
+"""
+
+
+def test_a_procedures_own_transaction_is_a_part_of_its_callers(programs: Programs) -> None:
+    programs.create(
+        NOTING
+        + """
+        CREATE PROCEDURE Twice @what nvarchar(20), @first int OUTPUT AS
+          DECLARE @n int
+          INSERT INTO done (body) VALUES ('now')
+          BEGIN TRANSACTION
+          EXEC Note @what, @first OUTPUT
+          EXEC Note @what, @n OUTPUT
+          COMMIT TRANSACTION
+          EXEC Note 'behind', @n OUTPUT
+        GO
+        CREATE PROCEDURE Undone @commits int AS
+          DECLARE @n int
+          IF @commits = 1 BEGIN TRAN
+          EXEC Twice 'one', @n OUTPUT
+          PRINT @n
+          IF @@TRANCOUNT > 0 COMMIT
+          BEGIN TRAN
+          EXEC Twice 'two', @n OUTPUT
+          EXEC Note 'two', @n OUTPUT
+          PRINT @n
+          ROLLBACK
+          SELECT @n = 1 / (@commits - 1)
+        """
+    )
+    # What is committed outlives the error at the end; what its caller undoes is gone.
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        programs.call("dbo.undone(1)")
+    assert programs.notices == ["2", "9"]
+    assert programs.done() == ["now", "one", "one", "behind"]
+    assert programs.call("dbo.undone(0)") == ["6", "13"]
+    assert programs.done() == ["now", "one", "one", "behind"] * 2
+    # Nothing of it is left for the next call: its own transaction is committed again.
+    programs.create(
+        "CREATE PROCEDURE Fails AS DECLARE @n int; EXEC Note 'kept', @n OUTPUT; SELECT @n = 1 / 0"
+    )
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        programs.call("dbo.fails()")
+    assert programs.done()[-1] == "kept"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "BEGIN TRAN IF @n = 1 ROLLBACK ELSE COMMIT",
+        "COMMIT BEGIN TRAN",
+        "BEGIN TRAN IF @n = 1 RETURN COMMIT",
+        "BEGIN TRAN PRINT @@TRANCOUNT COMMIT",
+        "BEGIN TRY BEGIN TRAN INSERT INTO done (body) VALUES ('a') COMMIT END TRY BEGIN CATCH PRINT 'b' END CATCH",
+        "BEGIN TRAN WHILE @n < 3 BEGIN COMMIT BEGIN TRAN END",
+    ],
+)
+def test_a_transaction_that_may_end_its_callers_is_refused_within_one(body: str) -> None:
+    known = Known(tables=dict(TABLES))
+    within = "CREATE PROCEDURE Outer_ AS BEGIN TRAN EXEC Inner_ 1 COMMIT"
+    batch, another = Batch(f"CREATE PROCEDURE Inner_ @n int AS {body}"), Batch(within)
+    prepare(read(batch), batch, known)
+    with pytest.raises(ScriptError, match="ends transactions, so it can't be called within one") as refused:
+        prepare(read(another), another, known)
+    assert refused.value.position == Position(1, within.index("EXEC") + 1)

@@ -33,7 +33,7 @@ from pybroker.tsql.procedures import (
     transactions,
     trying,
 )
-from pybroker.tsql.procedures.codes import COUNT, ERROR, IDENTITY, RETURN, TRANCOUNT, returning
+from pybroker.tsql.procedures.codes import COUNT, ERROR, IDENTITY, JOINS, RETURN, TRANCOUNT, returning
 from pybroker.tsql.procedures.errors import NUMBER
 from pybroker.tsql.source import Position, ScriptError
 from pybroker.tsql.translation import identifier, literal
@@ -87,6 +87,8 @@ class Body:
         self.undone: dict[int, tuple[dict[str, Any], trying.Try | None, bool]] = {}
         self.counts_transactions = False
         self.ends_transactions = False
+        self.may_join = False
+        self.joins = False
         self._rolls_back = False
         self.text_count = 0
         # What stands behind the names of variables in the text of EXEC that is printed now.
@@ -133,11 +135,15 @@ class Body:
         verbs = {one.verb for one in everything if isinstance(one, tree.Transaction)}
         self.ends_transactions, self._rolls_back = bool(verbs), "ROLLBACK" in verbs
         self._ended = self.flow.run(body, frozenset({flow.State()}))
+        self.flow.is_open_at_end |= any(state.depth for state in self._ended)
         self.flow.look_back(body)
         special: frozenset[str] = frozenset()
         for one in everything:
             special |= flow.reads(one) if isinstance(one, Statement) else special
         counted = special & {"@@trancount", "xact_state()"}
+        self.joins = self.may_join and not counted and transactions.may_join(self, everything)
+        if self.joins:
+            self.declarations[JOINS] = f"boolean := {transactions.IS_IN_TRANSACTION}"
         self.counts_transactions = bool(counted) or self._is_mixed(everything)
         self._declare_special(special)
         if any(flow.reads_identity(one) for one in everything if isinstance(one, Statement)):
@@ -151,7 +157,7 @@ class Body:
             self.line(returning("'0'"))
         if body and any(state.depth for state in self._ended):
             self.open_at_end(body[-1].position)
-        if self._first and self.ends_transactions:
+        if self._first and self.ends_transactions and not self.joins:
             self._first.append("  -- So that ROLLBACK leaves the tables.")
             self._first.append("  commit;")
         self.lines = self._owned() + self._first + self.lines
@@ -165,6 +171,8 @@ class Body:
         )
 
     def _is_mixed(self, everything: list[Any]) -> bool:
+        if any(calling.joins_at_times(self, one) for one in everything if isinstance(one, tree.Execute)):
+            return True
         for one in everything:
             kinds = transactions.kinds(self.flow.depths(one)) if isinstance(one, tree.Transaction) else set()
             inner = one.verb == "COMMIT" and transactions.INNER in kinds if kinds else False

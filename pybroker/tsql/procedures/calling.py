@@ -12,7 +12,7 @@ from pybroker.tsql.expressions.names import relation
 from pybroker.tsql.expressions.scope import Variable
 from pybroker.tsql.expressions.types import Family, Type, Unfaithful
 from pybroker.tsql.procedures import locks, texts
-from pybroker.tsql.procedures.codes import RETURNED, returning
+from pybroker.tsql.procedures.codes import RETURNED, TRANCOUNT, joining, returning
 from pybroker.tsql.procedures.defaults import require_values
 from pybroker.tsql.procedures.signatures import Results
 from pybroker.tsql.source import ScriptError
@@ -21,6 +21,7 @@ from pybroker.tsql.translation import identifier, literal
 if TYPE_CHECKING:
     from pybroker.tsql.language import tree
     from pybroker.tsql.procedures.body import Body
+    from pybroker.tsql.procedures.signatures import Signature
 
 # A variable that DECLARE made; it is not known within a text of EXEC.
 _OWN = re.compile(r"@(?!@)")
@@ -48,9 +49,7 @@ def execute(body: Body, one: tree.Execute) -> None:
     if body.is_in_try:
         body.calls_in_try.add(name)
     if known is not None and known.ends_transactions and max(body.flow.depths(one), default=0):
-        raise Unfaithful(
-            f"{name} ends transactions, so it can't be called within one: take BEGIN TRAN out of it"
-        )
+        _join(body, one, known)
     parameters = list(known or ())
     require_values(parameters, one, body.scope)
     arguments = []
@@ -62,6 +61,28 @@ def execute(body: Body, one: tree.Execute) -> None:
     body.line(f"call {name}({', '.join(arguments)});")
     if one.result is not None:
         body.set_result(one.result, f"cast(current_setting('{RETURNED}') as integer)")
+
+
+def _join(body: Body, one: tree.Execute, known: Signature) -> None:
+    if not known.joins:
+        name = relation(one.procedure.schema, one.procedure.name)
+        raise Unfaithful(
+            f"{name} ends transactions, so it can't be called within one: take BEGIN TRAN out of it"
+        )
+    if not joins_at_times(body, one):
+        body.line(f"perform {joining()};")
+        return
+    body.line(f"if {TRANCOUNT} > 0 then")
+    with body.indented():
+        body.line(f"perform {joining()};")
+    body.line("end if;")
+
+
+def joins_at_times(body: Body, one: tree.Execute) -> bool:
+    """Whether a procedure joins a transaction here or begins one, as it comes."""
+    known = body.procedures.get(relation(one.procedure.schema, one.procedure.name))
+    depths = body.flow.depths(one)
+    return known is not None and known.joins and 0 in depths and len(depths) > 1
 
 
 def _execute_named(body: Body, one: tree.Execute) -> None:

@@ -7,6 +7,14 @@ IDENTITY = '"scope_identity()"'
 LEFT_BEHIND = {"@@rowcount": COUNT, "@@error": ERROR}
 RETURN = "return;"
 RETURNED = "pybroker_tsql.returned"
+# True up to the end of a transaction in which a procedure with transactions of its own is called.
+IN_TRANSACTION = "pybroker_tsql.in_transaction"
+JOINS = '"@@joins"'
+
+
+def joining() -> str:
+    """Return SQL that tells a procedure that it is called within a transaction, up to the end of that."""
+    return f"set_config('{IN_TRANSACTION}', 'true', true)"
 
 
 def returning(text: str) -> str:

@@ -38,6 +38,8 @@ def procedure(one: tree.CreateProcedure, known: Known) -> Translation:
         parameters = _parameters(body, one.parameters)
     except Unfaithful as reason:
         raise ScriptError(one.position, str(reason)) from None
+    # A procedure that a queue activates has no parameters, and no caller.
+    body.may_join = bool(one.parameters)
     body.print(one.body)
     _fit_parameters(body, one.parameters)
     security = _security(one, body, known)
@@ -50,6 +52,7 @@ def procedure(one: tree.CreateProcedure, known: Known) -> Translation:
         frozenset(body.results),
         frozenset(body.calls_in_try),
         executes_inserts=body.executes_inserts,
+        joins=body.joins,
     )
     _refuse_shared_tables(name, body, known)
     text = body_text(body)

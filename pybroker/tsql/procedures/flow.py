@@ -165,6 +165,8 @@ class Flow:
     before: dict[int, set[State]] = field(default_factory=dict)
     after: dict[int, frozenset[str]] = field(default_factory=dict)
     in_branches: dict[int, frozenset[str]] = field(default_factory=dict)
+    # Whether RETURN, or the end, may leave a transaction open.
+    is_open_at_end: bool = False
     _jumps: dict[str, set[State]] = field(default_factory=dict)
     _behind: dict[str, frozenset[str]] = field(default_factory=dict)
     _breaks: list[set[State]] = field(default_factory=list)
@@ -221,6 +223,8 @@ class Flow:
                     found.update(states)
                 return frozenset()
             case tree.Return() | tree.Throw():
+                if isinstance(one, tree.Return):
+                    self.is_open_at_end |= any(state.depth for state in states)
                 return frozenset()
             case _ if has_effects(one):
                 states = frozenset(one._replace(pending=one.pending or not one.depth) for one in states)

@@ -37,6 +37,7 @@ class Signature:
         results: the result sets that it gives itself.
         calls_in_try: those of `calls` that stand in a TRY.
         executes_inserts: whether it has INSERT … EXEC.
+        joins: whether it may be called within a transaction though it ends some.
     """
 
     parameters: tuple[tree.Parameter, ...]
@@ -46,6 +47,7 @@ class Signature:
     results: frozenset[Results] = frozenset()
     calls_in_try: frozenset[str] = frozenset()
     executes_inserts: bool = False
+    joins: bool = False
 
     def __iter__(self) -> Iterator[tree.Parameter]:
         return iter(self.parameters)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from pybroker.tsql.expressions.names import relation
 from pybroker.tsql.expressions.types import Unfaithful
-from pybroker.tsql.procedures import savepoints
-from pybroker.tsql.procedures.codes import TRANCOUNT
+from pybroker.tsql.language import tree
+from pybroker.tsql.procedures import flow, savepoints
+from pybroker.tsql.procedures.codes import IN_TRANSACTION, JOINS, TRANCOUNT
 
 if TYPE_CHECKING:
-    from pybroker.tsql.language import tree
+    from collections.abc import Sequence
+
     from pybroker.tsql.procedures.body import Body
+
+IS_IN_TRANSACTION = f"coalesce(current_setting('{IN_TRANSACTION}', true) = 'true', false)"
 
 # More than one transaction is open.
 INNER = 2
@@ -39,11 +44,11 @@ def _begin(body: Body, one: tree.Transaction, depths: set[int]) -> None:
         if len(depths) > 1:
             body.line(f"if {TRANCOUNT} = 0 then")
             with body.indented():
-                body.line("commit;")
+                _end(body)
             body.line("end if;")
         else:
             # What ran outside of a transaction is not undone with this one.
-            body.line("commit;")
+            _end(body)
     if body.counts_transactions:
         body.line(f"{TRANCOUNT} := {TRANCOUNT} + 1;")
 
@@ -54,12 +59,40 @@ def _commit(body: Body, depths: set[int]) -> None:
     elif INNER in depths:
         body.line(f"if {TRANCOUNT} <= 1 then")
         with body.indented():
-            body.line("commit;")
+            _end(body)
         body.line("end if;")
     else:
-        body.line("commit;")
+        _end(body)
     if body.counts_transactions:
         body.line(f"{TRANCOUNT} := greatest({TRANCOUNT} - 1, 0);")
+
+
+def _end(body: Body) -> None:
+    if not body.joins:
+        body.line("commit;")
+        return
+    body.line(f"if not {JOINS} then")
+    with body.indented():
+        body.line("commit;")
+    body.line("end if;")
+
+
+def may_join(body: Body, everything: Sequence[Any]) -> bool:
+    """Whether a procedure's transactions change nothing but @@TRANCOUNT where it is called within one.
+
+    Each of them is committed, by the procedure itself, on all ways through it.
+    """
+    own = [one for one in everything if isinstance(one, tree.Transaction)]
+    if not own or any(one.verb not in ("BEGIN", "COMMIT") for one in own):
+        return False
+    if any(one.verb == "COMMIT" and 0 in body.flow.depths(one) for one in own):
+        return False
+    tries = [one for one in everything if isinstance(one, tree.TryCatch)]
+    if body.flow.is_open_at_end or any(flow.ends_transactions(one) for one in tries):
+        return False
+    called = [one.procedure for one in everything if isinstance(one, tree.Execute)]
+    known = [body.procedures.get(relation(one.schema, one.name)) for one in called]
+    return all(one is None or one.joins or not one.ends_transactions for one in known)
 
 
 def kinds(depths: set[int]) -> set[int]:
