@@ -34,7 +34,7 @@ _QUERY = re.compile(
 _PRINT = re.compile(rf"PRINT\s*+\(?\s*+(?P<text>{conditions.TEXT})\s*+\)?+", re.IGNORECASE)
 _END = re.compile(rf"(?:\s|--[^\n]*(?:\n|\Z))*+(?:;|\Z|(?:{_NEXT})\b)", re.IGNORECASE)
 _ONE_ITEM = re.compile(
-    r"(?:\w+\.)?(?:(?P<star>\*)|\[?(?P<column>\w+)\]?)(?:\s+AS\s+\[?(?P<name>\w+)\]?)?"
+    r"(?P<owner>\w+\.)?(?:(?P<star>\*)|\[?(?P<column>\w+)\]?)(?:\s+AS\s+\[?(?P<name>\w+)\]?)?"
     r"(?:\s+(?P<way>ASC|DESC))?",
     re.IGNORECASE,
 )
@@ -56,7 +56,12 @@ def read_query(batch: Batch, at: int) -> tuple[str, bool, bool, int]:
         )
     source = conditions.source(batch, found)
     top = found["top"] or found["plain_top"]
-    order = ", ".join(_ordered(one) for one in _ONE_ITEM.finditer(found["order"] or ""))
+    given = {
+        one["name"].casefold(): f'"{one["name"]}"'
+        for one in _ONE_ITEM.finditer(found["items"])
+        if one["name"]
+    }
+    order = ", ".join(_ordered(one, given) for one in _ONE_ITEM.finditer(found["order"] or ""))
     where = conditions.where(found, source)
     sql = (
         f"select {_items(found['items'])} from {_relation(source)} v{where}"  # noqa: S608 - names and literals
@@ -103,7 +108,9 @@ def _named(one: re.Match[str]) -> str:
     return f' as "{one["name"]}"' if one["name"] else ""
 
 
-def _ordered(one: re.Match[str]) -> str:
-    return f"v.{conditions.column_name(one['column'] or '')}" + (
-        f" {one['way'].lower()}" if one["way"] else ""
-    )
+def _ordered(one: re.Match[str], given: dict[str, str]) -> str:
+    """Print an item of ORDER BY; NULL is the least value in SQL Server, the greatest in PostgreSQL."""
+    column = one["column"] or ""
+    alias = None if one["owner"] else given.get(column.casefold())
+    sql = alias or f"v.{conditions.column_name(column)}"
+    return f"{sql} desc nulls last" if (one["way"] or "").upper() == "DESC" else f"{sql} nulls first"

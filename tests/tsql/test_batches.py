@@ -548,6 +548,62 @@ def test_a_missing_handle_is_no_wildcard(run: Run) -> None:
     assert "Msg 8418: " in done.stderr
 
 
+STATES = "SELECT is_initiator AS i, state AS s, state_desc AS d FROM sys.conversation_endpoints"
+
+
+def test_a_conversations_rows_order_and_states_are_those_of_sql_server(shown: Shown) -> None:
+    lines = shown(
+        DEFINED
+        + BEGUN
+        + f"""
+        {STATES}
+        ;SEND ON CONVERSATION @dh MESSAGE TYPE [//shop/order] (N'one')
+        ;SEND ON CONVERSATION @dh MESSAGE TYPE [//shop/order] (N'two')
+        {STATES} ORDER BY i DESC
+        GO
+        DECLARE @dh uniqueidentifier
+        SELECT TOP (1) @dh = conversation_handle FROM Orders
+        ;RECEIVE message_sequence_number AS n, CAST(message_body AS nvarchar(9)) AS b FROM Orders
+        ;SEND ON CONVERSATION @dh MESSAGE TYPE [//shop/ack] (N'done')
+        END CONVERSATION @dh
+        {STATES} ORDER BY i DESC
+        GO
+        DECLARE @dh uniqueidentifier
+        SELECT TOP (1) @dh = conversation_handle FROM Acks
+        ;RECEIVE CAST(message_body AS nvarchar(9)) AS b, message_type_name AS t FROM Acks
+        END CONVERSATION @dh
+        {STATES}
+        GO
+        """
+        + BEGUN
+        + f"""
+        ;SEND ON CONVERSATION @dh MESSAGE TYPE [//shop/order] (N'three')
+        END CONVERSATION @dh WITH ERROR = 7 DESCRIPTION = N'no more'
+        {STATES} ORDER BY s
+        SELECT message_type_name AS t FROM Orders ORDER BY queuing_order
+        ;RECEIVE TOP (1) @dh = conversation_handle FROM Orders
+        ;RECEIVE CAST(message_body AS nvarchar(9)) AS b FROM Orders
+        END CONVERSATION @dh WITH CLEANUP
+        {STATES}
+        """
+    )
+    rows = [" ".join(one.split()) for one in lines if "affected" not in one and not one.startswith("-")]
+    own = "http://schemas.microsoft.com/SQL/ServiceBroker"
+    assert rows == [
+        *("i s d", "1 SO STARTED_OUTBOUND"),
+        *("i s d", "1 CO CONVERSING", "0 CO CONVERSING"),
+        *("n b", "0 one", "1 two"),
+        *("i s d", "1 DI DISCONNECTED_INBOUND", "0 CD CLOSED"),
+        *("b t", "done //shop/ack", f"NULL {own}/EndDialog"),
+        *("i s d", "0 CD CLOSED"),
+        *("i s d", "0 CD CLOSED", "0 ER ERROR"),
+        # An error overtakes what was sent before it.
+        *("t", "//shop/order", f"{own}/Error"),
+        *("b", "three"),
+        *("i s d", "0 CD CLOSED"),
+    ]
+
+
 def test_the_name_of_the_scripts_own_database_may_stand_before_a_schema(shown: Shown, run: Run) -> None:
     lines = shown(
         """

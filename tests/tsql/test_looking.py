@@ -61,6 +61,30 @@ def test_rows_of_the_catalog_and_of_a_queue_are_shown(database: Database, tmp_pa
     assert shown("SELECT COUNT(*) AS messages FROM Orders", database.url, tmp_path)[2] == "       1"
 
 
+def test_rows_of_the_catalog_have_the_order_of_sql_server(database: Database, tmp_path: Path) -> None:
+    lines = shown(
+        """
+        CREATE ROUTE a WITH SERVICE_NAME = '//b', ADDRESS = 'LOCAL'
+        CREATE ROUTE b WITH SERVICE_NAME = '//a', ADDRESS = 'LOCAL'
+        CREATE ROUTE c WITH ADDRESS = 'LOCAL'
+        SELECT name AS n, remote_service_name AS to_service FROM sys.routes WHERE name IN ('a', 'b', 'c') ORDER BY To_Service
+        SELECT r.name FROM sys.routes r WHERE r.name IN ('a', 'b', 'c') ORDER BY r.remote_service_name DESC
+        -- The alias, and not the column of that name.
+        SELECT remote_service_name AS name FROM sys.routes WHERE name IN ('a', 'b') ORDER BY name
+        """,
+        database.url,
+        tmp_path,
+    )
+    rows = [
+        " ".join(one.split()) for one in lines if one and "affected" not in one and not one.startswith("-")
+    ]
+    assert rows == [
+        *("n to_service", "c NULL", "b //a", "a //b"),
+        *("name", "a", "b", "c"),
+        *("name", "//a", "//b"),
+    ]
+
+
 def prepared(text: str) -> None:
     batch = Batch(text)
     prepare(read(batch), batch, Known())
