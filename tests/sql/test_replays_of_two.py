@@ -375,7 +375,10 @@ class Restore:
     def finish(self, last: str) -> None:
         bodies = self._hop.far.bodies(top=100)
         _, far = last.split()
-        if far not in ("-", "failed") and b"".join(bodies).decode() != far.partition(",")[2]:
+        if (
+            far not in ("-", "failed")
+            and b"".join(body or b"" for body in bodies).decode() != far.partition(",")[2]
+        ):
             raise DiffersError(last, bodies)
 
 
