@@ -1571,6 +1571,52 @@ def test_a_procedures_own_transaction_is_a_part_of_its_callers(programs: Program
     assert programs.done()[-1] == "kept"
 
 
+def test_what_is_called_by_what_is_called_is_a_part_of_the_transaction_too(programs: Programs) -> None:
+    programs.create(
+        NOTING
+        + """
+        CREATE PROCEDURE Between AS DECLARE @n int; EXEC Note 'between', @n OUTPUT
+        GO
+        CREATE PROCEDURE Undone AS
+          BEGIN TRAN
+          INSERT INTO done (body) VALUES ('undone')
+          EXEC Between
+          ROLLBACK
+        """
+    )
+    programs.call("dbo.undone()")
+    assert programs.done() == []
+    programs.call("dbo.between()")
+    assert programs.done() == ["between"]
+
+
+@pytest.mark.parametrize(
+    ("inner", "calls", "said"),
+    [
+        ("BEGIN TRAN IF @n = 1 ROLLBACK ELSE COMMIT", "BEGIN TRAN EXEC Middle COMMIT", "within one"),
+        (
+            "BEGIN TRAN COMMIT",
+            "BEGIN TRY EXEC Middle END TRY BEGIN CATCH PRINT 'a' END CATCH",
+            "a TRY of its own",
+        ),
+        (
+            "BEGIN TRAN COMMIT",
+            "BEGIN TRY EXEC Inner_ 1 END TRY BEGIN CATCH PRINT 'a' END CATCH",
+            "a TRY of its own",
+        ),
+    ],
+)
+def test_a_transaction_that_would_end_where_none_can_is_refused(inner: str, calls: str, said: str) -> None:
+    known = Known(tables=dict(TABLES))
+    made = f"CREATE PROCEDURE Inner_ @n int AS {inner}", "CREATE PROCEDURE Middle AS EXEC Inner_ 1"
+    for batch in map(Batch, made):
+        prepare(read(batch), batch, known)
+    last = Batch(f"CREATE PROCEDURE Outer_ AS {calls}")
+    with pytest.raises(ScriptError, match=said) as refused:
+        prepare(read(last), last, known)
+    assert refused.value.position == Position(1, last.text.index("EXEC") + 1)
+
+
 @pytest.mark.parametrize(
     "body",
     [

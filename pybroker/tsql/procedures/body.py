@@ -75,6 +75,8 @@ class Body:
         self.has_calls = False
         self.returned: Type | None = None
         self.within_tries = 0
+        # Whether a block that catches errors stands around what is printed now: PL/pgSQL can't commit there.
+        self.is_caught = False
         self.conditions: set[int] = set()
         # The TRY whose CATCH gets the errors of what is printed now outside of a block of its own.
         self.current_try: trying.Try | None = None

@@ -14,14 +14,13 @@ from pybroker.tsql.expressions.types import Family, Type, Unfaithful
 from pybroker.tsql.procedures import locks, texts
 from pybroker.tsql.procedures.codes import RETURNED, TRANCOUNT, joining, returning
 from pybroker.tsql.procedures.defaults import require_values
-from pybroker.tsql.procedures.signatures import Results
+from pybroker.tsql.procedures.signatures import Results, ending
 from pybroker.tsql.source import ScriptError
 from pybroker.tsql.translation import identifier, literal
 
 if TYPE_CHECKING:
     from pybroker.tsql.language import tree
     from pybroker.tsql.procedures.body import Body
-    from pybroker.tsql.procedures.signatures import Signature
 
 # A variable that DECLARE made; it is not known within a text of EXEC.
 _OWN = re.compile(r"@(?!@)")
@@ -48,8 +47,8 @@ def execute(body: Body, one: tree.Execute) -> None:
     body.calls.setdefault(name, one.position)
     if body.is_in_try:
         body.calls_in_try.add(name)
-    if known is not None and known.ends_transactions and max(body.flow.depths(one), default=0):
-        _join(body, one, known)
+    if found := ending(name, body.procedures):
+        _end_within(body, one, found)
     parameters = list(known or ())
     require_values(parameters, one, body.scope)
     arguments = []
@@ -63,12 +62,20 @@ def execute(body: Body, one: tree.Execute) -> None:
         body.set_result(one.result, f"cast(current_setting('{RETURNED}') as integer)")
 
 
-def _join(body: Body, one: tree.Execute, known: Signature) -> None:
-    if not known.joins:
-        name = relation(one.procedure.schema, one.procedure.name)
+def _end_within(body: Body, one: tree.Execute, ending_ones: list[str]) -> None:
+    """Print what stands before EXEC of a procedure that ends transactions, or calls some that do."""
+    depths = body.flow.depths(one)
+    if body.is_caught and 0 in depths:
         raise Unfaithful(
-            f"{name} ends transactions, so it can't be called within one: take BEGIN TRAN out of it"
+            f"{ending_ones[0]} ends transactions, so TRY can't call it: give it a TRY of its own"
         )
+    if not max(depths, default=0):
+        return
+    for name in ending_ones:
+        if not body.procedures[name].joins:
+            raise Unfaithful(
+                f"{name} ends transactions, so it can't be called within one: take BEGIN TRAN out of it"
+            )
     if not joins_at_times(body, one):
         body.line(f"perform {joining()};")
         return
@@ -80,9 +87,9 @@ def _join(body: Body, one: tree.Execute, known: Signature) -> None:
 
 def joins_at_times(body: Body, one: tree.Execute) -> bool:
     """Whether a procedure joins a transaction here or begins one, as it comes."""
-    known = body.procedures.get(relation(one.procedure.schema, one.procedure.name))
+    name = relation(one.procedure.schema, one.procedure.name)
     depths = body.flow.depths(one)
-    return known is not None and known.joins and 0 in depths and len(depths) > 1
+    return 0 in depths and len(depths) > 1 and bool(ending(name, body.procedures))
 
 
 def _execute_named(body: Body, one: tree.Execute) -> None:

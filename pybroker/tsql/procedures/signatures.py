@@ -63,3 +63,9 @@ def reached(called: str, procedures: Mapping[str, Signature]) -> set[str]:
             found.add(one)
             waiting += procedures[one].calls if one in procedures else ()
     return found
+
+
+def ending(called: str, procedures: Mapping[str, Signature]) -> list[str]:
+    """Return which of a procedure and those that it calls, directly or not, end transactions."""
+    found = reached(called, procedures)
+    return sorted(one for one in found if one in procedures and procedures[one].ends_transactions)

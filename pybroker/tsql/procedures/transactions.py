@@ -9,6 +9,7 @@ from pybroker.tsql.expressions.types import Unfaithful
 from pybroker.tsql.language import tree
 from pybroker.tsql.procedures import flow, savepoints
 from pybroker.tsql.procedures.codes import IN_TRANSACTION, JOINS, TRANCOUNT
+from pybroker.tsql.procedures.signatures import ending
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,8 +92,8 @@ def may_join(body: Body, everything: Sequence[Any]) -> bool:
     if body.flow.is_open_at_end or any(flow.ends_transactions(one) for one in tries):
         return False
     called = [one.procedure for one in everything if isinstance(one, tree.Execute)]
-    known = [body.procedures.get(relation(one.schema, one.name)) for one in called]
-    return all(one is None or one.joins or not one.ends_transactions for one in known)
+    found = [name for one in called for name in ending(relation(one.schema, one.name), body.procedures)]
+    return all(body.procedures[name].joins for name in found)
 
 
 def kinds(depths: set[int]) -> set[int]:

@@ -110,10 +110,12 @@ def _segment(body: Body, segment: Sequence[Statement], try_: Try) -> None:
             body.statement(one)
         body.current_try = outer
         return
+    was_caught, body.is_caught = body.is_caught, True
     body.line("begin")
     with body.indented():
         for one in segment:
             body.statement(one)
+    body.is_caught = was_caught
     body.catch(try_)
     body.current_try = outer
 
