@@ -248,8 +248,9 @@ def test_a_message_waits_for_one_batch_of_another_peer_in_each_slot_and_not_for_
         bytes(body) for (body,) in warehouse.psql.rows("select body from broker_private.messages order by id")
     ]
     assert len(arrived) == 3 * WINDOW + 1
-    # Those that had a slot already, and then one in each; who is stored meanwhile may be quicker than it.
-    assert arrived.index(str(MODEST.int).encode()) < 4 * DELIVERIES
+    # Had it waited for all of them, no more than the other slots' could have been stored behind it. How many are quicker
+    # depends on the machine.
+    assert arrived.index(str(MODEST.int).encode()) < 3 * WINDOW - DELIVERIES
     warehouse.psql.rows("delete from broker_private.messages")
 
 
@@ -283,6 +284,7 @@ def test_a_peer_has_so_many_bytes_in_unfinished_frames_and_what_it_sent_before_i
     peers: tuple[Site, Callable[[str], Credentials]],
 ) -> None:
     warehouse, credentials = peers
+    warehouse.psql.rows("delete from broker_private.messages")
     nearly = struct.pack(">I", wire.MAXIMUM_FRAME_BYTES) + bytes(wire.MAXIMUM_FRAME_BYTES - 1)
     most = limits.PEER_UNFINISHED_BYTES // len(nearly)
 
