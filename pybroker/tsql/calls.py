@@ -11,7 +11,7 @@ from pybroker.tsql.expressions.tables import rows_of
 from pybroker.tsql.language import tree
 from pybroker.tsql.language.reading import read_parameters
 from pybroker.tsql.procedures import locks
-from pybroker.tsql.procedures.codes import RETURNED, joining
+from pybroker.tsql.procedures.codes import JOINING, RETURNED
 from pybroker.tsql.procedures.defaults import require_values
 from pybroker.tsql.session import StatementError
 from pybroker.tsql.source import Batch, ScriptError
@@ -39,7 +39,7 @@ def call(at: Preparer, one: tree.Execute) -> Step:
     if name.name.lower() in _NO_MEANING and at.known.procedures.get(relation(name.schema, name.name)) is None:
         note = f"{name.name} has no meaning here: PostgreSQL has its own ways to search texts"
         return at.step(one, None, lambda _: None, (note,))
-    if name.database is not None and not at.known.is_here(name.database):
+    if not at.known.is_here(name.database):
         raise ScriptError(
             one.position, f"a procedure of another database: write USE [{name.database}] before"
         )
@@ -84,7 +84,7 @@ def call(at: Preparer, one: tree.Execute) -> Step:
         for name, rows in tables.items():
             execution.values[name] = execution.value(rows)
         if execution.session.transactions:
-            execution.query(f"select pg_catalog.{joining()}", writes=False)
+            execution.query(f"select pg_catalog.{JOINING}", writes=False)
         execution.session.call(execution, sql, outputs)
         if result is not None and one.result is not None:
             code = execution.value(f"cast(current_setting('{RETURNED}') as integer)")

@@ -83,9 +83,9 @@ class Known:
             return self.tables.get(key)
         return self.found.columns(self.database, *key)
 
-    def is_here(self, database: str) -> bool:
-        """Whether a database is the one where the script is."""
-        return database.casefold() == self.database.casefold()
+    def is_here(self, database: str | None) -> bool:
+        """Whether a database is the one where the script is; a name without one is of that."""
+        return database is None or database.casefold() == self.database.casefold()
 
     def scope(self, *, placeholders: bool = False) -> Scope:
         """Return the names that a batch begins with; temporary tables that it makes stay known."""

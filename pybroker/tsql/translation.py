@@ -85,7 +85,7 @@ def identifier(name: str) -> str:
     return '"' + name.lower().replace('"', '""') + '"'
 
 
-def refuse_others(statement: tree.Statement, is_here: Callable[[str], bool]) -> None:
+def refuse_others(statement: tree.Statement, is_here: Callable[[str | None], bool]) -> None:
     """Refuse a name of another database than the one where the script is.
 
     Raises:
@@ -94,7 +94,7 @@ def refuse_others(statement: tree.Statement, is_here: Callable[[str], bool]) -> 
     held = [getattr(statement, one.name) for one in fields(statement)]
     held += [one.procedure for one in held if isinstance(one, tree.Activation)]
     for name in held:
-        if isinstance(name, tree.Name) and name.database is not None and not is_here(name.database):
+        if isinstance(name, tree.Name) and not is_here(name.database):
             said = f"an object of another database: write USE [{name.database}] before"
             raise ScriptError(statement.position, said)
 

@@ -202,7 +202,7 @@ def _column(printer: Printer, node: Any) -> Value:
         raise Unfaithful("* stands only in the list of a SELECT")
     if not isinstance(node.this, exp.Identifier) or node.name.startswith("$"):
         raise Unfaithful("a number of money is written without $ here")
-    if node.catalog and not printer.scope.is_here(node.catalog):
+    if not printer.scope.is_here(node.catalog or None):
         raise Unfaithful("a table of another database can't be read here: read it there, and send it")
     if node.args.get("db") is not None:
         type_, _ = printer.column_type(node.table, node.name)

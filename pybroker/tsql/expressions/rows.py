@@ -444,7 +444,7 @@ def relation_of(printer: Printer, node: Any) -> tuple[str, Any]:
     if sign:
         one = scope.table_variable(sign + node.this.name)
         return one.sql, one.columns
-    if node.catalog and not scope.is_here(node.catalog):
+    if not scope.is_here(node.catalog or None):
         raise Unfaithful("a table of another database can't be read here: read it there, and send it")
     schema, name = node.db or None, node.name
     if schema is None:

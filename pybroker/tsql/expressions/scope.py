@@ -49,7 +49,7 @@ class Scope:
         parameters: what their parameters are called and of which types, likewise.
         identity_insert: the table whose IDENTITY column INSERT gives values, as PostgreSQL writes it.
         module: the name of the module that is printed, as OBJECT_NAME(@@PROCID) is.
-        is_here: whether a database is the one where the script is; its name may stand before a schema.
+        is_here: whether a database that a name has, or None, is the one where the script is.
         placeholders: whether a percent sign is written twice, as psycopg wants it beside parameters.
     """
 
@@ -62,7 +62,7 @@ class Scope:
     parameters: dict[str, tuple[tuple[str, Type], ...]] = field(default_factory=dict)
     identity_insert: str | None = None
     module: str | None = None
-    is_here: Callable[[str], bool] = lambda _name: False
+    is_here: Callable[[str | None], bool] = lambda database: database is None
     placeholders: bool = False
 
     def literal(self, text: str) -> str:

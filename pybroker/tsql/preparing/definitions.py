@@ -32,7 +32,7 @@ def table(at: Preparer, one: tree.CreateTable) -> Step:
     if one.filegroup is not None:
         notes.append(f"ON [{one.filegroup}] has no meaning here: there are no filegroups")
     name = one.name
-    if name.database is not None and not (name.name.startswith("#") or at.known.is_here(name.database)):
+    if not (name.name.startswith("#") or at.known.is_here(name.database)):
         raise ScriptError(one.position, f"a table of another database: write USE [{name.database}] before")
     if name.name.startswith("#"):
         known = at.scope.declare_table(name.name, made.columns)

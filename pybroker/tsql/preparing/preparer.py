@@ -147,7 +147,7 @@ class Preparer:
 
     def queue(self, name: Name, position: Position) -> str:
         """Translate the name of a queue."""
-        if name.database is not None and not self.known.is_here(name.database):
+        if not self.known.is_here(name.database):
             raise ScriptError(position, f"a queue of another database: write USE [{name.database}] before")
         return percent(literal(name.name.lower()))
 

@@ -12,7 +12,7 @@ from pybroker.tsql.expressions.names import relation
 from pybroker.tsql.expressions.scope import Variable
 from pybroker.tsql.expressions.types import Family, Type, Unfaithful
 from pybroker.tsql.procedures import locks, texts
-from pybroker.tsql.procedures.codes import RETURNED, TRANCOUNT, joining, returning
+from pybroker.tsql.procedures.codes import JOINING, RETURNED, TRANCOUNT, returning
 from pybroker.tsql.procedures.defaults import require_values
 from pybroker.tsql.procedures.signatures import Results, ending
 from pybroker.tsql.source import ScriptError
@@ -39,7 +39,7 @@ def execute(body: Body, one: tree.Execute) -> None:
     is_made = name in body.procedures or name in body.promised
     if one.procedure.name.lower().startswith(("sp_", "xp_")) and not is_made:
         raise Unfaithful(f"{one.procedure.name} is not known here: write what it does")
-    if one.procedure.database and not body.scope.is_here(one.procedure.database):
+    if not body.scope.is_here(one.procedure.database):
         raise Unfaithful("a procedure of another database can't be called here: send it a message")
     if body.flow.is_read(one, "@@rowcount"):
         raise Unfaithful("@@ROWCOUNT behind EXEC is that of the procedure: use an OUTPUT parameter")
@@ -76,12 +76,12 @@ def _end_within(body: Body, one: tree.Execute, ending_ones: list[str]) -> None:
             raise Unfaithful(
                 f"{name} ends transactions, so it can't be called within one: take BEGIN TRAN out of it"
             )
-    if not joins_at_times(body, one):
-        body.line(f"perform {joining()};")
+    if 0 not in depths:
+        body.line(f"perform {JOINING};")
         return
     body.line(f"if {TRANCOUNT} > 0 then")
     with body.indented():
-        body.line(f"perform {joining()};")
+        body.line(f"perform {JOINING};")
     body.line("end if;")
 
 

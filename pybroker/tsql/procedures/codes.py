@@ -9,12 +9,9 @@ RETURN = "return;"
 RETURNED = "pybroker_tsql.returned"
 # True up to the end of a transaction in which a procedure with transactions of its own is called.
 IN_TRANSACTION = "pybroker_tsql.in_transaction"
+# SQL that tells a procedure so, and its variable that remembers it.
+JOINING = f"set_config('{IN_TRANSACTION}', 'true', true)"
 JOINS = '"@@joins"'
-
-
-def joining() -> str:
-    """Return SQL that tells a procedure that it is called within a transaction, up to the end of that."""
-    return f"set_config('{IN_TRANSACTION}', 'true', true)"
 
 
 def returning(text: str) -> str:
