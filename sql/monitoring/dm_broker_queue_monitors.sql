@@ -23,7 +23,8 @@ from (
   select
     d.oid as database_id,
     m.queue_id,
-    m.state,
+    -- Nobody looks at the monitor of a queue that is off, which may have been in any state.
+    case when q.is_receive_enabled then m.state else 'INACTIVE' end as state,
     m.last_empty_rowset_time,
     m.last_activated_time,
     coalesce(w.sessions, 0) as tasks_waiting
@@ -54,7 +55,7 @@ comment on view broker.dm_broker_queue_monitors is
 'The monitors of queues whose activation is on, or that have a QUEUE_ACTIVATION notification, as sys.dm_broker_queue_monitors.';
 comment on column broker.dm_broker_queue_monitors.database_id is 'pg_database''s oid of this database';
 comment on column broker.dm_broker_queue_monitors.queue_id is 'the queue that is watched';
-comment on column broker.dm_broker_queue_monitors.state is 'INACTIVE, NOTIFIED: a reader was started and has not received yet, or RECEIVES_OCCURRING';
+comment on column broker.dm_broker_queue_monitors.state is 'INACTIVE: nothing to receive, or the queue is off, NOTIFIED: a reader was started and has not received yet, or RECEIVES_OCCURRING';
 comment on column broker.dm_broker_queue_monitors.last_empty_rowset_time is 'when a RECEIVE last found nothing, or up to a second earlier';
 comment on column broker.dm_broker_queue_monitors.last_activated_time is 'when a reader was last started';
 comment on column broker.dm_broker_queue_monitors.tasks_waiting is 'sessions that wait in a RECEIVE on the queue';

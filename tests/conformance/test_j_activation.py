@@ -147,6 +147,8 @@ def test_row_146_the_states_of_a_monitor(on_each: Application) -> None:
     with activating(on_each.url), held_readers(on_each):
         on_each.send("orders", "one", "two")
         eventually(lambda: on_each.state("orders") == "RECEIVES_OCCURRING")
+        on_each.alter("orders", status=False)
+        assert on_each.state("orders") == "INACTIVE"
 
 
 def test_row_147_edge_070_no_second_start_before_a_receive(application: Application) -> None:
