@@ -175,6 +175,18 @@ class Application:
         """Let the database's time stand still, but for `advance`."""
         self._set_time(self.value("select broker_private.clock()"))
 
+    def slow_time(self) -> None:
+        """Let time pass at a fifth of its pace: pauses that there should not be are long, and do not last for ever.
+
+        A reader whose session lasts for a second can't tell any more that it took messages. While time stands still it
+        would have returned at once, and in vain.
+        """
+        now = f"timestamptz '{self.value('select broker_private.clock()').isoformat()}'"
+        self.run(
+            "create or replace function broker_private.clock() returns timestamptz language sql volatile"
+            f" begin atomic select {now} + (pg_catalog.clock_timestamp() - {now}) / 5; end"
+        )
+
     def advance(self, seconds: float) -> None:
         """Let so many more seconds have passed."""
         self._set_time(self._stopped + timedelta(seconds=seconds))

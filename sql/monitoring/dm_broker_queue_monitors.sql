@@ -24,7 +24,7 @@ from (
     d.oid as database_id,
     m.queue_id,
     -- Nobody looks at the monitor of a queue that is off, which may have been in any state.
-    case when q.is_receive_enabled then m.state else 'INACTIVE' end as state,
+    case when q.is_receive_enabled and not broker_private.is_poisoned(q.queue_id) then m.state else 'INACTIVE' end as state,
     m.last_empty_rowset_time,
     m.last_activated_time,
     coalesce(w.sessions, 0) as tasks_waiting
@@ -38,7 +38,16 @@ from (
   select
     d.oid,
     w.queue_id,
-    case when max(l.notified_at) is not null and exists (select from broker_private.messages x where x.queue_id = w.queue_id) then 'NOTIFIED' else 'INACTIVE' end,
+    case
+      when max(l.notified_at) is not null
+        and exists (select from broker_private.messages x where x.queue_id = w.queue_id)
+        and exists (
+          select from broker_private.queues q
+          where q.queue_id = w.queue_id and q.is_receive_enabled and not broker_private.is_poisoned(q.queue_id)
+        )
+        then 'NOTIFIED'
+      else 'INACTIVE'
+    end,
     null,
     max(l.notified_at),
     0

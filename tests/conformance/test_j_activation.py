@@ -89,11 +89,13 @@ def monitor(application: Application, column: str) -> Any:
 
 def test_row_144_the_first_message_starts_a_reader(on_each: Application) -> None:
     on_each.queue("orders", LOOP.format(queue="orders", timeout="0"))
-    on_each.stop_time()
+    on_each.slow_time()
     with activating(on_each.url):
         on_each.send("orders", "first")
         eventually(lambda: on_each.seen("orders") == ["first"])
         eventually(lambda: on_each.state("orders") == "INACTIVE")
+        # It is so too while the reader is about to look again, and would take what comes.
+        eventually(lambda: on_each.tasks("orders") == 0)
         on_each.send("orders", "second")
         eventually(lambda: on_each.seen("orders") == ["first", "second"])
     assert on_each.starts() == 2
@@ -120,7 +122,7 @@ def test_row_145_one_more_reader_in_5_seconds_up_to_max_queue_readers(applicatio
 def test_row_145_a_procedure_of_one_message_gets_helpers_too(application: Application) -> None:
     application.queue("orders", ONE_MESSAGE.format(queue="orders"), max_readers=2)
     application.send("orders", *map(str, range(10)))
-    application.stop_time()
+    application.slow_time()
     with activating(application.url):
         eventually(lambda: len(application.seen("orders")) == 10)
 
@@ -136,7 +138,10 @@ def test_row_146_the_states_of_a_monitor(on_each: Application) -> None:
             eventually(lambda: on_each.state("orders") == "NOTIFIED")
             assert monitor(on_each, "last_activated_time = broker_private.clock()")
         eventually(lambda: on_each.state("orders") == "INACTIVE")
-        assert monitor(on_each, "last_empty_rowset_time - broker_private.clock() < interval '1 ms'")
+        # The reader may not have looked again yet.
+        eventually(
+            lambda: monitor(on_each, "last_empty_rowset_time - broker_private.clock() < interval '1 ms'")
+        )
     on_each.run("drop procedure public.run_orders()")
     on_each.run(
         "create procedure public.run_orders() language plpgsql as $body$"
@@ -149,6 +154,22 @@ def test_row_146_the_states_of_a_monitor(on_each: Application) -> None:
         eventually(lambda: on_each.state("orders") == "RECEIVES_OCCURRING")
         on_each.alter("orders", status=False)
         assert on_each.state("orders") == "INACTIVE"
+
+
+def test_row_146_the_monitor_of_a_queue_that_rollbacks_turned_off_is_inactive_before_a_worker_looks(
+    application: Application,
+) -> None:
+    application.queue("orders", STARTS)
+    application.send("orders", "poison")
+    # As a worker's last look has left it.
+    application.run("update broker_private.queue_monitors set state = 'RECEIVES_OCCURRING'")
+    with psycopg.connect(application.url) as reader:
+        for _ in range(5):
+            assert application.state("orders") == "RECEIVES_OCCURRING"
+            reader.execute("select from broker.receive('orders')")
+            reader.rollback()
+    assert application.value("select not is_receive_enabled from broker.service_queues where name = 'orders'")
+    assert application.state("orders") == "INACTIVE"
 
 
 def test_row_147_edge_070_no_second_start_before_a_receive(application: Application) -> None:
@@ -399,6 +420,8 @@ def test_edge_074_a_task_that_finds_nothing_is_normal(application: Application) 
         eventually(lambda: application.tasks("orders") == 0)
         application.send("orders", "next")
         eventually(lambda: application.seen("orders") == ["next"])
+        # A reader that is cancelled may have an end of its own.
+        eventually(lambda: application.tasks("orders") == 0)
     assert application.numbers("orders") == []
 
 
@@ -458,7 +481,7 @@ def test_row_157_periodic_work_and_when_it_ran(application: Application) -> None
         def periods() -> dict[str, float]:
             rows = application.connection.execute(
                 "select name, extract(epoch from period) from broker.periodic_tasks"
-                " where last_run > now() - interval '1 min' and last_error is null and description <> ''"
+                " where last_run is not null and last_error is null and description <> ''"
             )
             return {name: float(period) for name, period in rows}
 
@@ -544,6 +567,9 @@ def test_row_165_a_queue_with_a_notification_has_a_monitor_too(application: Appl
     application.run("select broker_private.emit_queue_activations()")
     assert application.state("orders") == "NOTIFIED"
     assert monitor(application, "last_activated_time is not null")
+    application.alter("orders", status=False)
+    assert application.state("orders") == "INACTIVE"
+    application.alter("orders", status=True)
     application.run("select broker.receive('orders')")
     assert application.state("orders") == "INACTIVE"
 
@@ -678,7 +704,7 @@ def test_a_killed_worker_s_readers_still_count_and_another_worker_takes_over(
 def test_a_reader_lost_with_its_server_leaves_no_monitor_stuck(application: Application) -> None:
     application.queue("orders", GATED.format(queue="orders"), watchdog="0")
     application.send("orders", "first")
-    application.stop_time()
+    application.slow_time()
     with activating(application.url):
         with held_readers(application):
             eventually(lambda: application.tasks("orders") == 1)
@@ -728,9 +754,9 @@ def test_a_look_at_the_monitors_waits_for_no_reader_that_ends(application: Appli
     assert application.tasks("orders") == 0
 
 
-def test_readers_come_and_go_while_time_stands_still(application: Application) -> None:
+def test_readers_come_and_go_without_a_pause(application: Application) -> None:
     application.queue("orders", LOOP.format(queue="orders", timeout="0"), watchdog="0")
-    application.stop_time()
+    application.slow_time()
     with activating(application.url):
         for number in range(5):
             application.send("orders", f"order {number}")

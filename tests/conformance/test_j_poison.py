@@ -108,7 +108,7 @@ def test_row_154_a_killed_session_counts(shop: Shop) -> None:
     for _ in range(5):
         session = shop.session(autocommit=False)
         assert session.receive()
-        psql.rows("select pg_terminate_backend(%s, 5000)", session.connection.info.backend_pid)
+        psql.rows("select pg_terminate_backend(%s, 60000)", session.connection.info.backend_pid)
     assert switches(shop) == OFF
 
 

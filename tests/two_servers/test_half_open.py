@@ -63,7 +63,6 @@ def test_connections_that_all_fell_silent_are_replaced(
     server_for: Callable[[str, int], EmbeddedServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A proxy whose other side is gone may acknowledge what it is sent: TCP notices nothing."""
-    monkeypatch.setattr(worker_database, "LONGEST_LOAN", 1.0)
     server = server_for("silent", 18)
     migrated_database(server, "silent")
     direct = server.tcp_url("silent")
@@ -79,8 +78,11 @@ def test_connections_that_all_fell_silent_are_replaced(
             # Some more wait in the pool.
             await asyncio.gather(*(answer() for _ in range(4)))
             assert line.swallow(b"") >= 1
-            with pytest.raises(psycopg.OperationalError, match="no answer within 1 s"):
-                await answer()
+            # What is to be answered has all the time that a busy machine takes.
+            with monkeypatch.context() as impatient:
+                impatient.setattr(worker_database, "LONGEST_LOAN", 1.0)
+                with pytest.raises(psycopg.OperationalError, match="no answer within 1 s"):
+                    await answer()
             await answer()
 
     with closing(Proxy(int(str(conninfo_to_dict(direct)["port"])))) as line:

@@ -14,15 +14,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from pybroker.workers.arrivals import WATCHED_SECONDS
 from pybroker.workers.clock import Clock
 from pybroker.workers.database import Database as Served
 from pybroker.workers.event_notifications import LOOK_SECONDS, EventNotifications
-from pybroker.workers.external_activation import read
+from pybroker.workers.external_activation import applications, read
+from pybroker.workers.external_activation.configuration import ApplicationConfiguration
 from pybroker.workers.wake_ups import WakeUps
 from tests import forked
 from tests.shop import DEFINITIONS, Session, until
+from tests.transport import settled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -107,7 +110,8 @@ class Log:
         return [event for event in self.events if event["event"] == name]
 
     def wait(self, name: str, count: int = 1) -> list[dict[str, Any]]:
-        until(lambda: len(self.of(name)) >= count or self._process.poll() is not None)
+        # What a process wrote last is read after its end.
+        until(lambda: len(self.of(name)) >= count or not self.reader.is_alive())
         assert len(self.of(name)) >= count, self.events
         return self.of(name)
 
@@ -177,6 +181,52 @@ def test_processes_stay_between_minimum_and_maximum_and_what_is_killed_is_replac
     assert len(log.of("instance_started")) == 3
 
 
+class NothingDue(Clock):
+    """No process is to be started later."""
+
+    async def wait(self, event: asyncio.Event, seconds: float) -> bool:
+        raise AssertionError(f"{event} or {seconds} s are waited for")
+
+
+def test_what_is_asked_for_while_the_last_process_starts_is_not_owed_when_one_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def play() -> None:
+        program = applications.Application(
+            ApplicationConfiguration(
+                "warehouse", ["sleep", "1000"], minimum_instances=1, maximum_instances=2
+            ),
+            NothingDue(),
+        )
+        start = asyncio.create_subprocess_exec
+
+        async def asked_meanwhile(*command: Any, **options: Any) -> Any:
+            program.activate()
+            return await start(*command, **options)
+
+        monkeypatch.setattr(asyncio, "create_subprocess_exec", asked_meanwhile)
+        running = asyncio.create_task(program.run())
+        try:
+            await settled(lambda: len(of("instance_started")) == 2)
+            os.kill(of("instance_started")[0]["pid"], signal.SIGKILL)
+            await settled(lambda: of("instance_failed"))
+            # It hears of the end, and decides.
+            for _ in range(100):
+                await asyncio.sleep(0)
+            assert not running.done(), running
+            assert len(of("instance_started")) == 2
+        finally:
+            running.cancel()
+            await asyncio.wait((running,))
+            await program.finish(0)
+
+    def of(name: str) -> list[Any]:
+        return [event for event in events if event["event"] == name]
+
+    with capture_logs() as events:
+        asyncio.run(play())
+
+
 def test_a_command_that_does_not_exist_is_reported_and_the_others_go_on(site: Site) -> None:
     _, log = site.activate(
         application(["/nowhere/program"], minimum_instances=1)
@@ -190,7 +240,8 @@ def test_a_command_that_does_not_exist_is_reported_and_the_others_go_on(site: Si
 
 
 def test_stopping_ends_the_processes_in_order_and_kills_those_that_do_not_end(site: Site) -> None:
-    stubborn = "trap '' TERM; while :; do sleep 0.1; done"
+    deaf = site.directory / "deaf"
+    stubborn = f"trap '' TERM; : >{deaf}; while :; do sleep 0.1; done"
     activator, log = site.activate(
         application(["sleep", "1000"], minimum_instances=1)
         + application(["sh", "-c", stubborn], minimum_instances=1),
@@ -198,10 +249,12 @@ def test_stopping_ends_the_processes_in_order_and_kills_those_that_do_not_end(si
         "0.3",
     )
     pids = [event["pid"] for event in log.wait("instance_started", 2)]
+    until(deaf.exists)
     activator.send_signal(signal.SIGTERM)
     assert activator.wait() == 0
     until(lambda: not any(map(is_running, pids)))
-    assert len(log.of("instance_killed")) == 1
+    # On a busy machine one that ends may be noticed too late, and is killed too.
+    assert "trap" in " ".join(event["command"] for event in log.wait("instance_killed"))
 
 
 def test_events_of_other_queues_and_a_notification_that_ended_are_reported(site: Site) -> None:

@@ -308,14 +308,14 @@ def test_a_service_program_serves_the_same_pages(shop: Shop) -> None:
     running = in_background(lambda: app.run(metrics_port=port))
     try:
         shop.psql.send(shop.psql.dialog(), body=b"1")
-        assert handled.wait(60)
+        assert handled.wait(PATIENCE)
         assert get(port, "/healthz") == (200, "ok\n")
         assert get(port, "/readyz") == (200, "ok\n")
         # Names of one database, whoever serves its numbers.
         assert scrape(port).keys() >= now_measured(shop).keys()
     finally:
         app.stop()
-        running.result(60)
+        running.result(PATIENCE)
     with pytest.raises(URLError):
         urlopen(f"http://127.0.0.1:{port}/healthz", timeout=PATIENCE)
 

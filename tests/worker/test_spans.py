@@ -94,7 +94,7 @@ def test_a_trace_leads_from_a_program_over_a_forwarder_to_another_program_and_ba
             with span("checkout"), broker.transaction():
                 dialog = broker.begin_dialog("//shop", "//warehouse", "ordering")
                 dialog.send("order", b"1")
-            (answer,) = broker.receive("shop", timeout=60)
+            (answer,) = broker.receive("shop", timeout=PATIENCE)
         assert (answer.body, answer.message_sequence_number) == (b"1", 0)
 
         checkout, order = collector.one("checkout"), collector.one("send order")

@@ -70,6 +70,9 @@ class Application:
             while self._is_short() and self._clock.monotonic() >= self._not_before:
                 self._is_wanted = False
                 await self._start()
+                if len(self._running) >= self._configuration.maximum_instances:
+                    # Whoever has asked meanwhile asked for more than there may be, and is not owed it later.
+                    self._is_wanted = False
             if self._is_short():
                 await self._clock.wait(self._changed, self._not_before - self._clock.monotonic())
             else:
