@@ -214,6 +214,26 @@ def test_what_belongs_to_the_instance_goes_to_the_home_database(
     assert rows(home, granted) == [("Far", "CONNECT")]
 
 
+def test_what_a_login_may_connect_to_its_users_may(scripts: Scripts, database: Database) -> None:
+    # Certificates are the users', and CONNECT is granted to the login.
+    login, user, other = (f"{kind}_{uuid.uuid4().hex[:8]}" for kind in ("Login", "User", "Other"))
+    only = ("--database", f"Only={database.url}")
+    scripts.done(
+        f"""
+        CREATE ENDPOINT Listening STATE = STARTED AS TCP (LISTENER_PORT = 4022) FOR SERVICE_BROKER (ENCRYPTION = SUPPORTED)
+        CREATE LOGIN [{login}] WITH PASSWORD = 'secret'
+        CREATE USER [{user}] FOR LOGIN [{login.upper()}]
+        CREATE USER [{other}] WITHOUT LOGIN
+        GRANT CONNECT ON ENDPOINT::Listening TO [{login}]
+        """,
+        *only,
+    )
+    granted = "select grantee_principal_id from broker.database_permissions where permission_name = 'CONNECT' order by 1"
+    assert rows(database, granted) == [(login,), (user,)]
+    scripts.done(f"REVOKE CONNECT ON ENDPOINT::Listening FROM [{login}]", *only)
+    assert rows(database, granted) == []
+
+
 def test_users_own_services_and_get_permissions(scripts: Scripts, database: Database) -> None:
     user = f"User_{uuid.uuid4().hex[:8]}"
     output = scripts.done(

@@ -110,7 +110,7 @@ def _create_principal(one: tree.CreatePrincipal) -> Administered:
     notes = [
         f"{without_passwords(clause)} has no meaning here: a principal does not log in"
         for clause in one.clauses
-        if not one.windows
+        if not (one.windows or clause.startswith("FOR LOGIN ["))
     ]
     if one.windows:
         notes.append("FROM WINDOWS has no meaning here: only a certificate proves who connects")
@@ -118,6 +118,7 @@ def _create_principal(one: tree.CreatePrincipal) -> Administered:
     # Who may not create roles has broker users: certificates, bindings and permissions take any name.
     sql = _block(
         f"""declare
+  login name;
   caller pg_catalog.pg_roles := (select r from pg_catalog.pg_roles r where r.rolname = current_user);
 begin
   if (caller.rolsuper or caller.rolcreaterole)
@@ -127,10 +128,25 @@ begin
     if not caller.rolsuper then
       grant {role(one.name)} to current_user;
     end if;
-  end if;
+  end if;{_membership(one)}
 end"""  # noqa: S608 - the name is a literal
     )
     return Administered(sql, tuple(notes))
+
+
+def _membership(one: tree.CreatePrincipal) -> str:
+    """Make the user a member of his login's role, so that GRANT CONNECT finds him."""
+    login = one.login
+    if login is None or login.lower() in (*OWNERS, "guest", "public", one.name.lower()):
+        return ""
+    name, owner = literal(one.name), literal(login)
+    return f"""
+  for login in
+    select l.rolname from pg_catalog.pg_roles l, pg_catalog.pg_roles u
+    where lower(l.rolname) = lower({owner}) and u.rolname = {name}
+  loop
+    execute pg_catalog.format('grant %I to %I', login, {name});
+  end loop;"""  # noqa: S608 - both are literals
 
 
 def _drop_principal(one: tree.DropPrincipal) -> Administered:
@@ -352,7 +368,8 @@ def _one_permission(one: tree.Permission, permission: str, name: str) -> tuple[s
         kind = "QUEUE" if permission == "RECEIVE" else kind
         object_name = securable.name.lower() if kind == "QUEUE" else securable.name
         arguments = ", ".join((*map(literal, (permission, kind, object_name)), principal(name)))
-        return f"select broker.{verb}({arguments});", permission == "CONNECT"
+        sql = f"select broker.{verb}({arguments});"
+        return (sql + _of_users(verb, object_name, name), True) if permission == "CONNECT" else (sql, False)
     if kind in (None, "OBJECT") and permission in _TABLE_PERMISSIONS:
         return f"{verb} {permission.lower()} on {_relation(securable)} {word} {role(name)};", False
     if kind in (None, "OBJECT") and permission in ("EXECUTE", "EXEC"):
@@ -368,6 +385,17 @@ def _one_permission(one: tree.Permission, permission: str, name: str) -> tuple[s
         " grant SEND, RECEIVE, REFERENCES, CONNECT, SELECT, INSERT, UPDATE, DELETE or EXECUTE,"
         " or change the owner by ALTER AUTHORIZATION",
     )
+
+
+def _of_users(verb: str, endpoint: str, login: str) -> str:
+    """Let a login's users connect too: a certificate is theirs, and the permission is the login's."""
+    if login.lower() in (*OWNERS, "guest", "public"):
+        return ""
+    return f"""
+select broker.{verb}('CONNECT', 'ENDPOINT', {literal(endpoint)}, pg_catalog.pg_get_userbyid(m.member))
+from pg_catalog.pg_auth_members m
+where pg_catalog.pg_get_userbyid(m.roleid) = {literal(login)}
+  and pg_catalog.pg_get_userbyid(m.member) <> current_user;"""  # noqa: S608 - both are literals
 
 
 def _no_meaning(one: tree.NoMeaning) -> Administered:

@@ -52,6 +52,12 @@ class CreatePrincipal(Statement):
     clauses: tuple[str, ...] = ()
     windows: bool = False
 
+    @property
+    def login(self) -> str | None:
+        """Whose user it is made, by FOR LOGIN."""
+        found = [clause for clause in self.clauses if clause.startswith("FOR LOGIN [")]
+        return found[0][len("FOR LOGIN [") : -1].replace("]]", "]") if found else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropPrincipal(Statement):
