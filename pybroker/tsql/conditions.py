@@ -46,11 +46,9 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What FROM names: a catalog view, or a table or queue."""
+    """A catalog view that FROM names."""
 
-    name: str
-    schema: str | None = None
-    view: str | None = None
+    view: str
 
     @property
     def at_home(self) -> bool:
@@ -75,21 +73,22 @@ def read(batch: Batch, at: int) -> tuple[Condition, int]:
 
 
 def source(batch: Batch, found: re.Match[str]) -> Source:
-    """Return what a match's FROM names.
+    """Return the catalog view that a match's FROM names.
 
     Raises:
-        ScriptError: it is a view of SQL Server that is not here.
+        ScriptError: it is a table or a queue, or a view of SQL Server that is not here.
     """
     name = found["bracketed"] or found["plain"]
     schema = found["schema"] or found["plain_schema"]
     in_catalog = schema is not None and schema.lower() == "sys"
     is_old = name.lower() in ("sysdatabases", "sysobjects") and (schema or "dbo").lower() == "dbo"
+    at = found.start("bracketed" if found["bracketed"] else "plain")
     if not in_catalog and not is_old:
-        return Source(name, schema)
+        # Its columns have types of their own, which = has to know.
+        raise ScriptError(position_of(batch, at), f"{name} is no view of the catalog")
     if catalog.relation(name) is None:
-        at = found.start("bracketed" if found["bracketed"] else "plain")
         raise ScriptError(position_of(batch, at), f"sys.{name} is not known here")
-    return Source(name, schema, name.lower())
+    return Source(name.lower())
 
 
 def where(found: re.Match[str], asked: Source) -> str:
@@ -112,10 +111,7 @@ def column_name(written: str) -> str:
 
 def _exists(batch: Batch, found: re.Match[str]) -> Condition:
     asked = source(batch, found)
-    if asked.view is None:
-        relation = ".".join(identifier(one) for one in (asked.schema, asked.name) if one)
-    else:
-        relation = catalog.relation(asked.view) or ""
+    relation = catalog.relation(asked.view) or ""
     negation = "not " if found["negated"] else ""
     sql = f"select {negation}exists (select from {relation} v{where(found, asked)})"  # noqa: S608
     return Condition(sql, at_home=asked.at_home)

@@ -1,16 +1,12 @@
-"""What a person looks at between definitions: PRINT, and rows of a catalog view or of a queue."""
+"""What a person looks at between definitions: PRINT, and rows of a catalog view."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from pybroker.tsql import catalog, conditions
 from pybroker.tsql.source import Batch, ScriptError, position_of
-from pybroker.tsql.translation import identifier, literal
-
-if TYPE_CHECKING:
-    from pybroker.tsql.conditions import Source
+from pybroker.tsql.translation import literal
 
 # What may follow without a semicolon; anything else would go on with the query.
 _NEXT = (
@@ -45,13 +41,13 @@ def read_query(batch: Batch, at: int) -> tuple[str, bool, bool, int]:
     """Return a query's PostgreSQL form, whether it is of the home database, has a hint, and its end.
 
     Raises:
-        ScriptError: it is more than columns of one view or queue with simple conditions.
+        ScriptError: it is more than columns of one view with simple conditions.
     """
     found = _QUERY.match(batch.text, at)
     if found is None or not _END.match(batch.text, found.end()):
         raise ScriptError(
             position_of(batch, at),
-            "SELECT is understood with columns FROM one view of sys or one queue, WHERE column = 'text',"
+            "SELECT is understood with columns FROM one view of sys, WHERE column = 'text',"
             " and ORDER BY alone",
         )
     source = conditions.source(batch, found)
@@ -64,7 +60,7 @@ def read_query(batch: Batch, at: int) -> tuple[str, bool, bool, int]:
     order = ", ".join(_ordered(one, given) for one in _ONE_ITEM.finditer(found["order"] or ""))
     where = conditions.where(found, source)
     sql = (
-        f"select {_items(found['items'])} from {_relation(source)} v{where}"  # noqa: S608 - names and literals
+        f"select {_items(found['items'])} from {catalog.relation(source.view)} v{where}"  # noqa: S608 - names and literals
         + (f" order by {order}" if order else "")
         + (f" limit {int(top)}" if top else "")
         + ";"
@@ -86,12 +82,6 @@ def read_print(batch: Batch, at: int) -> tuple[str, int]:
     while tag in text:
         tag = f"$print{len(tag)}{tag[6:]}"
     return f"do {tag}begin raise notice '%', {literal(text)}; end{tag};", found.end()
-
-
-def _relation(source: Source) -> str:
-    if source.view is not None:
-        return catalog.relation(source.view) or ""
-    return ".".join(identifier(one) for one in (source.schema, source.name) if one)
 
 
 def _items(written: str) -> str:
