@@ -8,6 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from pybroker.commands import application
+from tests.patience import until
+from tests.shop import in_background
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,6 +100,153 @@ def test_a_procedure_takes_the_next_row_of_a_table(lines: Lines) -> None:
         SELECT n, v FROM t ORDER BY n
     """)
     assert shown == ["3 c", "1", "1 a", "2 bx"]
+
+
+def test_a_plain_query_of_a_table_compares_values_by_their_types(lines: Lines) -> None:
+    shown = lines("""
+        CREATE TABLE t (n decimal(5,2), d datetime, x float)
+        INSERT t VALUES (1, '2024-01-01', 1)
+        SELECT n FROM t WHERE n = 1
+        SELECT d FROM t WHERE d = '2024-01-01'
+        SELECT x FROM t WHERE x = 1 AND n <> 2
+        GO
+        IF EXISTS (SELECT * FROM t WHERE n = 1) PRINT 'number'
+        IF NOT EXISTS (SELECT * FROM dbo.t WHERE d = '2024-01-01') PRINT 'lost'
+    """)
+    assert shown == ["1.00", "2024-01-01 00:00:00.000", "1.0", "number"]
+
+
+def test_update_and_delete_have_outer_joins_and_apply(lines: Lines) -> None:
+    shown = lines("""
+        CREATE TABLE a (id int, v varchar(10), n int, w datetime)
+        CREATE TABLE b (id int, v varchar(10))
+        INSERT a VALUES (1, 'x', 0, NULL), (2, 'y', 0, NULL), (3, 'z', 0, NULL)
+        INSERT b VALUES (1, 'n'), (3, 'm')
+        UPDATE x SET v = ISNULL(b.v, 'none'), n = 5, w = '2024-01-01' FROM a x LEFT JOIN b ON x.id = b.id AND b.id < 3
+        SELECT id, v, n, w FROM a ORDER BY id
+        UPDATE a SET v = b.v FROM a LEFT JOIN b ON a.id = b.id WHERE b.id IS NULL
+        SELECT id, v FROM a ORDER BY id
+        UPDATE a SET v = q.m + '!' OUTPUT deleted.v AS o, inserted.v AS i FROM a
+          CROSS APPLY (SELECT MAX(b.v) AS m FROM b WHERE b.id = a.id) q WHERE q.m = 'm'
+        DELETE x OUTPUT deleted.id FROM a x JOIN b ON x.id >= b.id LEFT JOIN b c ON c.id = x.id WHERE c.id IS NULL
+        SELECT id FROM a ORDER BY id
+    """)
+    moment = "2024-01-01 00:00:00.000"
+    assert shown[:3] == [f"1 n 5 {moment}", f"2 none 5 {moment}", f"3 none 5 {moment}"]
+    assert shown[3:] == ["1 n", "2 NULL", "3 none", "none m!", "2", "1", "3"]
+
+
+def test_output_has_the_values_before_an_update(lines: Lines) -> None:
+    shown = lines("""
+        CREATE TABLE a (id int, v varchar(10))
+        INSERT a VALUES (1, 'p')
+        CREATE TABLE b (id int, v varchar(10))
+        INSERT b VALUES (1, 'bb')
+        CREATE TABLE l (o varchar(10), n varchar(10))
+        UPDATE a SET v = 'new' OUTPUT deleted.v AS o, inserted.v AS n, deleted.v + '-' + inserted.v AS m WHERE id = 1
+        UPDATE x SET v = b.v OUTPUT deleted.*, inserted.* FROM a x JOIN b ON b.id = x.id
+        UPDATE x SET v = b.v + 'c' OUTPUT inserted.*, b.v FROM a x JOIN b ON b.id = x.id
+        UPDATE TOP (1) a SET v = 'top' OUTPUT deleted.v, inserted.v, inserted.id
+        GO
+        CREATE PROCEDURE p AS
+        UPDATE a SET v = 'in' OUTPUT deleted.v, inserted.v INTO l
+        PRINT @@ROWCOUNT
+        UPDATE a SET v = 'out' OUTPUT deleted.v AS o, inserted.v AS n
+        GO
+        EXEC p
+        SELECT o, n FROM l
+        DELETE x OUTPUT deleted.* FROM a x JOIN b ON b.id = x.id
+    """)
+    begun = ["p new p-new", "1 new 1 bb", "1 bbc bb", "bbc top 1"]
+    assert shown == [*begun, "1", "in out", "top in", "1 out"]
+
+
+def test_output_before_an_update_is_what_another_transaction_left(run: Run, database: Database) -> None:
+    done = run("""
+        CREATE TABLE t (id int, n int)
+        CREATE TABLE l (o int, n int)
+        INSERT t VALUES (1, 1)
+        GO
+        CREATE PROCEDURE p AS UPDATE t SET n = n + 10 OUTPUT deleted.n, inserted.n INTO l WHERE id = 1
+    """)
+    assert done.exit_code == 0, done.output
+    waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
+    with database.connect() as other, database.connect() as caller, database.connect() as third:
+        other.execute("begin")
+        other.execute("update dbo.t set n = 5")
+        running = in_background(lambda: caller.execute("call dbo.p()"))
+        until(lambda: running.done() or third.execute(waiting.encode()).fetchone() == (1,))
+        assert not running.done(), running.result()
+        other.execute("commit")
+        running.result(60)
+        assert third.execute("select o, n from dbo.l").fetchall() == [(5, 15)]
+        assert third.execute("select n from dbo.t").fetchall() == [(15,)]
+
+
+def test_readpast_of_the_table_that_changes_skips_what_others_lock(
+    run: Run, lines: Lines, database: Database
+) -> None:
+    made = run("CREATE TABLE t (id int, v varchar(9)) INSERT t VALUES (1, 'a'), (2, 'b'), (3, 'c')")
+    assert made.exit_code == 0, made.output
+    with database.connect() as other:
+        other.execute("begin")
+        other.execute("select from dbo.t where id = 1 for update")
+        shown = lines("""
+            UPDATE t WITH (READPAST) SET v = 'z' OUTPUT deleted.v, inserted.v WHERE id < 3
+            DELETE TOP (1) FROM t WITH (ROWLOCK, READPAST) OUTPUT deleted.id WHERE id <> 3
+            DELETE t WITH (READPAST)
+            PRINT @@ROWCOUNT
+        """)
+        other.execute("rollback")
+        assert other.execute("select id, v from dbo.t").fetchall() == [(1, "a")]
+    assert shown == ["b z", "2", "1"]
+
+
+def test_texts_of_a_fixed_length_keep_their_blanks(lines: Lines) -> None:
+    shown = lines("""
+        CREATE TABLE t (s char(5), v varchar(9))
+        INSERT t (s) VALUES ('ab')
+        DECLARE @c char(4) = 'x', @w varchar(20)
+        SELECT REPLACE(s + '|', ' ', '.') AS x, LEN(s) AS l, REPLACE(s, ' ', '.') AS r FROM t WHERE s = 'ab'
+        UPDATE t SET v = s
+        SELECT @w = s FROM t
+        PRINT REPLACE(@w + '|' + @c + '|', ' ', '.')
+        SELECT DATALENGTH(v) AS d FROM t
+    """)
+    assert shown == ["ab...| 2 ab...", "ab...|x...|", "5"]
+
+
+def test_like_has_sets_of_characters(lines: Lines) -> None:
+    shown = lines("""
+        CREATE TABLE t (v varchar(20))
+        INSERT t VALUES ('abc'), ('a%c'), ('bcd'), ('a[c'), ('a.c'), ('5-x'), (NULL)
+        SELECT v AS a FROM t WHERE v LIKE '[a]b_' OR v LIKE 'a[%]c' ORDER BY v DESC
+        SELECT v AS b FROM t WHERE v LIKE 'a[[]c'
+        SELECT v AS c FROM t WHERE v LIKE '[^a]%' ORDER BY v
+        SELECT v AS d FROM t WHERE v NOT LIKE '%[^a-c]%'
+        SELECT v + '' AS e FROM t WHERE v + 'e' LIKE 'a.[c]e' AND NOT v LIKE '[b]%'
+        SELECT COUNT(*) AS f FROM t WHERE 'two' + CHAR(10) + 'lines' LIKE '[t]%s'
+    """)
+    assert shown == ["abc", "a%c", "a[c", "5-x", "bcd", "abc", "a.c", "7"]
+
+
+def test_windows_have_frames_and_neighbours(lines: Lines) -> None:
+    shown = lines("""
+        CREATE TABLE t (g int, v int, s varchar(5), d decimal(6,2))
+        INSERT t VALUES (1, 10, 'a', 1.5), (1, 20, 'b', 2.5), (2, 5, 'c', 3.25)
+        SELECT v, SUM(v) OVER (PARTITION BY g ORDER BY v ROWS UNBOUNDED PRECEDING) AS s, LAG(v, 1, 0) OVER (ORDER BY v) AS l,
+          LEAD(s, 1, '-') OVER (ORDER BY v) AS n, FIRST_VALUE(v) OVER (PARTITION BY g ORDER BY v) AS f,
+          LAG(d, 1, 0) OVER (ORDER BY v) AS p,
+          LAST_VALUE(v) OVER (ORDER BY v ROWS BETWEEN CURRENT ROW AND 1 FOLLOWING) AS t FROM t ORDER BY v
+        DECLARE @d datetime = '2024-03-05T14:07:09.123'
+        SELECT EOMONTH('2024-02-10') a, EOMONTH(@d, 1) b, DATEFROMPARTS(2024, 2, 3) d, CONCAT_WS(',', 'a', NULL, 1, 'b') e
+    """)
+    assert shown == [
+        "5 5 0 a 5 0.00 10",
+        "10 10 5 b 10 3.25 20",
+        "20 30 10 - 10 1.50 20",
+        "2024-02-29 2024-04-30 2024-02-03 a,1,b",
+    ]
 
 
 @pytest.mark.parametrize(

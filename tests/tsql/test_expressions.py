@@ -390,8 +390,8 @@ REFUSED_QUERIES = {
     " WHEN NOT MATCHED BY SOURCE THEN DELETE;": "a second WHEN NOT MATCHED BY SOURCE",
     "SELECT * FROM orders WITH (HOLDLOCK)": "HOLDLOCK",
     "SELECT * FROM sys.dm_exec_requests": "sys.dm_exec_requests",
-    "UPDATE orders SET note = 'x' OUTPUT deleted.note": "SELECT it before",
-    "UPDATE o SET note = 'x' FROM orders o LEFT JOIN unknown u ON u.a = o.id": "LEFT JOIN",
+    "WITH q AS (SELECT 1 AS n) UPDATE orders SET note = 'x' OUTPUT deleted.note": "SELECT it before",
+    "UPDATE o SET note = 'x' FROM orders o RIGHT JOIN unknown u ON u.a = o.id": "LEFT, and begin with",
     "SELECT @n = 1, note FROM orders": "divide it",
     "SELECT * FROM #nowhere": "not declared",
     "SELECT note FROM orders PIVOT (COUNT(id) FOR note IN (a)) p": "",
@@ -508,6 +508,20 @@ XML = {
     ],
     "SELECT 'a' AS [x/y/@z], 'b' AS [x/y], 3 AS [x/w] FOR XML PATH('p')": [
         '<p><x><y z="a">b</y><w>3</w></x></p>'
+    ],
+    "SELECT (SELECT ',' + v FROM (VALUES ('a'), ('<&')) t(v) FOR XML PATH(''), TYPE).value('.', 'nvarchar(max)')": [
+        ",a,<&"
+    ],
+    "SELECT (SELECT ',' + v FROM (VALUES ('a')) t(v) FOR XML PATH(''), TYPE).value('(./text())[1]', 'nvarchar(9)')": [
+        ",a"
+    ],
+    "SELECT ISNULL((SELECT 1 AS [text()] WHERE 1 = 0 FOR XML PATH(''), TYPE).value('.', 'nvarchar(9)'), 'none')": [
+        "none"
+    ],
+    "SELECT @x.value('.', 'nvarchar(9)')": ["onetw&o"],
+    "SELECT c.value('.', 'nvarchar(9)') + c.value('text()[1]', 'nvarchar(9)') FROM @x.nodes('/a/b') t(c)": [
+        "oneone",
+        "tw&otw&o",
     ],
     "SELECT (SELECT 1 AS i FOR XML PATH('c'), TYPE), CAST('<q/>' AS xml) FOR XML PATH('p')": [
         "<p><c><i>1</i></c><q/></p>"

@@ -11,14 +11,14 @@ from pybroker.tsql.expressions import through_queries, types
 from pybroker.tsql.expressions.names import exact, folded
 from pybroker.tsql.expressions.printer import Printer, Source
 from pybroker.tsql.expressions.reading import at_top, closing, parse, place_of, text_of, token, tokens_of
-from pybroker.tsql.expressions.rows import common_tables, hints, relation_of, select, table
+from pybroker.tsql.expressions.rows import common_tables, hints, joins_of, relation_of, select, table
 from pybroker.tsql.expressions.types import Type, Unfaithful, convert
 from pybroker.tsql.source import ScriptError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pybroker.tsql.expressions.scope import Columns, Scope
+    from pybroker.tsql.expressions.scope import Columns, Scope, Variable
     from pybroker.tsql.language.tree import Code
 
 _ENDS_OF_OUTPUT = frozenset(
@@ -41,7 +41,8 @@ _ARITHMETIC = {
 class Change:
     """A statement that changes rows, the rows that it returns, and the table that gets new ones.
 
-    `counts_on` is a query that lets an IDENTITY column go on behind values that it was given.
+    `counts_on` is a query that lets an IDENTITY column go on behind values that it was given, and `locks` one
+    that locks the rows before.
     """
 
     sql: str
@@ -49,6 +50,7 @@ class Change:
     assigned: list[tuple[str, Type]]
     inserts: str | None = None
     counts_on: str | None = None
+    locks: str | None = None
 
 
 @dataclass(slots=True)
@@ -96,6 +98,10 @@ def _with_queries(printer: Printer, node: Any, clauses: _Clauses, way: Any) -> C
             return _changed_through(printer, node, clauses, through)
     prefix = common_tables(printer, node)
     done: Change = way(printer, node, clauses)
+    if done.locks is not None:
+        raise Unfaithful(
+            "OUTPUT of the value before an UPDATE beside WITH has no form here: SELECT it before"
+        )
     rest = f"{prefix.rstrip()}, {done.sql.removeprefix('with ')}"
     return replace(done, sql=rest if done.sql.startswith("with ") else prefix + done.sql)
 
@@ -394,92 +400,187 @@ def _target(node: Any, from_: Any) -> Any:
     return wanted
 
 
+# What UPDATE reads a row's values from as they were, the place of a row, and what outer joins begin with.
+_BEFORE, _ROW, _EMPTY = "@@before", "@@row", "@@one"
+
+
+@dataclass(slots=True)
+class _Changed:
+    """The table that UPDATE or DELETE changes, and the others that it reads.
+
+    Attributes:
+        node: the table, as it is written.
+        head: the table, with its alias.
+        name: what its columns may stand behind.
+        known: its columns.
+        skips: whether rows that others lock are left out.
+        others: further tables of FROM.
+        conditions: of their joins, and of WHERE.
+        joined: all of FROM as a query of one row of the table that changes, where outer joins are in it.
+    """
+
+    node: Any
+    head: str
+    name: str
+    known: Columns | None
+    skips: bool
+    others: list[str]
+    conditions: list[str]
+    joined: str = ""
+
+    @property
+    def owner(self) -> str:
+        """What stands before columns that several tables may have."""
+        return f"{folded(self.name)}." if self.others else ""
+
+
+def _changed(printer: Printer, node: Any, from_: Any, target: Any, clauses: _Clauses) -> _Changed:
+    """Print the tables and conditions of UPDATE and DELETE, and remember the tables' columns."""
+    sources: dict[str, Source] = {}
+    locks: list[str] = []
+    head, name = table(printer, target, sources, locks)
+    skips = any("skip locked" in one for one in locks)
+    one = _Changed(target, head, name, sources[name.casefold()].columns, skips, [], [])
+    _others(printer, node, from_, sources, one)
+    printer.sources.append(sources)
+    where = node.args.get("where")
+    if where is not None:
+        one.conditions.append(printer.condition(where.this))
+    if one.joined:
+        owners = {column.table.lower() for each in clauses.output for column in each.find_all(exp.Column)}
+        if not owners <= {"inserted", "deleted"}:
+            raise Unfaithful("OUTPUT of a column from behind an outer join: SELECT it before")
+        one.joined += f" where {one.conditions[0]}" if one.conditions else ""
+        one.conditions = [f"exists (select from {one.joined})"]
+    return one
+
+
 def _update(printer: Printer, node: Any, clauses: _Clauses) -> Change:
     from_ = node.args.get("from_")
-    target = _target(node, from_)
-    sources: dict[str, Source] = {}
-    head, name = table(printer, target, sources, [])
-    known = sources[name.casefold()].columns
-    others, conditions = _others(printer, node, from_, target, sources)
-    printer.sources.append(sources)
-    sets, assigned, set_names = [], [], set()
-    for one in node.expressions:
-        left, right = one.this, one.expression
-        if isinstance(left, exp.Parameter):
-            variable = printer.scope.variable(f"@{left.name}")
-            if isinstance(right, exp.EQ):
-                left, right = right.this, right.expression
-                assigned.append((variable, left))
-            else:
-                changed = {
-                    item.this.name.casefold()
-                    for item in node.expressions
-                    if isinstance(item.this, exp.Column)
-                }
-                if any(column.name.casefold() in changed for column in right.find_all(exp.Column)):
-                    raise Unfaithful("a variable that gets the value before the change: SELECT it before")
-                assigned.append((variable, right))
-                continue
-        type_ = (known or {}).get(left.name.casefold(), types.UNKNOWN)
-        value = "default" if isinstance(right, exp.Var) else printer.converted(right, type_)
-        sets.append(f"{folded(left.name)} = {value}")
-        set_names.add(left.name.casefold())
-    if not sets:
-        raise Unfaithful("UPDATE that changes no column: write SELECT")
-    conditions += [printer.condition(node.args["where"].this)] if node.args.get("where") is not None else []
-    where = _where(printer, conditions, clauses, head)
-    sql = f"update {head} set {', '.join(sets)}" + (f" from {', '.join(others)}" if others else "") + where
+    one = _changed(printer, node, from_, _target(node, from_), clauses)
+    sets, assigned = _sets(printer, node, one)
+    where, others, before = _where(printer, clauses, one), one.others, None
+    reads_before = _reads_before(clauses, set(sets))
+    if reads_before:
+        if clauses.top is None and not one.skips:
+            # A row that another transaction has changed meanwhile would be another one than that of FROM.
+            tables = ", ".join([one.head, *others])
+            before = f"select 1 from {tables}{where} for update of {folded(one.name)}"
+        one.others = others = [*others, _as_before(one.head.partition(" ")[0], clauses, one.known)]
+        where += f"{' and' if where else ' where'} {folded(one.name)}.ctid = {exact(_BEFORE)}.{exact(_ROW)}"
+    from_all = f" from {', '.join(others)}" if others else ""
+    sql = f"update {one.head} set {', '.join(sets.values())}{from_all}{where}"
     if assigned:
         if clauses.output:
             raise Unfaithful("UPDATE that both assigns variables and has OUTPUT: divide it")
         items = [printer.converted(value, variable.type) for variable, value in assigned]
         names = [f"c{number}" for number in range(1, len(items) + 1)]
-        returned = ", ".join(f"{item} as {one}" for item, one in zip(items, names, strict=True))
+        returned = ", ".join(f"{item} as {name}" for item, name in zip(items, names, strict=True))
         return Change(
             f"{sql} returning {returned}", [], [(variable.sql, variable.type) for variable, _ in assigned]
         )
-    return _with_output(printer, sql, clauses, known, "updated", changed=set_names)
+    changed = None if reads_before else set(sets)
+    done = _with_output(printer, sql, clauses, one.known, "updated", changed=changed, owner=one.owner)
+    return replace(done, locks=before)
 
 
-def _others(
-    printer: Printer, node: Any, from_: Any, target: Any, sources: dict[str, Source]
-) -> tuple[list[str], list[str]]:
+def _sets(printer: Printer, node: Any, table_: _Changed) -> tuple[dict[str, str], list[tuple[Variable, Any]]]:
+    """Print SET by the folded names of its columns, and return what variables get."""
+    sets: dict[str, str] = {}
+    assigned: list[tuple[Variable, Any]] = []
+    columns = {one.this.name.casefold() for one in node.expressions if isinstance(one.this, exp.Column)}
+    for one in node.expressions:
+        left, right = one.this, one.expression
+        if isinstance(left, exp.Parameter):
+            if table_.joined:
+                raise Unfaithful("a variable of UPDATE with an outer join: SELECT it before")
+            variable = printer.scope.variable(f"@{left.name}")
+            if not isinstance(right, exp.EQ):
+                if any(column.name.casefold() in columns for column in right.find_all(exp.Column)):
+                    raise Unfaithful("a variable that gets the value before the change: SELECT it before")
+                assigned.append((variable, right))
+                continue
+            left, right = right.this, right.expression
+            assigned.append((variable, left))
+        type_ = (table_.known or {}).get(left.name.casefold(), types.UNKNOWN)
+        value = "default" if isinstance(right, exp.Var) else printer.converted(right, type_)
+        if table_.joined and right.find(exp.Identifier, exp.Subquery):
+            # Of several rows SQL Server takes any one, too.
+            value = f"(select {value} from {table_.joined} limit 1)"
+        sets[left.name.casefold()] = f"{folded(left.name)} = {value}"
+    if not sets:
+        raise Unfaithful("UPDATE that changes no column: write SELECT")
+    return sets, assigned
+
+
+def _reads_before(clauses: _Clauses, changed: set[str]) -> bool:
+    """Whether OUTPUT has values that UPDATE changes, as they were."""
+    return any(
+        column.table.lower() == "deleted"
+        and (isinstance(column.this, exp.Star) or column.name.casefold() in changed)
+        for one in clauses.output
+        for column in one.find_all(exp.Column)
+    )
+
+
+def _as_before(table_: str, clauses: _Clauses, known: Columns | None) -> str:
+    """Print the rows before UPDATE; their columns have names that no other column has."""
+    wanted: dict[str, None] = {}
+    for one in clauses.output:
+        for column in one.find_all(exp.Column):
+            if column.table.lower() != "deleted":
+                continue
+            if isinstance(column.this, exp.Star) and known is None:
+                raise Unfaithful("OUTPUT deleted.* of a table that is not known: list the columns")
+            wanted |= dict.fromkeys(known or ()) if isinstance(column.this, exp.Star) else {column.name: None}
+    columns = [f"{folded(one)} as {folded(_before(one))}" for one in wanted]
+    return f"(select ctid as {exact(_ROW)}, {', '.join(columns)} from {table_}) {exact(_BEFORE)}"
+
+
+def _before(column: str) -> str:
+    return f"deleted.{column.lower()}"
+
+
+def _others(printer: Printer, node: Any, from_: Any, sources: dict[str, Source], changed: _Changed) -> None:
+    """Print the other tables of UPDATE and DELETE and the conditions of their joins, or outer joins."""
     if from_ is None:
-        return [], []
-    others: list[str] = []
-    pending: list[Any] = []
+        return
     printer.sources.append(sources)
-    tables = [(from_.this, None)]
     joins = [*(from_.this.args.get("joins") or []), *(node.args.get("joins") or [])]
-    for join in joins:
-        side = (join.args.get("side") or "").upper()
-        if side:
-            raise Unfaithful(f"{side} JOIN in UPDATE or DELETE has no form here: write EXISTS")
-        if isinstance(join.this, exp.Lateral):
-            raise Unfaithful("APPLY in UPDATE or DELETE has no form here: write a query in WHERE")
-        tables.append((join.this, join.args.get("on")))
-    for one, on in tables:
-        if one is not target:
-            sql, _ = table(printer, one, sources, [])
-            others.append(sql)
-        if on is not None:
-            pending.append(on)
-    conditions = [printer.condition(on) for on in pending]
+    sides = {(join.args.get("side") or "").upper() for join in joins} - {""}
+    if sides or any(isinstance(join.this, exp.Lateral) for join in joins):
+        if from_.this is not changed.node or sides - {"LEFT"}:
+            raise Unfaithful(
+                "outer joins of UPDATE and DELETE are LEFT, and begin with the table that changes"
+            )
+        # What stands before an outer join is one row of the table that changes.
+        changed.joined = f"(select) {exact(_EMPTY)}{''.join(joins_of(printer, joins, sources, []))}"
+        printer.sources.pop()
+        return
+    tables = [from_.this, *(join.this for join in joins)]
+    changed.others = [table(printer, one, sources, [])[0] for one in tables if one is not changed.node]
+    conditions = [printer.condition(join.args["on"]) for join in joins if join.args.get("on") is not None]
     printer.sources.pop()
-    return others, [f"({one})" if " or " in one else one for one in conditions]
+    changed.conditions = [f"({one})" if " or " in one else one for one in conditions]
 
 
-def _where(printer: Printer, conditions: list[str], clauses: _Clauses, head: str) -> str:
+def _where(printer: Printer, clauses: _Clauses, changed: _Changed) -> str:
+    """Print WHERE; with TOP or READPAST the rows are chosen and locked before they change."""
+    conditions = changed.conditions
     if len(conditions) > 1:
         conditions = [f"({one})" if " or " in one and not one.startswith("(") else one for one in conditions]
-    where = " and ".join(conditions)
-    if clauses.top is None:
-        return f" where {where}" if where else ""
-    count = printer.whole(clauses.top)
-    inner = f" where {where}" if where else ""
-    if len(printer.sources) and len(printer.sources[-1]) > 1:
-        raise Unfaithful("TOP in UPDATE or DELETE with FROM has no form here: write a query in WHERE")
-    return f" where ctid in (select ctid from {head}{inner} limit {count})"
+    where = f" where {' and '.join(conditions)}" if conditions else ""
+    if clauses.top is None and not changed.skips:
+        return where
+    if len(printer.sources[-1]) > 1:
+        raise Unfaithful(
+            "TOP or READPAST in UPDATE or DELETE with FROM has no form here: write a query in WHERE"
+        )
+    limit = "" if clauses.top is None else f" limit {printer.whole(clauses.top)}"
+    lock = " for update skip locked" if changed.skips else " for update"
+    row = f"{folded(changed.name)}.ctid"
+    # An array is read once; what IN reads may be read again for each row.
+    return f" where {row} = any (array(select {row} from {changed.head}{where}{limit}{lock}))"
 
 
 def _delete(printer: Printer, node: Any, clauses: _Clauses) -> Change:
@@ -499,15 +600,10 @@ def _delete(printer: Printer, node: Any, clauses: _Clauses) -> Change:
             raise Unfaithful("DELETE FROM … JOIN needs the name of the table that it changes before FROM")
     else:
         raise Unfaithful("DELETE names a table")
-    sources: dict[str, Source] = {}
-    head, name = table(printer, target, sources, [])
-    known = sources[name.casefold()].columns
-    others, conditions = _others(printer, node, from_, target, sources)
-    printer.sources.append(sources)
-    conditions += [printer.condition(node.args["where"].this)] if node.args.get("where") is not None else []
-    where = _where(printer, conditions, clauses, head)
-    using = f" using {', '.join(others)}" if others else ""
-    return _with_output(printer, f"delete from {head}{using}{where}", clauses, known, "deleted")
+    one = _changed(printer, node, from_, target, clauses)
+    using = f" using {', '.join(one.others)}" if one.others else ""
+    sql = f"delete from {one.head}{using}{_where(printer, clauses, one)}"
+    return _with_output(printer, sql, clauses, one.known, "deleted", owner=one.owner)
 
 
 def _refused(_printer: Printer, _node: Any, _clauses: _Clauses) -> Change:
@@ -611,6 +707,7 @@ def _with_output(
     if not clauses.output:
         return Change(sql, [], [])
     items, columns = [], []
+    reads_before = kind == "updated" and changed is None
     printer.sources.append({one: Source(known) for one in ("inserted", "deleted")})
     for one in clauses.output:
         for column in one.find_all(exp.Column):
@@ -620,16 +717,23 @@ def _with_output(
         )
         inner = one.this if isinstance(one, exp.Alias) else one
         if isinstance(inner, exp.Column) and isinstance(inner.this, exp.Star):
-            items.append(f"{owner}*")
+            if reads_before and inner.table.lower() == "deleted":
+                items += [f"{exact(_BEFORE)}.{folded(_before(each))}" for each in known or ()]
+            else:
+                items.append(f"{owner}*")
             columns += [("*", types.UNKNOWN)] if known is None else list(known.items())
             continue
         stripped = inner.copy()
         for column in stripped.find_all(exp.Column):
-            if column.table.lower() in ("inserted", "deleted"):
+            if reads_before and column.table.lower() == "deleted":
+                column.set("this", exp.to_identifier(_before(column.name), quoted=True))
+                column.set("table", exp.to_identifier(_BEFORE, quoted=True))
+            elif column.table.lower() in ("inserted", "deleted"):
                 column.set("table", None)
-        printer.sources.append({"": Source(known, owner)})
+        before = {_before(each): type_ for each, type_ in (known or {}).items()}
+        printer.sources += [{_BEFORE: Source(before)}, {"": Source(known, owner)}]
         value = printer.value(stripped)
-        printer.sources.pop()
+        del printer.sources[-2:]
         items.append(f"{value.sql} as {exact(named)}" if isinstance(one, exp.Alias) and named else value.sql)
         columns.append((named, value.type))
     printer.sources.pop()
@@ -650,8 +754,8 @@ def _with_output(
 
 def _check_output(column: Any, kind: str, changed: set[str] | None) -> None:
     owner = column.table.lower()
-    if kind == "updated" and owner == "deleted":
-        if isinstance(column.this, exp.Star) or column.name.casefold() in (changed or set()):
+    if kind == "updated" and owner == "deleted" and changed is not None:
+        if isinstance(column.this, exp.Star) or column.name.casefold() in changed:
             raise Unfaithful("OUTPUT of the value before an UPDATE has no form here: SELECT it before")
     elif kind == "inserted" and owner == "deleted":
         raise Unfaithful("INSERT has no deleted rows")

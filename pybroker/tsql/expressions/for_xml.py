@@ -73,7 +73,9 @@ def for_xml(
     result = types.XML if one.typed else types.TEXT
     if one.mode == "PATH" and one.element == "" and len(named) == 1 and named[0][0] in (None, "text()"):
         text = "x.c1"
-        if columns[0][1].family is not Family.XML:
+        if columns[0][1].family in (Family.INTEGER, Family.DECIMAL, Family.BIT):
+            text = cast(text, "text")
+        elif columns[0][1].family is not Family.XML:
             for character, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
                 text = f"replace({text}, '{character}', '{entity}')"
         row = f"string_agg({text if text != 'x.c1' else cast(text, 'text')}, '')"

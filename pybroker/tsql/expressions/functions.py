@@ -289,6 +289,21 @@ def _concat(printer: Printer, node: Any) -> Value:
     return Value(f"concat({', '.join(printer.text(one) for one in node.expressions)})", types.TEXT)
 
 
+def _joined_with(printer: Printer, node: Any) -> Value:
+    return Value(f"concat_ws({', '.join(printer.text(one) for one in node.expressions)})", types.TEXT)
+
+
+def _end_of_month(printer: Printer, node: Any) -> Value:
+    moment = _moment(printer, node.this).sql
+    last = f"date_trunc('month', {cast(moment, 'timestamp')}) + interval '1 month -1 day'"
+    return Value(cast(last, "date"), types.DATE)
+
+
+def _date_of(printer: Printer, node: Any) -> Value:
+    parts = ", ".join(printer.whole(node.args[one]) for one in ("year", "month", "day"))
+    return Value(f"make_date({parts})", types.DATE)
+
+
 def _string_agg(printer: Printer, node: Any) -> Value:
     from pybroker.tsql.expressions.rows import ordering  # noqa: PLC0415 - the two call each other
 
@@ -431,8 +446,8 @@ def _average(printer: Printer, node: Any) -> Value:
 def _window(printer: Printer, node: Any) -> Value:
     from pybroker.tsql.expressions.rows import ordering  # noqa: PLC0415 - the two call each other
 
-    if node.args.get("spec") is not None:
-        raise Unfaithful("ROWS and RANGE of a window have no form here")
+    if node.args.get("alias") is not None:
+        raise Unfaithful("a window with a name has no form here: write it behind OVER")
     parts = []
     if node.args.get("partition_by"):
         parts.append(f"partition by {', '.join(printer.value(one).sql for one in node.args['partition_by'])}")
@@ -440,11 +455,42 @@ def _window(printer: Printer, node: Any) -> Value:
         parts.append(
             f"order by {', '.join(ordering(printer, one) for one in node.args['order'].expressions)}"
         )
+    if node.args.get("spec") is not None:
+        parts.append(_frame(node.args["spec"]))
     printer.over = f" over ({' '.join(parts)})"
     value = printer.value(node.this)
     if printer.over:
         raise Unfaithful("OVER stands behind an aggregate or a number of rows here")
     return value
+
+
+def _frame(spec: Any) -> str:
+    ends = [
+        f"{one if isinstance(one, str) else one.name} {spec.args.get(f'{name}_side') or ''}".strip().lower()
+        for name in ("start", "end")
+        if (one := spec.args.get(name)) is not None
+    ]
+    kind = str(spec.args["kind"]).lower()
+    return f"{kind} {ends[0]}" if len(ends) == 1 else f"{kind} between {ends[0]} and {ends[1]}"
+
+
+def _neighbour(function: str) -> Way:
+    """LAG, LEAD, FIRST_VALUE and LAST_VALUE."""
+
+    def way(printer: Printer, node: Any) -> Value:
+        over = _over(printer)
+        value = printer.value(node.this)
+        given = [value.sql]
+        if node.args.get("offset") is not None:
+            given.append(printer.whole(node.args["offset"]))
+        if node.args.get("default") is not None:
+            # Of both PostgreSQL wants one type.
+            given[0] = cast(value.sql, without_literal(value.type).sql) if value.type.literal else value.sql
+            default = printer.converted(node.args["default"], without_literal(value.type))
+            given.append(cast(default, without_literal(value.type)))
+        return Value(f"{function}({', '.join(given)}){over}", without_literal(value.type))
+
+    return way
 
 
 def _row_number(function: str) -> Way:
@@ -669,18 +715,25 @@ VALUES.update(
         exp.Ceil: _same_number("ceil"),
         exp.Chr: _character,
         exp.Concat: _concat,
+        exp.ConcatWs: _joined_with,
         exp.Count: _count,
         exp.CurrentTimestamp: _now,
         exp.CurrentTimestampLTZ: _now_with_offset,
         exp.CurrentUser: lambda _printer, _node: Value("session_user", types.TEXT),
         exp.DateAdd: _date_add,
         exp.DateDiff: _date_difference,
+        exp.DateFromParts: _date_of,
         exp.Day: _fixed_part("day"),
         exp.DenseRank: _row_number("dense_rank"),
         exp.Dot: _dot,
         exp.Extract: _extract,
+        exp.FirstValue: _neighbour("first_value"),
         exp.Floor: _same_number("floor"),
         exp.GroupConcat: _string_agg,
+        exp.Lag: _neighbour("lag"),
+        exp.LastDay: _end_of_month,
+        exp.LastValue: _neighbour("last_value"),
+        exp.Lead: _neighbour("lead"),
         exp.Left: _side("left"),
         exp.Length: _length,
         exp.Lower: _on_text("lower"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -274,7 +275,7 @@ def _factor(value: Value) -> str:
 
 
 def _joined(left: Value, right: Value) -> Value:
-    return Value(f"{left.sql} || {right.sql}", types.TEXT)
+    return Value(f"{types.filled(left.sql, left.type)} || {types.filled(right.sql, right.type)}", types.TEXT)
 
 
 def _may_be_number(text: str) -> bool:
@@ -643,12 +644,40 @@ def _between(printer: Printer, node: Any, negated: str = "") -> str:
 def _like(printer: Printer, node: Any, escape: exp.Expr | None = None) -> str:
     left, right = printer.value(node.this), printer.value(node.expression)
     if right.type.literal is not None and "[" in right.type.literal:
-        raise Unfaithful("LIKE knows no [ ] here: write the comparison without")
+        if escape is not None:
+            raise Unfaithful("LIKE with both [ ] and ESCAPE has no form here: write [%] for a percent sign")
+        sign = "!~" if node.args.get("negate") else "~"
+        return f"({left.sql}) {sign} {printer.scope.literal(_regular(right.type.literal))}"
     negated = " not" if node.args.get("negate") else ""
     character = "''" if escape is None else printer.value(escape).sql
     if right.type.literal is not None and escape is None and "\\" not in right.type.literal:
         return f"{left.sql}{negated} like {right.sql}"
     return f"{left.sql}{negated} like {right.sql} escape {character}"
+
+
+_OF_LIKE = re.compile(r"\[(?P<not>\^?)(?P<set>[^\]]+)\]|(?P<any>%)|(?P<one>_)|(?P<other>.)", re.DOTALL)
+_PLAIN_CHARACTER = re.compile(r"\w", re.ASCII)
+
+
+def _regular(pattern: str) -> str:
+    """Write a pattern of LIKE that has sets of characters as a regular expression."""
+
+    def written(found: re.Match[str]) -> str:
+        if found["set"] is not None:
+            return f"[{found['not']}{''.join(_in_set(one) for one in found['set'])}]"
+        if found["any"]:
+            return ".*"
+        return "." if found["one"] else _escaped(found["other"])
+
+    return f"^{_OF_LIKE.sub(written, pattern)}$"
+
+
+def _in_set(one: str) -> str:
+    return one if one == "-" else _escaped(one)
+
+
+def _escaped(one: str) -> str:
+    return one if _PLAIN_CHARACTER.match(one) or not one.isascii() or one.isspace() else f"\\{one}"
 
 
 def _escape(printer: Printer, node: Any) -> str:

@@ -303,12 +303,13 @@ def from_clause(printer: Printer, node: Any, *, also: dict[str, Source] | None =
         return From("", "", "row")
     locks: list[str] = []
     first, name = table(printer, from_.this, sources, locks)
-    parts = [first, *_joins(printer, from_.this.args.get("joins"), sources, locks)]
-    parts += _joins(printer, node.args.get("joins"), sources, locks)
+    parts = [first, *joins_of(printer, from_.this.args.get("joins"), sources, locks)]
+    parts += joins_of(printer, node.args.get("joins"), sources, locks)
     return From("".join(parts), " ".join(dict.fromkeys(locks)), name)
 
 
-def _joins(printer: Printer, joins: Any, sources: dict[str, Source], locks: list[str]) -> list[str]:
+def joins_of(printer: Printer, joins: Any, sources: dict[str, Source], locks: list[str]) -> list[str]:
+    """Print the joins behind a table, and remember their tables' columns."""
     parts = []
     for join in joins or []:
         kind, side = (join.args.get("kind") or "").upper(), (join.args.get("side") or "").upper()
@@ -317,7 +318,7 @@ def _joins(printer: Printer, joins: Any, sources: dict[str, Source], locks: list
             parts.append(_applied(printer, join.this, sources))
             continue
         sql, _ = table(printer, join.this, sources, locks)
-        nested = _joins(printer, join.this.args.get("joins"), sources, locks)
+        nested = joins_of(printer, join.this.args.get("joins"), sources, locks)
         if nested:
             sql = f"({sql}{''.join(nested)})"
         on = join.args.get("on")
@@ -505,4 +506,15 @@ def _refuse_others(node: Any, known: frozenset[str]) -> None:
             )
 
 
-__all__ = ["From", "Rows", "Value", "from_clause", "functions", "ordering", "relation_of", "select", "table"]
+__all__ = [
+    "From",
+    "Rows",
+    "Value",
+    "from_clause",
+    "functions",
+    "joins_of",
+    "ordering",
+    "relation_of",
+    "select",
+    "table",
+]

@@ -53,6 +53,7 @@ class Statement:
         creates: the temporary table that SELECT … INTO makes, with its columns.
         inserts: the table that INSERT gives rows.
         counts_on: a query that lets an IDENTITY column go on behind values that it was given.
+        locks: a query that locks the rows before, in the same transaction.
         notes: what has no meaning here.
         reads: the variables in it, by folded names.
     """
@@ -64,6 +65,7 @@ class Statement:
     creates: tuple[str, dict[str, Type]] | None = None
     inserts: str | None = None
     counts_on: str | None = None
+    locks: str | None = None
     notes: tuple[str, ...] = ()
     reads: frozenset[str] = field(default_factory=frozenset)
 
@@ -153,6 +155,7 @@ def query(code: Code, scope: Scope, *, outermost: bool = True) -> Statement:
             tuple(named[sql] for sql, _ in changed.assigned),
             inserts=changed.inserts,
             counts_on=changed.counts_on,
+            locks=changed.locks,
             notes=tuple(notes),
             reads=_reads_of(tokens),
         )

@@ -236,11 +236,17 @@ def convert(value: str, source: Type, target: Type) -> str:
     return way(value, source, target)
 
 
+def filled(value: str, source: Type) -> str:
+    """Print a text with the blanks of char(n), which PostgreSQL leaves out where it reads such a column."""
+    return f"rpad({value}, {source.length})" if source.padded and source.length is not None else value
+
+
 def _text_to_text(value: str, source: Type, target: Type) -> str:
     if target.length is None:
-        return value
+        return filled(value, source)
     if target.padded:
         return f"rpad({value}, {target.length})"
+    value = filled(value, source)
     if source.literal is not None and len(source.literal) <= target.length:
         return value
     if source.length is not None and source.length <= target.length:

@@ -51,24 +51,30 @@ def method(printer: Printer, target: exp.Expr, node: Any) -> Value:
     path, spaces = _path(printer, node.expressions[0])
     literal = printer.scope.literal
     if name == "value":
-        return _value(printer, value.sql, path, spaces, node.expressions[1])
+        # A query's XML may be a text without an element, as of FOR XML PATH('').
+        is_query = isinstance(target, exp.Subquery | exp.Paren)
+        is_piece = path == "." or (is_query and not path.startswith(("/", "(/")))
+        return _value(printer, value.sql, path, spaces, node.expressions[1], is_piece=is_piece)
     arguments = f"{literal(path)}, {value.sql}{_namespace_array(printer, spaces)}"
     if name == "exist":
         return Value(cast(f"xpath_exists({arguments})", "integer"), types.BIT)
     return Value(cast(f"array_to_string(xpath({arguments}), '')", "xml"), types.XML)
 
 
-def _value(printer: Printer, value: str, path: str, spaces: dict[str, str], written: exp.Expr) -> Value:
+def _value(
+    printer: Printer, value: str, path: str, spaces: dict[str, str], written: exp.Expr, *, is_piece: bool
+) -> Value:
     target = printer.scope.type(str(written.this), cast=True)
     # A path that is relative is of a node, whose row is the element itself.
     row = "/" if path.startswith(("/", "(/")) else "/*"
     literal = printer.scope.literal
     names = ", ".join(f"{literal(uri)} as {exact(prefix)}" for prefix, uri in spaces.items())
     declared = f"xmlnamespaces({names}), " if names else ""
-    read = (
-        f"(select v.v from xmltable({declared}{literal(row)} passing ({value})"
-        f" columns v text path {literal(path)}) v)"
-    )
+    table = f"xmltable({declared}{literal(row)} passing ({value}) columns v text path {literal(path)}) v"
+    if is_piece:
+        whole = table.replace(f"passing ({value})", "passing (xmlelement(name piece, p.p))")
+        table = f"(select {value} as p) p, {whole} where p.p is not null"
+    read = f"(select v.v from {table})"
     return Value(
         convert(read, types.TEXT, target) if target.family is not Family.TEXT else _text(read, target), target
     )

@@ -47,6 +47,8 @@ def plain_query(at: Preparer, one: tree.Query) -> Step:
     changes = one.verb != "SELECT" or done.creates is not None
 
     def act(execution: Execution) -> None:
+        if done.locks is not None:
+            execution.query(done.locks)
         found = execution.query(done.sql, writes=changes)
         execution.rowcount = found.count
         if counts_on is not None:
@@ -65,11 +67,14 @@ def plain_query(at: Preparer, one: tree.Query) -> Step:
     def act_whole(execution: Execution) -> None:
         execution.session.all_or_nothing(lambda: act(execution))
 
+    if done.locks is not None:
+        # psql sends the two together, so that they are one transaction.
+        return at.step(one, f"{done.locks} \\;\n{done.sql}", act_whole, done.notes)
     return at.step(one, done.sql, act if counts_on is None else act_whole, done.notes)
 
 
 def _look(at: Preparer, one: tree.Query) -> Step | None:
-    """Read a plain query of a catalog view or queue, whose names match as SQL Server's do."""
+    """Read a plain query of a catalog view, whose names match as SQL Server's do."""
     if one.verb != "SELECT" or one.code.text[:4].upper() == "WITH":
         return None
     begin = offset_of(at.batch, one.code.position)

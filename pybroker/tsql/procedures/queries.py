@@ -84,6 +84,8 @@ def query(body: Body, one: tree.Query) -> None:
     """Print SELECT, INSERT, UPDATE, DELETE and TRUNCATE."""
     found = translating.query(one.code, body.scope)
     body.note_all(one.position, found.notes)
+    if found.locks is not None:
+        body.line(f"perform {found.locks.removeprefix('select ')};")
     if found.assigned:
         _rows(body, one, found.sql, found.assigned)
     elif found.returns_rows:
