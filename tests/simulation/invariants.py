@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.sites import SHOP, WAREHOUSE
@@ -17,18 +17,28 @@ if TYPE_CHECKING:
 
 # Everything that is somewhere between a SEND and its RECEIVE, by what its body begins with.
 _WAITING = """
-select split_part(b.text, ':', 1), split_part(b.text, ':', 2)::integer from (
-  select convert_from(substr(body, 1, 40), 'UTF8') from broker_private.{table} where body is not null
-) b (text) where b.text ~ '^[a-z0-9]+:[0-9]+:'
+select '{kind}', split_part(b.text, ':', 1), array_agg(split_part(b.text, ':', 2)::integer), null from ({bodies}) b (text)
+where b.text ~ '^[a-z0-9]+:[0-9]+:' group by split_part(b.text, ':', 1)
 """
-_OUTGOING = ("transmission_messages",)
-_INCOMING = ("messages", "incomplete_messages", "early_messages")
-_LEDGERS = """
+_BODIES = (
+    "select convert_from(substr(body, 1, 40), 'UTF8') from broker_private.{table} where body is not null"
+)
+_PLACES = {
+    "outgoing": ("transmission_messages",),
+    "incoming": ("messages", "incomplete_messages", "early_messages"),
+}
+# One statement, as it is asked after most steps.
+_LOOK = """
 select 'sent', dialog, array_agg(number order by place), array_agg(life order by place) from sent group by dialog
 union all
 select 'received', dialog, array_agg(number order by place), array_agg(life order by place) from received group by dialog
-"""
-_TIMERS = "select name, timers_fired from dialogs"
+union all
+select 'fired', name, array[timers_fired], null from dialogs
+""" + "".join(
+    "union all"
+    + _WAITING.format(kind=kind, bodies=" union all ".join(_BODIES.format(table=table) for table in tables))
+    for kind, tables in _PLACES.items()
+)
 _QUIET = """
 select 'open conversation ' || c.conversation_handle || ' ' || c.state from broker.conversation_endpoints c
 where c.state <> 'CD'
@@ -39,14 +49,8 @@ select 'in a queue: ' || count(*) from broker_private.messages m
 -- What came while its side was ending is swept with the conversation, half an hour later.
 join broker_private.endpoints e on e.endpoint_no = m.endpoint_no where e.local_end is null having count(*) > 0
 """
-# What is asked after most steps is planned once, and known to the next seed.
-_PREPARED = {
-    "unquiet": _QUIET,
-    "ledgers": _LEDGERS,
-    "timers": _TIMERS,
-    "outgoing": " union all ".join(_WAITING.format(table=table) for table in _OUTGOING),
-    "incoming": " union all ".join(_WAITING.format(table=table) for table in _INCOMING),
-}
+# What is asked often is planned once, and known to the next seed.
+_PREPARED = {"unquiet": _QUIET, "look": _LOOK}
 # By these the application itself has a dialog ended.
 _ENOUGH = "<Code>1</Code>"
 # And by these a database that has gone back.
@@ -76,6 +80,17 @@ class BrokenError(AssertionError):
     """Something that must hold does not."""
 
 
+@dataclass
+class _Look:
+    """What was seen of a database: by dialog, what its ledgers say, what waits in it, and how many timers have fired."""
+
+    sent: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    received: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    outgoing: dict[str, list[int]] = field(default_factory=dict)
+    incoming: dict[str, list[int]] = field(default_factory=dict)
+    fired: dict[str, int] = field(default_factory=dict)
+
+
 class Invariants:
     """Looks at both databases, with sessions of its own that nobody else sees."""
 
@@ -83,7 +98,8 @@ class Invariants:
         self._sessions = sessions
         self._plans = dialogs
         self._dialogs = {dialog.name: dialog for dialog in dialogs}
-        self._has_timers = any(dialog.timers for dialog in dialogs)
+        # Of each database, until it changes.
+        self._looks: dict[str, _Look] = {}
         self._holders: dict[tuple[str, UUID], Session] = {}
         # Of databases that go back: what they remembered when they were copied, the conversation and the name of
         # each handle, and the dialogs of which something was forgotten.
@@ -112,6 +128,10 @@ class Invariants:
         """Note that a session's transaction has ended."""
         self._holders = {key: holder for key, holder in self._holders.items() if holder is not session}
 
+    def has_changed(self, site: str) -> None:
+        """Note that a database is no longer what was seen of it."""
+        self._looks.pop(site, None)
+
     def check(self) -> None:
         """Look at all ledgers.
 
@@ -120,34 +140,24 @@ class Invariants:
         """
         if self._memories:
             self._note_conversations()
-        ledgers = self._ledgers()
-        for (site, ledger), dialogs in ledgers.items():
-            for dialog, messages in dialogs.items():
-                if [number for number, _ in messages] != list(range(1, len(messages) + 1)):
-                    raise BrokenError(f"{site} has {ledger} on {dialog} {messages}")
+        looks = {site: self._look(site) for site in self._sessions}
+        for site, look in looks.items():
+            _check_order(site, look)
         for sender, receiver in ((SHOP, WAREHOUSE), (WAREHOUSE, SHOP)):
-            sent, received = ledgers[sender, "sent"], ledgers[receiver, "received"]
-            waiting: set[tuple[str, int]] | None = None
+            sent, received = looks[sender].sent, looks[receiver].received
             for dialog, messages in sent.items():
                 if dialog in self._hurt:
                     continue
                 came = received.get(dialog, [])
                 if came != messages[: len(came)]:
                     raise BrokenError(f"{receiver} has received on {dialog} {came}, and {messages} was sent")
-                missing = messages[len(came) :]
-                if missing and not self._may_lose(dialog, sender):
-                    waiting = self._waiting(sender, receiver) if waiting is None else waiting
-                    lost = [number for number, _ in missing if (dialog, number) not in waiting]
-                    if lost:
-                        raise BrokenError(f"of {dialog}, sent by {sender}, {lost} is nowhere")
+                waiting = {*looks[sender].outgoing.get(dialog, ()), *looks[receiver].incoming.get(dialog, ())}
+                lost = [number for number, _ in messages[len(came) :] if number not in waiting]
+                if lost and not self._may_lose(dialog, sender):
+                    raise BrokenError(f"of {dialog}, sent by {sender}, {lost} is nowhere")
             if unknown := received.keys() - sent.keys() - self._hurt:
                 raise BrokenError(f"{receiver} has received on {unknown}, on which nothing was sent")
-        self._check_timers()
-
-    def _check_timers(self) -> None:
-        for dialog, fired in (
-            self._sessions[SHOP].execute(b"execute timers").fetchall() if self._has_timers else ()
-        ):
+        for dialog, fired in looks[SHOP].fired.items():
             if fired > self._dialogs[dialog].timers:
                 raise BrokenError(
                     f"{self._dialogs[dialog].timers} timers of {dialog} have fired {fired} times"
@@ -166,11 +176,11 @@ class Invariants:
         Raises:
             BrokenError: it has not, or a side was told of an error that nobody made.
         """
+        self._looks.clear()
         self.check()
         failed = self._failed()
-        ledgers = self._ledgers()
         for sender, receiver in ((SHOP, WAREHOUSE), (WAREHOUSE, SHOP)):
-            sent, received = ledgers[sender, "sent"], ledgers[receiver, "received"]
+            sent, received = self._look(sender).sent, self._look(receiver).received
             for dialog in sent.keys() - failed:
                 if dialog in self._hurt and (
                     # What only one side remembers, which has ended it, nobody can tell it of any more.
@@ -183,7 +193,7 @@ class Invariants:
                     raise BrokenError(
                         f"{receiver} received of {dialog} {received.get(dialog)}, and {sent[dialog]} was sent"
                     )
-        fired = dict(self._sessions[SHOP].execute(b"execute timers").fetchall())
+        fired = self._look(SHOP).fired
         if fired.keys() != {dialog.name for dialog in self._plans}:
             raise BrokenError(f"of the dialogs only {sorted(fired)} were begun")
         for dialog, times in fired.items():
@@ -223,6 +233,7 @@ class Invariants:
 
     def has_gone_back(self, site: str, life: int) -> None:
         """Have the dialogs that a database has forgotten begun anew, as others."""
+        self.has_changed(site)
         if site != SHOP:
             return
         known = {name for _, name in self._sessions[SHOP].execute(_NAMES).fetchall()}
@@ -247,7 +258,12 @@ class Invariants:
 
     def digest(self) -> list[Any]:
         """Return what the ledgers say."""
-        return sorted((key, sorted(ledger.items())) for key, ledger in self._ledgers().items())
+        looks = [(site, self._look(site)) for site in self._sessions]
+        return sorted(
+            ((site, ledger), sorted(dialogs.items()))
+            for site, look in looks
+            for ledger, dialogs in (("sent", look.sent), ("received", look.received))
+        )
 
     def _may_lose(self, dialog: str, sender: str) -> bool:
         """Whether the initiator has agreed to lose what is still on its way."""
@@ -259,16 +275,23 @@ class Invariants:
         query = "select is_ended from dialogs where name = %s"
         return bool(self._sessions[SHOP].execute(query.encode(), (dialog,)).fetchone() == (True,))
 
-    def _ledgers(self) -> dict[tuple[str, str], dict[str, list[tuple[int, int]]]]:
-        found: dict[tuple[str, str], dict[str, list[tuple[int, int]]]] = {}
-        for name, session in self._sessions.items():
-            found[name, "sent"], found[name, "received"] = {}, {}
-            for ledger, dialog, numbers, lives in session.execute(b"execute ledgers").fetchall():
-                found[name, ledger][dialog] = list(zip(numbers, lives, strict=True))
-        return found
+    def _look(self, site: str) -> _Look:
+        look = self._looks.get(site)
+        if look is None:
+            look = self._looks[site] = _Look()
+            for kind, dialog, numbers, lives in self._sessions[site].execute(b"execute look").fetchall():
+                match kind:
+                    case "sent" | "received":
+                        getattr(look, kind)[dialog] = list(zip(numbers, lives, strict=True))
+                    case "outgoing" | "incoming":
+                        getattr(look, kind)[dialog] = numbers
+                    case _:
+                        (look.fired[dialog],) = numbers
+        return look
 
-    def _waiting(self, sender: str, receiver: str) -> set[tuple[str, int]]:
-        found: set[tuple[str, int]] = set()
-        found.update(self._sessions[sender].execute(b"execute outgoing").fetchall())
-        found.update(self._sessions[receiver].execute(b"execute incoming").fetchall())
-        return found
+
+def _check_order(site: str, look: _Look) -> None:
+    for ledger, dialogs in (("sent", look.sent), ("received", look.received)):
+        for dialog, messages in dialogs.items():
+            if [number for number, _ in messages] != list(range(1, len(messages) + 1)):
+                raise BrokenError(f"{site} has {ledger} on {dialog} {messages}")

@@ -27,7 +27,7 @@ from pybroker.workers.transport.retry_schedule import Pace
 from pybroker.workers.validation import validation
 from tests.simulation.applications import Application, Dialog, Initiator, Target
 from tests.simulation.faults import WITH_WORKER, Fault, faults_of, restore_of
-from tests.simulation.gate import Gate, Statement
+from tests.simulation.gate import Gate, Session, Statement
 from tests.simulation.invariants import BrokenError, Invariants
 from tests.simulation.loop import PROCESS, EndlessError, Process, SimulatedLoop
 from tests.simulation.network import Network
@@ -400,20 +400,28 @@ class Simulation:
     def _after(self, statement: Statement, outcome: str) -> None:
         session = statement.session
         assert session is not None
-        if statement.label in ("COMMIT", "ROLLBACK"):
+        if (statement.label, outcome) != ("receive", "0"):
+            if statement.label.startswith(_CHANGES):
+                self._changed.add(session.number)
+            if statement.label.startswith(_STIRS):
+                self._stirring.add(session.number)
+        if session.is_at_rest:
             self._invariants.is_over(session)
-            if session.number in self._changed:
-                self._changed.discard(session.number)
-                self._check()
-        elif statement.label.startswith(_CHANGES) and (statement.label, outcome) != ("receive", "0"):
-            self._changed.add(session.number)
-        if statement.label.startswith(_STIRS) and (statement.label, outcome) != ("receive", "0"):
-            self._stirring.add(session.number)
-        if session.number in self._stirring and session.is_at_rest:
-            self._stirring.discard(session.number)
-            for program in self._programs[statement.database]:
-                program.stirred.set()
+            self._look_on(session)
         self._meet(statement, is_after=True)
+
+    def _look_on(self, session: Session) -> None:
+        """Look at what a transaction has changed that is over, and stir who waits for it."""
+        number = session.number
+        if number in self._changed or number in self._stirring:
+            self._invariants.has_changed(session.database)
+        if number in self._changed:
+            self._changed.discard(number)
+            self._check()
+        if number in self._stirring:
+            self._stirring.discard(number)
+            for program in self._programs[session.database]:
+                program.stirred.set()
 
     def _check(self) -> None:
         try:

@@ -120,38 +120,43 @@ begin
     );
   end loop;
 end $$;
-create procedure simulation.reset(is_thorough boolean) language plpgsql as $$
+create procedure simulation.truncate() language plpgsql as $$
 declare
   t record;
-  differs boolean;
-  columns text;
   filled text[] := '{}';
 begin
-  set local session_replication_role = replica;
-  for t in select * from simulation.tables loop
-    if t.was_empty then
-      execute format('select exists (select from %s)', t.name) into differs;
-      if is_thorough and pg_relation_size(t.name) > 0 then
-        filled := filled || t.name::text
-          || array(select c.conrelid::regclass::text from pg_constraint c where c.confrelid = t.name);
-      elsif differs then
-        execute format('delete from %s', t.name);
-      end if;
-    else
-      execute format('select exists ((table %1$s except all table %2$s) union all (table %2$s except all table %1$s))', t.name, t.kept) into differs;
-      if differs then
-        select string_agg(quote_ident(a.attname), ', ') into columns from pg_attribute a
-        where a.attrelid = t.name and a.attnum > 0 and not a.attisdropped and a.attgenerated = '';
-        execute format('delete from %s', t.name);
-        execute format('insert into %1$s (%2$s) overriding system value select %2$s from %3$s', t.name, columns, t.kept);
-      end if;
-    end if;
+  for t in select * from simulation.tables where was_empty and pg_relation_size(name) > 0 loop
+    filled := filled || t.name::text
+      || array(select c.conrelid::regclass::text from pg_constraint c where c.confrelid = t.name);
   end loop;
   if filled <> '{}' then
     execute 'truncate ' || array_to_string(filled, ', ');
   end if;
-  perform setval(s.name, s.last_value, s.is_called) from simulation.sequences s;
 end $$;
+-- Its statements are written out, so that they are planned once.
+do $do$
+declare body text;
+begin
+  select string_agg(
+    case
+      when t.was_empty then format('if exists (select from %1$s) then delete from %1$s; end if;', t.name)
+      else format(
+        'if exists ((table %1$s except all table %2$s) union all (table %2$s except all table %1$s)) then'
+        ' delete from %1$s; insert into %1$s (%3$s) overriding system value select %3$s from %2$s; end if;',
+        t.name, t.kept, l.list
+      )
+    end,
+    ' '
+  ) into body
+  from simulation.tables t cross join lateral (
+    select string_agg(quote_ident(a.attname), ', ' order by a.attnum) as list from pg_attribute a
+    where a.attrelid = t.name and a.attnum > 0 and not a.attisdropped and a.attgenerated = ''
+  ) l;
+  execute format(
+    'create procedure simulation.reset() language plpgsql as %L',
+    'begin ' || body || ' perform setval(s.name, s.last_value, s.is_called) from simulation.sequences s; end'
+  );
+end $do$;
 """
 # All tables as one snapshot shows them. As after a crash, what is unlogged is not among them.
 BACKUP = """
@@ -174,7 +179,6 @@ create procedure simulation.restore() language plpgsql as $$
 declare
   t record;
 begin
-  set local session_replication_role = replica;
   for t in select s.*, l.list from simulation.tables s cross join lateral (
     select string_agg(quote_ident(a.attname), ', ' order by a.attnum) as list from pg_attribute a
     where a.attrelid = s.name and a.attnum > 0 and not a.attisdropped and a.attgenerated = ''
@@ -273,6 +277,9 @@ class Sites:
         """Open the sessions of who looks on."""
         self.monitor = _session(self.monitor_url)
         self.sessions = {name: _session(url) for name, url in self.urls.items()}
+        for session in self.sessions.values():
+            # Tables are put back in any order. To set it by each call would be to plan anew.
+            session.execute("set session_replication_role = replica")
 
     def close(self) -> None:
         """Close all sessions."""
@@ -284,7 +291,9 @@ class Sites:
         """Put both databases back."""
         for name, session in self.sessions.items():
             self._set_both(name)
-            session.execute("call simulation.reset(%s)", (self._resets % _THOROUGH == 0,))
+            if self._resets % _THOROUGH == 0:
+                session.execute("call simulation.truncate()")
+            session.execute("call simulation.reset()")
         self._resets += 1
 
     def _set_both(self, name: str) -> None:

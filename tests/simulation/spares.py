@@ -8,8 +8,10 @@ last one but the server's caches.
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 from typing import Any
 
+import psycopg.conninfo
 from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import ConnStatus, ExecStatus
@@ -31,6 +33,8 @@ class Spares:
     """
 
     def __init__(self) -> None:
+        # Each connect of psycopg's reads the same text five times.
+        psycopg.conninfo._parse_conninfo = cache(psycopg.conninfo._parse_conninfo)
         self._kept: dict[str, list[Any]] = {}
         self._next: Counter[str] = Counter()
         self._lost: list[tuple[str, int]] = []
