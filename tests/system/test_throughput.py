@@ -13,6 +13,7 @@ import msgspec
 import psutil
 import pytest
 
+from pybroker.commands import main
 from pybroker.throughput.failures import ThroughputError
 from pybroker.throughput.matrix import RECOMMENDATIONS, SERIES, Cell, Timing, cells, recommendations
 from pybroker.throughput.objects import SERVICE, define
@@ -292,7 +293,9 @@ def test_row_174_the_reader_series_differ_on_less_than_a_core_too() -> None:
     assert SERIES["whitepaper"].readers_on(2.0) == SERIES["2-readers"].readers_on(2.0) == 4
 
 
-def test_what_can_t_be_run_is_refused_at_once() -> None:
+def test_what_can_t_be_run_is_refused_at_once(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     urls = ("--on", "urls", "--initiator-url", "postgresql:///a", "--target-url", "postgresql:///b")
     for arguments, complaint in (
         (("--series", "nothing"), "nothing"),
@@ -306,6 +309,10 @@ def test_what_can_t_be_run_is_refused_at_once() -> None:
         (("--quick", "--recommendations"), "--quick"),
         (("--initiators", "4"), "4"),
     ):
-        refused = run(*arguments)
-        assert refused.returncode == 2, refused.stderr
-        assert complaint in refused.stderr
+        # A process for each would import Spark ten times.
+        monkeypatch.setattr(sys, "argv", ["pybroker", "throughput", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        told = capfd.readouterr().err
+        assert ended.value.code == 2, told
+        assert complaint in told
