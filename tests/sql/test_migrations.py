@@ -19,6 +19,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
 from pybroker.migrations import VERSIONS, MigrationError, migrate, offline_sql, upgrade
+from tests.conftest import migrated_database
 from tests.shop import DEFINITIONS, Session
 
 if TYPE_CHECKING:
@@ -55,6 +56,11 @@ def _empty(server: EmbeddedServer, owner: str | None = None) -> str:
     return server.url(name) if owner is None else server.url(name, user=owner)
 
 
+def _fresh(server: EmbeddedServer) -> str:
+    """Return the URL of a database that was migrated to the newest revision at once."""
+    return migrated_database(server, f"fresh_{uuid.uuid4().hex[:8]}").url
+
+
 def _catalog(url: str) -> list[tuple[Any, ...]]:
     with psycopg.connect(url) as session:
         return session.execute(CATALOG).fetchall()
@@ -63,6 +69,7 @@ def _catalog(url: str) -> list[tuple[Any, ...]]:
 def test_a_second_migration_changes_nothing(empty: str) -> None:
     first = migrate(empty)
     assert first.previous is None
+    assert first.warnings == ()
     assert first.applied_files > 0
     before = _catalog(empty)
     second = migrate(empty)
@@ -70,6 +77,7 @@ def test_a_second_migration_changes_nothing(empty: str) -> None:
     assert _catalog(empty) == before
 
 
+@pytest.mark.dear
 def test_two_terminals_may_migrate_at_once(empty: str) -> None:
     results: list[int] = []
     threads = [
@@ -85,9 +93,7 @@ def test_two_terminals_may_migrate_at_once(empty: str) -> None:
 def test_an_upgraded_database_is_like_a_fresh_one_and_keeps_its_conversations(
     any_server: EmbeddedServer,
 ) -> None:
-    fresh, old = _empty(any_server), _empty(any_server)
-    migrate(fresh)
-    migrate(old)
+    fresh, old = _fresh(any_server), _fresh(any_server)
     with psycopg.connect(old, autocommit=True) as connection:
         psql = Session(connection)
         psql.rows(DEFINITIONS)
@@ -113,8 +119,7 @@ def test_an_upgraded_database_is_like_a_fresh_one_and_keeps_its_conversations(
 def test_a_release_with_dialogs_in_it_is_upgraded_and_is_like_a_fresh_one(
     any_server: EmbeddedServer, release: Path
 ) -> None:
-    fresh, old = _empty(any_server), _empty(any_server)
-    migrate(fresh)
+    fresh, old = _fresh(any_server), _empty(any_server)
     with psycopg.connect(old) as session:
         session.execute(lzma.decompress(release.read_bytes()))
     with psycopg.connect(old, autocommit=True) as connection:
@@ -134,14 +139,14 @@ def test_a_release_with_dialogs_in_it_is_upgraded_and_is_like_a_fresh_one(
 
 
 def test_the_script_for_psql_makes_the_same(any_server: EmbeddedServer) -> None:
-    online, offline = _empty(any_server), _empty(any_server)
-    migrate(online)
+    online, offline = _fresh(any_server), _empty(any_server)
     with psycopg.connect(offline) as session:
         session.execute(offline_sql().encode())
     assert _catalog(offline) == _catalog(online)
     assert migrate(offline).applied_files == 0
 
 
+@pytest.mark.dear
 def test_a_role_that_owns_only_its_database_can_migrate_and_use_it(any_server: EmbeddedServer) -> None:
     owner = f"owner_{uuid.uuid4().hex[:8]}"
     with psycopg.connect(any_server.url("postgres"), autocommit=True) as session:
@@ -165,11 +170,13 @@ def test_a_migration_that_fails_leaves_nothing(empty: str) -> None:
         assert session.execute("select to_regnamespace('broker_private')").fetchone() == (None,)
 
 
+@pytest.mark.dear
 def test_a_worker_role_that_is_missing_is_named(empty: str) -> None:
     with pytest.raises(MigrationError, match="nobody_here"):
         migrate(empty, worker_roles=["nobody_here"])
 
 
+@pytest.mark.dear
 def test_an_application_brings_pybroker_along_in_its_own_alembic(empty: str, tmp_path: Path) -> None:
     versions = tmp_path / "versions"
     versions.mkdir()
@@ -202,6 +209,7 @@ def test_an_application_brings_pybroker_along_in_its_own_alembic(empty: str, tmp
         migrate(empty)
 
 
+@pytest.mark.dear
 def test_an_application_lets_pybroker_migrate_in_its_own_env_py(empty: str, tmp_path: Path) -> None:
     (tmp_path / "versions").mkdir()
     (tmp_path / "versions" / "app.py").write_text(
@@ -235,6 +243,7 @@ def test_an_application_lets_pybroker_migrate_in_its_own_env_py(empty: str, tmp_
     assert migrate(empty).applied_files == 0
 
 
+@pytest.mark.dear
 def test_the_command_says_what_it_did_and_what_is_wrong(empty: str) -> None:
     done = _pybroker("migrate", "--database-url", empty)
     assert done.returncode == 0, done.stderr
@@ -245,12 +254,12 @@ def test_the_command_says_what_it_did_and_what_is_wrong(empty: str) -> None:
     assert "Traceback" not in refused.stderr
 
 
+@pytest.mark.dear
 def test_an_upgrade_lists_the_bindings_of_roles_that_could_not_create_them(
     any_server: EmbeddedServer,
 ) -> None:
     older = b"update broker_private.applied_sql set sha256 = 'old' where path = 'foundation/clock.sql'"
-    url, clerk, writer = _empty(any_server), f"clerk_{uuid.uuid4().hex[:8]}", f"writer_{uuid.uuid4().hex[:8]}"
-    assert migrate(url).warnings == ()
+    url, clerk, writer = _fresh(any_server), f"clerk_{uuid.uuid4().hex[:8]}", f"writer_{uuid.uuid4().hex[:8]}"
     with psycopg.connect(url, autocommit=True) as session:
         session.execute(f"create role {clerk} login; create role {writer} login".encode())
         session.execute(f"grant create on database {session.info.dbname} to {writer}".encode())
@@ -271,6 +280,7 @@ def test_an_upgrade_lists_the_bindings_of_roles_that_could_not_create_them(
         assert '"his"' in warning
 
 
+@pytest.mark.dear
 def test_an_upgrade_ends_the_dialogs_without_an_end(any_server: EmbeddedServer) -> None:
     url = _empty(any_server)
     with psycopg.connect(url) as session:
@@ -327,6 +337,7 @@ def test_an_upgrade_keeps_event_notifications_and_what_depends_on_their_view(emp
         assert psql.rows("select * from ours") == kept[:1]
 
 
+@pytest.mark.dear
 def test_an_upgrade_believes_no_plan_that_holds_a_wrong_priority(empty: str) -> None:
     migrate(empty)
     with psycopg.connect(empty, autocommit=True) as connection:
@@ -351,6 +362,7 @@ def test_an_upgrade_believes_no_plan_that_holds_a_wrong_priority(empty: str) -> 
         assert psql.value(look) == 8
 
 
+@pytest.mark.dear
 def test_an_upgrade_from_rows_that_mark_plans_keeps_what_was_sent_and_believes_no_plan(empty: str) -> None:
     with psycopg.connect(empty) as session:
         session.execute(lzma.decompress((RELEASES / "0.1.0.sql.xz").read_bytes()))
