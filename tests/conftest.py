@@ -23,12 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 NEWEST = 18
-# Which older versions a landing tries, by file or else by folder; the night tries all. The oldest lacks most of what a statement may
-# use; plans differ by version, where they are counted; and 15 always has libxml here, which bodies in XML are about.
+# Which older versions a landing tries, by file or else by folder, but for tests marked dear; the night tries all. The oldest lacks
+# most of what a statement may use, and plans differ by version; 15 always has libxml here, which bodies in XML are about.
 OLDER_AT_LANDING = {
     "sql": (15,),
-    "test_cost_of_arrivals.py": (15, 16),
-    **dict.fromkeys(("test_destinations.py", "test_receive_groups.py"), (15, 16, 17)),
+    "test_receive_groups.py": (15, 17),
     **dict.fromkeys(
         (
             "test_a_message_types_and_contracts.py",
@@ -145,7 +144,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             of_folder = OLDER_AT_LANDING.get(item.path.relative_to(tests).parts[0], ())
             landing = OLDER_AT_LANDING.get(item.path.name, of_folder)
-            if _version(item) not in {NEWEST, *landing}:
+            is_dear = item.get_closest_marker("dear") is not None
+            if _version(item) not in {NEWEST, *(() if is_dear else landing)}:
                 item.add_marker(pytest.mark.nightly)
 
 

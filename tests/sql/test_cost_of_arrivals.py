@@ -47,8 +47,11 @@ def pages_of(session: Session, call: str) -> int:
 
 @pytest.mark.parametrize(
     ("kinds", "acknowledged"),
-    [("M", 0), ("ME", 0), ("ME", -1)],
-    ids=["plain", "with an end", "that is doubted"],
+    [
+        pytest.param("M", 0, id="plain"),
+        pytest.param("ME", 0, id="with an end", marks=pytest.mark.dear),
+        pytest.param("ME", -1, id="that is doubted", marks=pytest.mark.dear),
+    ],
 )
 def test_a_batch_of_four_times_the_dialogs_costs_four_times_as_much(
     shop: Shop, kinds: str, acknowledged: int

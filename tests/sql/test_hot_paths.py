@@ -390,6 +390,7 @@ def test_a_call_on_queues_that_retain_touches_as_few_pages_when_much_is_kept_as_
     assert psql.value("select sum(retained) from broker.queue_depths") > 4 * 2 * DIALOGS * BATCH
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("queue", ["noisy", "warehouse"])
 def test_a_call_touches_as_few_pages_when_programs_told_of_a_thousand_failures_as_of_one(
     shop: Shop, queue: str
@@ -519,6 +520,7 @@ def test_a_piece_of_a_large_body_touches_as_few_pages_at_its_end_as_at_its_begin
     assert psql.value("select max(octet_length(body)) from broker_private.messages") == many * PIECE
 
 
+@pytest.mark.dear
 def test_a_look_at_quarantine_touches_as_few_pages_whatever_is_in_it_and_takes_turns(shop: Shop) -> None:
     psql = shop.psql
     psql.rows("select broker.alter_queue('warehouse', poison_action => 'QUARANTINE')")
@@ -565,6 +567,7 @@ def end_far_dialogs(session: Session, dialogs: int) -> None:
             return
 
 
+@pytest.mark.dear
 def test_a_sweep_touches_as_few_pages_when_thousands_have_ended_as_when_few_have(
     shop: Shop, clock: Callable[[str], None]
 ) -> None:
@@ -588,6 +591,7 @@ def test_a_sweep_touches_as_few_pages_when_thousands_have_ended_as_when_few_have
     assert psql.value(sweep["sweep"]) == 2_100
 
 
+@pytest.mark.dear
 def test_a_look_for_lifetimes_touches_as_few_pages_when_thousands_are_over_as_when_few_are(
     shop: Shop, clock: Callable[[str], None]
 ) -> None:
@@ -635,6 +639,7 @@ def send_to_many(session: Session, first: int, last: int) -> None:
     )
 
 
+@pytest.mark.dear
 def test_a_look_touches_as_few_pages_when_messages_wait_for_thousands_of_services_as_when_for_hundreds(
     shop: Shop,
 ) -> None:
@@ -696,6 +701,7 @@ def wait_for_closed_queues(session: Session, messages: int) -> None:
     )
 
 
+@pytest.mark.dear
 def test_a_look_touches_as_few_pages_when_thousands_wait_for_queues_that_are_off_as_when_a_hundred_do(
     shop: Shop,
 ) -> None:
@@ -734,6 +740,7 @@ def test_a_look_touches_as_few_pages_when_thousands_wait_for_queues_that_are_off
     assert psql.rows(in_order) == [(list(range(sent)),)] * DIALOGS
 
 
+@pytest.mark.dear
 def test_a_look_for_timers_touches_as_few_pages_when_thousands_wait_for_a_queue_that_is_off_as_when_few_do(
     shop: Shop, clock: Callable[[str], None]
 ) -> None:
@@ -763,6 +770,7 @@ def test_a_look_for_timers_touches_as_few_pages_when_thousands_wait_for_a_queue_
     assert psql.value("select count(*) from annex") == 1_550
 
 
+@pytest.mark.dear
 def test_what_is_due_of_one_queue_waits_behind_no_quarantine_of_another(
     shop: Shop, clock: Callable[[str], None]
 ) -> None:
@@ -922,6 +930,7 @@ def test_a_call_touches_few_pages_where_statistics_say_that_the_tables_are_empty
     )
 
 
+@pytest.mark.dear
 def test_a_look_at_what_moved_touches_as_few_pages_when_thousands_have_moved_as_when_hundreds_have(
     shop: Shop, clock: Callable[[str], None]
 ) -> None:
