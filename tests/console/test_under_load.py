@@ -79,12 +79,15 @@ def test_the_overview_and_the_picture_show_what_flows(inside: Chrome, address: s
         seen(inside, site.name)
     until(lambda: len(re.findall(r"In [1-9][\d.,]*/s", shown_text(inside))) == 2)
     assert shown_text(inside).count("a worker serves it") == 2
+    # The picture has what is open now, and the application's own conversations may have just ended.
+    far = live.arrived(live.sent(b"a conversation that goes on"))
     click(inside, "Topology")
     seen(inside, "LOGGED_IN")
     seen(inside, "days left")
     links = inside.find_elements(By.CSS_SELECTOR, "svg.picture path.link")
     assert links, "the shop talks to the warehouse"
     seen(inside, f"tcp://127.0.0.1:{live.warehouse.port}")
+    live.warehouse.psql.rows("select from broker.receive('side', conversation_handle => %s)", far)
 
 
 # An open page may ask every minute only, where readings are slow.
