@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 HOME = "home"
 # A script with an endless loop is ended.
 LIMIT_SECONDS = 200
-# Whoever looks waits until nothing has changed for this long; activation begins within a second.
-QUIET_SECONDS, RESTLESS_SECONDS = 1.5, 30.0
+# Whoever looks waits until nothing has changed for this long; a reply through three servers takes seconds.
+QUIET_SECONDS, RESTLESS_SECONDS = 3.0, 30.0
 PLACEHOLDER = re.compile(r"<\s*([\w ]+?)\s*,[^,<>]*,([^<>]*)>")
 VARIABLE = re.compile(r"\$\((\w+)\)")
 FOLDER = re.compile(r"'([A-Za-z]:(?:\\[^'\\]+)*)\\[^'\\]+'")

@@ -275,13 +275,14 @@ def test_dbo_is_the_owner_of_the_database_in_definitions_too(scripts: Scripts, d
 
 
 def test_a_caller_who_may_not_make_roles_has_broker_users(scripts: Scripts, database: Database) -> None:
-    owner = database.role()
+    owner, login, known = (database.role() for _ in range(3))
     user = f"User_{uuid.uuid4().hex[:8]}"
     with database.connect() as session:
         session.execute(f'alter database "{database.name}" owner to {owner}'.encode())
     url = database.server.url(database.name, user=owner)
     scripts.done(
-        f"CREATE USER {user} WITHOUT LOGIN CREATE QUEUE q CREATE SERVICE s ON QUEUE q GRANT SEND ON SERVICE::s TO {user}",
+        f"CREATE USER {user} WITHOUT LOGIN CREATE QUEUE q CREATE SERVICE s ON QUEUE q GRANT SEND ON SERVICE::s TO {user}\n"
+        f"CREATE USER {known} FOR LOGIN {login}",
         *("--database", f"Shop={url}"),
     )
     assert rows(database, "select grantee_principal_id from broker.database_permissions") == [(user,)]

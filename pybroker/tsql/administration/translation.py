@@ -143,7 +143,10 @@ def _membership(one: tree.CreatePrincipal) -> str:
     return f"""
   for login in
     select l.rolname from pg_catalog.pg_roles l, pg_catalog.pg_roles u
-    where lower(l.rolname) = lower({owner}) and u.rolname = {name}
+    where pg_catalog.lower(l.rolname) = pg_catalog.lower({owner}) and u.rolname = {name} and (
+      caller.rolsuper or pg_catalog.pg_has_role(current_user, l.oid, 'MEMBER WITH ADMIN OPTION')
+      or caller.rolcreaterole and current_setting('server_version_num')::integer < 160000
+    )
   loop
     execute pg_catalog.format('grant %I to %I', login, {name});
   end loop;"""  # noqa: S608 - both are literals
