@@ -54,6 +54,14 @@ _MODULES = {
         "uvicorn.lifespan.on",
         "pybroker.console.application",
     ),
+    "tsql": (
+        "typer._adapters",
+        "pybroker.commands.tsql",
+        "pybroker.tsql.certificates",
+        "pybroker.tsql.found_tables",
+        "pybroker.tsql.running",
+        "pybroker.tsql.session",
+    ),
 }
 _LONGEST_ORDER = 2**18
 

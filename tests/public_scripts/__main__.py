@@ -43,7 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         def server(number: int) -> EmbeddedServer:
             if number not in servers:
-                servers[number] = stack.enter_context(EmbeddedServer(version=given.version, listen=True))
+                servers[number] = stack.enter_context(
+                    EmbeddedServer(version=given.version, listen=True, settings={"fsync": "off"})
+                )
             return servers[number]
 
         for scripts in table.sets:

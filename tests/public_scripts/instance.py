@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, Self
@@ -56,7 +55,7 @@ class Instance:
         self._folder = folder
         self._keys = folder / "keys"
         self._databases = (HOME, *databases)
-        self._worker: forked.Command | None = None
+        self._worker: forked.Process | None = None
         self._with_worker = worker
         self._before: tuple[set[str], set[str]] = (set(), set())
 
@@ -73,7 +72,7 @@ class Instance:
             urls = [word for name in self._databases for word in ("--database-url", self._server.url(name))]
             with (self._folder / "worker.log").open("w") as log:
                 arguments = ["worker", *urls, "--key-directory", str(self._keys)]
-                self._worker = forked.Command(arguments, stdout=log, stderr=log)
+                self._worker = forked.start(arguments, stdout=log, stderr=log)
         return self
 
     def __exit__(
@@ -105,19 +104,18 @@ class Instance:
             options += ["--define", f"{name}={value}"]
         for folder in {"C:\\", *FOLDER.findall(text)}:
             options += ["--path", f"{folder}={files}"]
-        command = [sys.executable, "-m", "pybroker", "tsql", "run", str(script), *databases, *options]
-        try:
-            ended = subprocess.run(
-                command,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                timeout=LIMIT_SECONDS,
-                check=False,
+        shown = self._folder / "shown"
+        with shown.open("w") as file:
+            command = forked.start(
+                ["tsql", "run", str(script), *databases, *options], stdout=file, stderr=file
             )
-        except subprocess.TimeoutExpired as error:
-            return -1, f"{error.stdout or ''}\nended after {LIMIT_SECONDS} seconds"
-        return ended.returncode, ended.stdout
+            try:
+                code = command.wait(LIMIT_SECONDS)
+            except subprocess.TimeoutExpired:
+                command.kill()
+                command.wait()
+                return -1, f"{shown.read_text()}\nended after {LIMIT_SECONDS} seconds"
+        return code, shown.read_text()
 
     def left(self) -> list[str]:
         """What is left of conversations, once nothing changes any more: each kind of row, and how many there are."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.public_scripts import instance
 from tests.public_scripts.running import departures, run_set
 from tests.public_scripts.table import Table
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
     from pybroker.embedded import EmbeddedServer
 
@@ -42,7 +45,11 @@ SELECT name FROM sys.services WHERE name = 'Scratch'
 """
 
 
-def test_a_set_runs_on_its_own_databases_and_is_compared(server: EmbeddedServer, tmp_path: Path) -> None:
+def test_a_set_runs_on_its_own_databases_and_is_compared(
+    server: EmbeddedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Without a worker nothing moves once a script has ended.
+    monkeypatch.setattr(instance, "QUIET_SECONDS", 0.0)
     repository = tmp_path / "checkouts" / "somebody" / "something"
     repository.mkdir(parents=True)
     for name, text in (("one", ONE), ("two", TWO)):
