@@ -183,6 +183,32 @@ def test_output_before_an_update_is_what_another_transaction_left(run: Run, data
         assert third.execute("select n from dbo.t").fetchall() == [(15,)]
 
 
+@pytest.mark.parametrize(
+    ("statement", "left"),
+    [
+        ("WITH q AS (SELECT n FROM t WHERE id = 1) UPDATE q SET n = n + 10", [(15,)]),
+        ("WITH q AS (SELECT TOP (1) n FROM t ORDER BY id) DELETE q", []),
+    ],
+)
+def test_a_change_of_a_query_waits_for_the_row_that_another_transaction_changes(
+    run: Run, database: Database, statement: str, left: list[tuple[int]]
+) -> None:
+    done = run(
+        f"CREATE TABLE t (id int, n int)\nINSERT t VALUES (1, 1)\nGO\nCREATE PROCEDURE p AS {statement}"
+    )
+    assert done.exit_code == 0, done.output
+    waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
+    with database.connect() as other, database.connect() as caller, database.connect() as third:
+        other.execute("begin")
+        other.execute("update dbo.t set n = 5")
+        running = in_background(lambda: caller.execute("call dbo.p()"))
+        until(lambda: running.done() or third.execute(waiting.encode()).fetchone() == (1,))
+        assert not running.done(), running.result()
+        other.execute("commit")
+        running.result(60)
+        assert third.execute("select n from dbo.t").fetchall() == left
+
+
 def test_readpast_of_the_table_that_changes_skips_what_others_lock(
     run: Run, lines: Lines, database: Database
 ) -> None:

@@ -135,7 +135,8 @@ def _changed_through(
     sql = f"{through.prefix}{sql}{through_queries.conditions(printer, node, through, owner)}"
     printer.sources.pop()
     kind = "updated" if is_update else "deleted"
-    return _with_output(printer, sql, clauses, through.known, kind, changed=changed, owner=owner)
+    done = _with_output(printer, sql, clauses, through.known, kind, changed=changed, owner=owner)
+    return replace(done, locks=through.locks)
 
 
 def _taken_out(code: Code, tokens: list[Token]) -> tuple[list[Token], _Clauses]:

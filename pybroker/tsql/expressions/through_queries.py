@@ -32,6 +32,8 @@ class Through:
         known: those columns.
         columns: of the query.
         written: the columns of the table by the names that the query gives them.
+        locks: a query that locks the rows before; None where those that others lock are left out, or windows
+            are read.
     """
 
     prefix: str
@@ -40,6 +42,7 @@ class Through:
     known: Mapping[str, Type] | None
     columns: Mapping[str, Type] | None
     written: Mapping[str, str]
+    locks: str | None
 
     def column(self, name: str) -> str:
         """Return the table's column that one of the query is."""
@@ -83,13 +86,17 @@ def find(printer: Printer, node: Any) -> Through | None:
     if "*" not in headings:
         columns = {(heading or "").casefold(): type_ for heading, type_ in rows.columns[:-1]}
     inner = f"{folded(chosen.alias)} as materialized ({rows.sql}{lock})"
+    # A row that another transaction changes meanwhile has another place afterwards, which this statement doesn't see.
+    locks = None
+    if " skip locked" not in rows.sql and not query.find(exp.Window):
+        locks = f"select 1 from ({prefix}{rows.sql}{lock}) {folded(chosen.alias)}"  # noqa: S608 - printed above
     begin = f"{prefix.rstrip()}, " if prefix else "with "
     written = {name: name for name in known or ()} if any(map(_is_star, query.expressions)) else {}
     for one in query.expressions[:-1]:
         column = one.this if isinstance(one, exp.Alias) else one
         if isinstance(column, exp.Column) and not _is_star(column):
             written[one.alias_or_name.casefold()] = column.name
-    return Through(f"{begin}{inner} ", chosen.alias, table, known, columns, written)
+    return Through(f"{begin}{inner} ", chosen.alias, table, known, columns, written, locks)
 
 
 def _is_star(node: Any) -> bool:
