@@ -34,6 +34,8 @@ class Fault:
         lost: for how many seconds what is on the way still comes.
         hours: by which a clock jumps.
         after: of a database that goes back: how many seconds it goes back.
+        lingers: of a worker that dies at the COMMIT of a change, or of the one in `label`: after how many seconds its
+            server executes it all the same.
     """
 
     at: float
@@ -46,20 +48,24 @@ class Fault:
     lost: tuple[float, float] = (0.0, 0.0)
     hours: int = 0
     after: float = 0.0
+    lingers: float = 0.0
 
     @property
     def over_at(self) -> float:
         """When it is over, if it struck when it could."""
-        return self.at + self.after + self.seconds
+        return self.at + self.after + self.seconds + self.lingers
 
     def __str__(self) -> str:
         told = f"{self.at:.2f} s: {self.kind} {self.site}"
         if self.label or self.kind in ("worker dies", "session dies"):
-            told += f" {'after' if self.is_after else 'before'} {self.label or 'the next statement'}"
+            what = f"the COMMIT of {self.label or 'a change'}" if self.lingers else self.label
+            told += f" {'after' if self.is_after else 'before'} {what or 'the next statement'}"
         if self.hours:
             told += f" jumps by {self.hours} h"
         if self.after:
             told += f" goes back by {self.after:.2f} s, {self.label} its worker"
+        if self.lingers:
+            told += f", which is executed after {self.lingers:.2f} s"
         if self.seconds:
             told += f", for {self.seconds:.2f} s"
         if self.kind in ("line cut", "worker dies"):
@@ -83,6 +89,18 @@ def restore_of(random: random.Random, busy: float) -> Fault:
         label=random.choice((WITH_WORKER, WITHOUT_WORKER)),
         seconds=random.choice((0.05, 0.5, 2.0, 5.0)),
         after=random.uniform(0.1, busy / 2),
+    )
+
+
+def lingering(random: random.Random, busy: float) -> Fault:
+    """Return that a worker dies at the COMMIT of what it has stored, which its server executes later than the next one's."""
+    return Fault(
+        random.uniform(0.2, busy / 2),
+        "worker dies",
+        random.choice((SHOP, WAREHOUSE)),
+        random.choice((None, "deliver_one", "deliver_plain", "acknowledge_one")),
+        seconds=random.choice((0.05, 0.5)),
+        lingers=random.choice((2.0, 4.0, 6.0)),
     )
 
 

@@ -147,9 +147,11 @@ class Gate:
         """Return the sessions in a database."""
         return [each for each in self._sessions.values() if each.database == database and not each.is_ended]
 
-    def died(self, process: Process) -> None:
-        """Have the server notice that a process is gone."""
+    def died(self, process: Process, lingering: Session | None = None) -> None:
+        """Have the server notice that a process is gone, but in a session that is lingering."""
         for session in self.sessions_of(process):
+            if session is lingering:
+                continue
             # Else whoever gets its number next loses an answer by what `_notify` asks.
             self._loop.remove_reader(session.fd)
             self._leave(session)
@@ -160,6 +162,20 @@ class Gate:
         for session in self._sessions.values():
             if not session.is_ended:
                 self._leave(session)
+
+    def commit_late(self, session: Session) -> None:
+        """Have the server execute the COMMIT of a process that is gone, if it has not ended the session."""
+        if session.is_ended or session.is_terminated:
+            return
+        statement = Statement(session, "COMMIT", session.database)
+        self.before(statement)
+        self.statements += 1
+        session.pgconn.exec_(b"commit")
+        self._trace.note("late", session.number, session.database, "COMMIT")
+        self.settle(session)
+        self.after(statement, "")
+        self._leave(session)
+        self.settle()
 
     def terminate(self, session: Session) -> None:
         """End a session as an administrator does."""

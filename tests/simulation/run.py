@@ -26,7 +26,7 @@ from pybroker.workers.transport.outgoing import router, sender
 from pybroker.workers.transport.retry_schedule import Pace
 from pybroker.workers.validation import validation
 from tests.simulation.applications import Application, Dialog, Initiator, Target
-from tests.simulation.faults import WITH_WORKER, Fault, faults_of, restore_of
+from tests.simulation.faults import WITH_WORKER, Fault, faults_of, lingering, restore_of
 from tests.simulation.gate import Gate, Session, Statement
 from tests.simulation.invariants import BrokenError, Invariants
 from tests.simulation.loop import PROCESS, EndlessError, Process, SimulatedLoop
@@ -61,6 +61,8 @@ _LONG = 0.1
 _CALM = 0.9
 # How many seeds have a database that goes back.
 _RESTORED = 0.15
+# How many of the others have a COMMIT that comes late.
+_LINGERING = 0.15
 # How many seeds have workers whose batches are small.
 _TIGHT = 0.6
 # After so many seconds each worker has asked on each dialog.
@@ -164,7 +166,8 @@ class Simulation:
         self._workers: dict[str, Process] = {}
         self._applications: dict[str, Process] = {}
         self._numbers = dict.fromkeys((SHOP, WAREHOUSE), 0)
-        self._changed: set[int] = set()
+        # What each session has done last that is not committed, by its number.
+        self._changed: dict[int, str] = {}
         self._stirring: set[int] = set()
         # Seconds by which wall clocks are wrong.
         self._jumps: dict[tuple[str, str], float] = defaultdict(float)
@@ -252,7 +255,10 @@ class Simulation:
     def _faults(self) -> list[Fault]:
         made = faults_of(self._random("faults"), BUSY)
         chance = self._random("restores")
-        return [*made, restore_of(chance, BUSY)] if chance.random() < _RESTORED else made
+        if chance.random() < _RESTORED:
+            return [*made, restore_of(chance, BUSY)]
+        chance = self._random("lingering")
+        return [*made, lingering(chance, BUSY)] if chance.random() < _LINGERING else made
 
     # Who runs.
 
@@ -298,11 +304,11 @@ class Simulation:
             self._trace.note("ended", process.name, type(error).__name__)
             self._loop.call_later(1.0, self._start_worker, host, context=self._network.context)
 
-    def _die(self, process: Process, notice: float | None) -> None:
+    def _die(self, process: Process, notice: float | None, lingering: Session | None = None) -> None:
         self._trace.note("dies", process.name)
         process.is_dead = True
         self._network.died(process, notice=notice)
-        self._gate.died(process)
+        self._gate.died(process, lingering)
 
     # What goes wrong.
 
@@ -369,18 +375,28 @@ class Simulation:
             return
         for fault in self._armed:
             is_worker = process is self._workers.get(process.host)
+            label = statement.label
+            if fault.lingers:
+                label = self._changed.get(session.number, "") if label == "COMMIT" else ""
             if (
                 fault.site != process.host
                 or is_worker != (fault.kind == "worker dies")
                 or fault.is_after != is_after
-                or fault.label not in (None, statement.label)
+                or fault.label not in (None, label)
+                or not label
             ):
                 continue
             self._armed.remove(fault)
             self._trace.note("strikes", fault)
-            self._last_fault = max(self._last_fault, self._loop.time() + fault.seconds)
-            if is_worker:
+            self._last_fault = max(self._last_fault, self._loop.time() + fault.seconds + fault.lingers)
+            if fault.lingers:
+                self._die(process, fault.notice[0], session)
+                self._loop.call_later(
+                    fault.lingers, self._gate.commit_late, session, context=self._network.context
+                )
+            elif is_worker:
                 self._die(process, fault.notice[0])
+            if is_worker:
                 self._loop.call_later(
                     fault.seconds, self._start_worker, process.host, context=self._network.context
                 )
@@ -402,7 +418,7 @@ class Simulation:
         assert session is not None
         if (statement.label, outcome) != ("receive", "0"):
             if statement.label.startswith(_CHANGES):
-                self._changed.add(session.number)
+                self._changed[session.number] = statement.label
             if statement.label.startswith(_STIRS):
                 self._stirring.add(session.number)
         if session.is_at_rest:
@@ -416,7 +432,7 @@ class Simulation:
         if number in self._changed or number in self._stirring:
             self._invariants.has_changed(session.database)
         if number in self._changed:
-            self._changed.discard(number)
+            del self._changed[number]
             self._check()
         if number in self._stirring:
             self._stirring.discard(number)

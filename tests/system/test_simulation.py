@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 SEEDS = (26, 3, 7)
 # Its dialogs have timers.
 WITH_TIMERS = 3
+# Its orders and answers come alone.
+LONE = 3
+LATE = Fault(0.3, "worker dies", WAREHOUSE, "deliver_one", seconds=0.05, lingers=5.0)
 # Its initiator forgets messages that were acknowledged.
 FORGETFUL = 12
 RESTORE = Fault(1.0, "restored", SHOP, WITH_WORKER, seconds=0.5, after=1.2)
@@ -125,6 +128,19 @@ def test_a_dialog_that_a_restore_has_hurt_and_that_never_ends_is_found(sites: Si
     ):
         found = simulation.run_seed(sites, FORGETFUL, faults=[RESTORE]).failure
     assert "open conversation" in str(found)
+
+
+def test_a_message_is_stored_once_while_a_commit_is_late(sites: Sites) -> None:
+    """A worker dies at a COMMIT, and the next one stores the same message before it comes: nobody looks at that."""
+    late = simulation.run_seed(sites, LONE, faults=[LATE], is_whole=True)
+    assert late.failure is None
+    # The next worker's delivery has waited for it.
+    assert any(" parked " in line for line in late.lines)
+    assert any(" late " in line for line in late.lines)
+    right, wrong = "n.epoch = number >> 7 and n.next_number = number;", "n.epoch = number >> 7;"
+    with changed_function(sites, WAREHOUSE, "deliver_one", right, wrong):
+        found = simulation.run_seed(sites, LONE, faults=[LATE]).failure
+    assert "(1, 0), (2, 0), (1, 0), (2, 0)" in str(found)
 
 
 @contextmanager
