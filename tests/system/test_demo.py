@@ -20,18 +20,21 @@ import pytest
 from pybroker.demo import reconciliation
 from pybroker.demo.stock_trading import market
 from pybroker.embedded import available_versions
-from tests.patience import until
+from tests.patience import PATIENCE, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pybroker.demo.broker import Broker
 
-PATIENCE = 120
 NEVER_DONE = 1_000_000
 COMMAND = "from pybroker.commands import main; main()"
 
-pytestmark = pytest.mark.skipif(18 not in available_versions(), reason="PostgreSQL 18 is not installed here")
+pytestmark = [
+    pytest.mark.skipif(18 not in available_versions(), reason="PostgreSQL 18 is not installed here"),
+    # Each of a test's waits may take PATIENCE.
+    pytest.mark.timeout(900),
+]
 
 
 class RunningDemo:
@@ -62,11 +65,16 @@ class RunningDemo:
     def wait_until(self, condition: Callable[[], bool]) -> None:
         """Remember what runs until the condition holds."""
         deadline = time.monotonic() + PATIENCE
+        next_look = 0.0
         while not condition():
             assert time.monotonic() < deadline, f"{self.output}\n{self.errors}"
-            self._remember()
-            # A look at all processes of the machine costs as much as the demo does meanwhile.
+            if time.monotonic() >= next_look:
+                self._remember()
+                # It looks at all processes of the machine: at each turn that would be a quarter of a processor.
+                next_look = time.monotonic() + 0.5
             time.sleep(0.1)
+        # Whom nobody remembers could stay behind unnoticed.
+        self._remember()
 
     def has_booked(self) -> bool:
         return re.search(r"\b[1-9]\d* booked", self.output) is not None
