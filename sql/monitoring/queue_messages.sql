@@ -5,7 +5,9 @@
 -- received and 3 a copy of what was sent. The view of one queue is a selection of it. A view over a
 -- join can't be written through, by nobody. PostgreSQL takes a UNION ALL at the top of a view
 -- apart, barrier or not. Then it would run a reader's own conditions on the rows of either part
--- before it asks which queues the reader may see. Hence the query around it.
+-- before it asks which queues the reader may see. Hence the query around it. Handle and group tell
+-- no messages of an endpoint apart. They are in the window so that a reader's condition on them is
+-- looked at before its messages are numbered, not after all are.
 create or replace view broker.queue_messages with (security_barrier) as
 select
   m.queue_id, m.status, m.priority, m.queuing_order, m.conversation_group_id, m.conversation_handle,
@@ -35,7 +37,9 @@ from (
           where n.endpoint_no = m.endpoint_no and n.kind = '<next received>'
           order by n.epoch desc
           limit 1
-        ) + row_number() over (partition by m.queue_id, m.endpoint_no, m.urgency order by m.status, m.id) - 1
+        ) + row_number() over (
+            partition by m.queue_id, m.endpoint_no, e.conversation_handle, g.conversation_group_id, m.urgency order by m.status, m.id
+          ) - 1
         else (
           select n.next_number from broker_private.sequence_counters n
           where n.endpoint_no = m.endpoint_no and n.kind = '<next received>'

@@ -992,3 +992,33 @@ def test_a_look_at_what_moved_touches_as_few_pages_when_thousands_have_moved_as_
     until(is_settled)
     empty = "select count(*) from broker_private.groups g where not exists (select from broker_private.endpoints e where e.group_no = g.group_no)"
     assert psql.value(empty) == 0, "none is left of what moved"
+
+
+def test_what_waits_of_one_conversation_is_shown_without_numbering_what_waits_of_each_other(
+    shop: Shop,
+) -> None:
+    psql = shop.psql
+    mine, other = psql.dialog(), psql.dialog()
+    psql.send(mine, "order", b"mine")
+    psql.rows("select broker.send_batch(%s, 'order', array_fill('\\x01'::bytea, array[%s]))", other, DEEP)
+    psql.rows("analyze")
+    handle = psql.handle_of(mine)
+    group = psql.value(
+        "select conversation_group_id from broker.conversation_endpoints where conversation_handle = %s",
+        handle,
+    )
+    for condition in (f"conversation_handle = '{handle}'", f"conversation_group_id = '{group}'"):
+        for view in ("broker.queue_messages", "public.warehouse"):
+            shown = f"select * from {view} where {condition}"
+            assert psql.rows(shown.replace("*", "message_body")) == [(b"mine",)]
+            # Each number is four pages or more.
+            assert pages_of_one(psql, shown) < 2 * DEEP, shown
+
+
+def test_who_looks_for_what_is_set_aside_looks_at_no_conversation_while_nothing_is(shop: Shop) -> None:
+    psql = shop.psql
+    # As after a flood: no statistics tell of them.
+    psql.rows(
+        "select count(broker.begin_dialog('//shop', '//warehouse', 'ordering')) from generate_series(1, 500)"
+    )
+    assert pages_of_one(psql, "select * from broker.quarantine") < 100
