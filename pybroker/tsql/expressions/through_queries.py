@@ -86,10 +86,10 @@ def find(printer: Printer, node: Any) -> Through | None:
     if "*" not in headings:
         columns = {(heading or "").casefold(): type_ for heading, type_ in rows.columns[:-1]}
     inner = f"{folded(chosen.alias)} as materialized ({rows.sql}{lock})"
-    # A row that another transaction changes meanwhile has another place afterwards, which this statement doesn't see.
+    # A row that somebody changes meanwhile has another place afterwards, which this statement does not see.
     locks = None
     if " skip locked" not in rows.sql and not query.find(exp.Window):
-        locks = f"select 1 from ({prefix}{rows.sql}{lock}) {folded(chosen.alias)}"  # noqa: S608 - printed above
+        locks = f"select 1 from ({prefix}{rows.sql}{lock}) {folded(chosen.alias)}"
     begin = f"{prefix.rstrip()}, " if prefix else "with "
     written = {name: name for name in known or ()} if any(map(_is_star, query.expressions)) else {}
     for one in query.expressions[:-1]:
