@@ -310,13 +310,13 @@ def test_row_068_each_statement_that_names_a_conversation_waits_for_whoever_hold
         waiting = in_background(lambda: other.rows(*statements[0]))
         until(lambda: waits(psql, other, "Lock"))
         holder.connection.rollback()
-        waiting.result(60)
+        waiting.result(200)
         other.connection.rollback()
         holder.rows(*statements[0])
         waiting = in_background(lambda statement=statement, name=name: other.rows(statement, name))
         until(lambda: waits(psql, other, "Lock"))
         holder.connection.rollback()
-        waiting.result(60)
+        waiting.result(200)
         other.connection.rollback()
 
 

@@ -82,13 +82,13 @@ def test_edge_005_a_reader_of_a_held_group_wakes_at_the_holder_s_commit_and_at_i
     waiting = in_background(lambda: waiter.bodies(timeout=None))
     until(lambda: waits(psql, waiter))
     holder.connection.commit()
-    assert waiting.result(60) == [b"1"]
+    assert waiting.result(200) == [b"1"]
     psql.send(dialog, "order", b"2")
     assert holder.bodies() == [b"2"]
     waiting = in_background(lambda: waiter.bodies(timeout=None))
     until(lambda: waits(psql, waiter))
     holder.connection.rollback()
-    assert waiting.result(60) == [b"2"]
+    assert waiting.result(200) == [b"2"]
 
 
 def test_edge_008_the_numbers_of_a_rolled_back_send_are_used_again(shop: Shop) -> None:
@@ -115,7 +115,7 @@ def test_edges_009_010_senders_on_one_conversation_take_turns_and_are_numbered_b
     ]
     first.send(shared, "order", b"still the first")
     first.connection.commit()
-    waiting.result(60)
+    waiting.result(200)
     received = [psql.receive(), psql.receive()]
     assert sorted(received, key=len) == [
         [("order", 0, b"not held up")],
@@ -217,7 +217,7 @@ def test_edge_019_each_waiting_reader_gets_a_message_whoever_is_first(shop: Shop
         until(lambda reader=reader: waits(psql, reader))
     for body in (b"a", b"b"):
         psql.send(psql.dialog(), "order", body)
-    assert sorted(future.result(60)[0] for future in waiting) == [b"a", b"b"]
+    assert sorted(future.result(200)[0] for future in waiting) == [b"a", b"b"]
 
 
 def test_edges_020_021_groups_stay_locked_until_the_transaction_ends_whatever_is_done_in_them(
@@ -293,7 +293,7 @@ def test_row_060_061_who_waits_by_handle_or_group_keeps_nobody_from_it(
     other.connection.commit()
     assert not received.done()
     psql.send(dialog, "order", b"awaited")
-    assert received.result(60) == [b"awaited"]
+    assert received.result(200) == [b"awaited"]
     # What it received it holds.
     holds = "select from broker_private.groups where conversation_group_id = %s for update skip locked"
     assert psql.rows(holds, names["conversation_group_id"]) == []
@@ -322,7 +322,7 @@ def test_row_060_061_a_waiter_that_came_too_late_gives_its_lock_back_and_keeps_w
     until(lambda: len(psql.rows(lock, group)) == (0 if is_locked_before else 1))
     assert not received.done()
     psql.send(dialog, "order", b"awaited")
-    assert received.result(60) == [b"awaited"]
+    assert received.result(200) == [b"awaited"]
 
 
 @pytest.mark.parametrize("by", ["conversation_handle", "conversation_group_id"])
@@ -354,7 +354,7 @@ def test_rows_034_063_edge_016_who_waits_by_handle_or_group_learns_that_it_is_go
     until(lambda: waits(psql, waiter))
     psql.rows(change, side)
     with pytest.raises(psycopg.Error) as caught:
-        received.result(60)
+        received.result(200)
     assert caught.value.sqlstate in state
 
 

@@ -98,12 +98,12 @@ def test_edge_096_locks_in_another_order_are_a_deadlock_that_ends_and_loses_noth
         reader.rows(take)
     except psycopg.errors.DeadlockDetected:
         reader.connection.rollback()
-        waiting.result(60)
+        waiting.result(200)
         clerk.connection.commit()
         expected = [b"order"]
     else:
         with pytest.raises(psycopg.errors.DeadlockDetected):
-            waiting.result(60)
+            waiting.result(200)
         clerk.connection.rollback()
         reader.connection.commit()
         expected = []

@@ -111,7 +111,7 @@ def test_row_016_what_the_target_s_contract_does_not_let_the_initiator_send_is_a
     shop.send(dialog, "order", b"taken")
     shop.send(dialog, kind, b"refused")
     assert error_of(shop, "shop", dialog) == code
-    assert warehouse.bodies(timeout="30 s") == [b"taken"]
+    assert warehouse.bodies(timeout="120 s") == [b"taken"]
     target = handle_of(shop, warehouse, dialog)
     assert target is not None
     shop.end(dialog)

@@ -205,7 +205,7 @@ def test_row_112_what_a_standby_that_was_behind_has_lost_ends_in_a_numbered_erro
     pair.fail_over()
     shop.psql.send(dialog, "order", b"2")
     until(lambda: shop.psql.state(dialog) == "ER")
-    ((kind, _, body),) = shop.psql.receive("shop", timeout="30 s")
+    ((kind, _, body),) = shop.psql.receive("shop", timeout="120 s")
     assert (kind, b"<Code>-9720</Code>" in (body or b"")) == (ERROR, True)
     (there,) = standby.psql.rows("select conversation_handle from broker.conversation_endpoints")[0]
     until(lambda: standby.psql.state(there) == "ER")

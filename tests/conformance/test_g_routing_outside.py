@@ -45,7 +45,7 @@ def test_row_109_edge_055_what_comes_from_outside_goes_by_the_routes_of_the_work
     )
     until(lambda: status() == "9792")
     warehouse.psql.rows("select broker.alter_route('far', address => 'LOCAL')")
-    assert warehouse.psql.bodies(timeout="30 s") == [b"hello"]
+    assert warehouse.psql.bodies(timeout="120 s") == [b"hello"]
     warehouse.psql.rows(
         "select broker.drop_route('far'), broker.create_route('AutoCreatedWorker', 'LOCAL', scope => 'WORKER')"
     )
@@ -65,7 +65,7 @@ def test_row_111_the_name_of_a_service_may_say_where_it_is(sites: tuple[Site, Si
         "select broker.begin_dialog('//shop', %s, 'ordering', encryption => false)", name
     )
     shop.psql.send(dialog, "order", b"hello")
-    assert warehouse.psql.bodies("stock", timeout="30 s") == [b"hello"]
+    assert warehouse.psql.bodies("stock", timeout="120 s") == [b"hello"]
 
 
 def test_rows_082_117_acknowledgements_need_no_route_back_and_have_no_status(
@@ -78,7 +78,7 @@ def test_rows_082_117_acknowledgements_need_no_route_back_and_have_no_status(
     )
     shop.psql.send(dialog, "order", b"hello")
     ((handle,),) = warehouse.psql.rows(
-        "select conversation_handle from broker.receive('warehouse', timeout => '30 s')"
+        "select conversation_handle from broker.receive('warehouse', timeout => '120 s')"
     )
     until(lambda: shop.psql.rows("select * from broker.transmission_queue") == [])
     status = "select broker.get_transmission_status(%s)"
@@ -86,7 +86,7 @@ def test_rows_082_117_acknowledgements_need_no_route_back_and_have_no_status(
     warehouse.psql.send(handle, "ack", b"answer")
     until(lambda: "9793" in warehouse.psql.value("select broker.get_transmission_status(%s)", handle))
     warehouse.route("//shop", shop)
-    assert shop.psql.bodies("shop", timeout="30 s") == [b"answer"]
+    assert shop.psql.bodies("shop", timeout="120 s") == [b"answer"]
 
 
 def test_row_103_what_went_nowhere_goes_by_a_route_for_any_service_once_its_own_is_gone(
@@ -112,6 +112,6 @@ def test_row_103_what_went_nowhere_goes_by_a_route_for_any_service_once_its_own_
         "select broker.drop_route('dead'), broker.create_route('any', %s)",
         f"tcp://127.0.0.1:{warehouse.port}",
     )
-    assert warehouse.psql.bodies(timeout="30 s") == [b"stranded"]
+    assert warehouse.psql.bodies(timeout="120 s") == [b"stranded"]
     shop.psql.rows("select broker.drop_route('any')")
     shop.route("//warehouse", warehouse)

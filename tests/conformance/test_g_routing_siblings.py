@@ -91,16 +91,16 @@ def test_rows_100_105_a_dialog_between_databases_of_a_worker_needs_no_route(sibl
     service(home, "//shop")
     service(one, "//warehouse")
     dialog = begun(home, "//shop", "//warehouse")
-    ((kind, number, body),) = one.receive("//warehouse", timeout="30 s")
+    ((kind, number, body),) = one.receive("//warehouse", timeout="120 s")
     assert (kind, number, body) == ("order", 0, b"hello")
     far = one.value(
         "select conversation_handle from broker.conversation_endpoints where far_service = '//shop'"
     )
     one.send(far, "ack", b"thanks")
     one.end(far)
-    answers = home.receive("//shop", timeout="30 s")
+    answers = home.receive("//shop", timeout="120 s")
     while len(answers) < 2:
-        answers += home.receive("//shop", timeout="30 s")
+        answers += home.receive("//shop", timeout="120 s")
     assert [kind for kind, _, _ in answers] == ["ack", END_DIALOG]
     home.end(dialog)
     until(lambda: one.state(far) in (None, "CD"))
@@ -116,9 +116,9 @@ def test_row_100_a_large_body_reaches_another_database_of_the_worker(siblings: S
     body = bytes(range(256)) * 8_000
     home.send(dialog, "order", body)
     home.send(dialog, "order", b"after")
-    received = one.bodies("//unloads", timeout="30 s")
+    received = one.bodies("//unloads", timeout="120 s")
     while len(received) < 2:
-        received += one.bodies("//unloads", timeout="30 s")
+        received += one.bodies("//unloads", timeout="120 s")
     assert received == [body, b"after"]
 
 
@@ -130,7 +130,7 @@ def test_row_105_a_named_broker_of_the_worker_needs_not_even_the_local_route(sib
     home.rows("select broker.drop_route('AutoCreatedLocal')")
     waiting = begun(home, "//asks", "//named")
     begun(home, "//asks", "//named", broker_instance=guid(other))
-    assert other.bodies("//named", timeout="30 s") == [b"hello"]
+    assert other.bodies("//named", timeout="120 s") == [b"hello"]
     until(lambda: home.value("select broker.get_transmission_status(%s)", waiting).startswith("9750"))
     home.rows("select broker.create_route('AutoCreatedLocal', 'LOCAL')")
     until(lambda: unsent(home, waiting) == 0)
@@ -143,9 +143,9 @@ def test_row_105_an_answer_goes_straight_to_a_broker_of_the_worker(siblings: Sib
     service(one, "//answers")
     one.rows("select broker.create_route('astray', 'tcp://127.0.0.1:1', service_name => '//asked')")
     begun(home, "//asked", "//answers")
-    ((handle,),) = one.rows("select conversation_handle from broker.receive('//answers', timeout => '30 s')")
+    ((handle,),) = one.rows("select conversation_handle from broker.receive('//answers', timeout => '120 s')")
     one.send(handle, "ack", b"answer")
-    assert home.bodies("//asked", timeout="30 s") == [b"answer"]
+    assert home.bodies("//asked", timeout="120 s") == [b"answer"]
 
 
 def test_rows_103_108_edge_052_each_dialog_goes_to_one_of_the_databases_with_the_service(
@@ -180,7 +180,7 @@ def test_row_106_edge_061_a_disabled_database_is_waited_for_if_it_is_named(sibli
     dialog = begun(home, "//patient", "//sleeping", broker_instance=guid(one))
     until(lambda: home.value("select broker.get_transmission_status(%s)", dialog).startswith("28012"))
     one.rows("select broker.alter_broker('ENABLE_BROKER')")
-    assert one.bodies("//sleeping", timeout="30 s") == [b"hello"]
+    assert one.bodies("//sleeping", timeout="120 s") == [b"hello"]
 
 
 def test_edge_087_no_key_is_asked_for_between_databases_of_a_worker(siblings: Siblings) -> None:
@@ -188,7 +188,7 @@ def test_edge_087_no_key_is_asked_for_between_databases_of_a_worker(siblings: Si
     service(home, "//keyless")
     service(one, "//open")
     begun(home, "//keyless", "//open", encryption=True)
-    assert one.bodies("//open", timeout="30 s") == [b"hello"]
+    assert one.bodies("//open", timeout="120 s") == [b"hello"]
 
 
 def test_rows_106_115_edge_047_the_service_may_come_later(siblings: Siblings) -> None:
@@ -197,7 +197,7 @@ def test_rows_106_115_edge_047_the_service_may_come_later(siblings: Siblings) ->
     dialog = begun(home, "//early", "//late")
     assert home.value("select broker.get_transmission_status(%s)", dialog).startswith("9793")
     service(other, "//late")
-    assert other.bodies("//late", timeout="30 s") == [b"hello"]
+    assert other.bodies("//late", timeout="120 s") == [b"hello"]
 
 
 def test_row_116_what_waits_goes_when_the_dynamic_routing_service_has_made_the_route(
@@ -213,13 +213,13 @@ def test_row_116_what_waits_goes_when_the_dynamic_routing_service_has_made_the_r
     )
     begun(other, "//wanders", "//found")
     ((handle, body),) = other.rows(
-        "select conversation_handle, message_body from broker.receive('routing', timeout => '30 s')"
+        "select conversation_handle, message_body from broker.receive('routing', timeout => '120 s')"
     )
     assert b"<SERVICE_NAME>//found</SERVICE_NAME>" in body
     assert home.bodies("//found") == []
     other.rows("select broker.create_route('found', 'LOCAL', service_name => '//found')")
     other.end(handle)
-    assert home.bodies("//found", timeout="30 s") == [b"hello"]
+    assert home.bodies("//found", timeout="120 s") == [b"hello"]
     other.rows("select broker.drop_service('SQL/ServiceBroker/BrokerConfiguration')")
 
 
@@ -230,7 +230,7 @@ def test_edge_090_a_dialog_with_a_broker_that_is_no_more_ends_in_an_error_or_wai
     service(home, "//left")
     service(other, "//renewed")
     dialog = begun(home, "//left", "//renewed")
-    assert other.bodies("//renewed", timeout="30 s") == [b"hello"]
+    assert other.bodies("//renewed", timeout="120 s") == [b"hello"]
     until(lambda: unsent(home, dialog) == 0)
     other.rows("select broker.alter_broker('NEW_BROKER')")
     home.send(dialog, "order", b"more")

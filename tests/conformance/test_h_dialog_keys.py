@@ -56,7 +56,7 @@ def test_no_key_is_used_twice_after_a_restore_or_by_two_workers(
         listener.changes = None
         bodies: list[bytes | None] = []
         while len(bodies) < 2:
-            bodies += [body for _, _, body in warehouse.psql.receive(timeout="30 s")]
+            bodies += [body for _, _, body in warehouse.psql.receive(timeout="120 s")]
         assert bodies == [b"one", b"two"]
         sealed: dict[bytes, tuple[bytes, bytes]] = {}
         for batch in listener.batches("//warehouse"):

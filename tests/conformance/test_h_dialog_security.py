@@ -342,7 +342,7 @@ def test_row_124_what_was_recorded_and_is_sent_again_changes_nothing(line: Line,
     recorded = line.listener.batches(line.target)
     # Both sides end; then all of it comes again, the first message too, before what is said on another dialog.
     line.shop.psql.rows("select broker.end_conversation(%s)", dialog)
-    ((kind, _, _),) = line.warehouse.psql.receive(line.target, timeout="30 s")
+    ((kind, _, _),) = line.warehouse.psql.receive(line.target, timeout="120 s")
     assert kind == END_DIALOG
     line.warehouse.psql.rows(
         "select broker.end_conversation(conversation_handle) from broker.conversation_endpoints"

@@ -45,7 +45,7 @@ def sent(shop: Site, body: bytes, *, encryption: bool = True) -> UUID:
 def arrived(site: Site, queue: str = "warehouse") -> tuple[str, bytes]:
     """Wait for the next message, and return its type and body."""
     ((kind, body),) = site.psql.rows(
-        "select message_type_name, message_body from broker.receive(%s, top => 1, timeout => '60 s')", queue
+        "select message_type_name, message_body from broker.receive(%s, top => 1, timeout => '120 s')", queue
     )
     return kind, body
 

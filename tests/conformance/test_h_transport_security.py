@@ -258,7 +258,7 @@ def begin(site: Site) -> UUID:
 
 def arrives(shop: Site, warehouse: Site, body: bytes) -> None:
     shop.psql.send(begin(shop), "order", body)
-    assert warehouse.psql.bodies(timeout="30 s") == [body]
+    assert warehouse.psql.bodies(timeout="120 s") == [body]
 
 
 def test_row_126_an_endpoint_changes_its_encryption_while_it_runs(sites: tuple[Site, Site]) -> None:
@@ -275,7 +275,7 @@ def test_row_126_an_endpoint_changes_its_encryption_while_it_runs(sites: tuple[S
     until(lambda: "28027" in shop.psql.value("select broker.get_transmission_status(%s)", dialog))
     assert warehouse.psql.bodies() == []
     warehouse.psql.rows(change, "REQUIRED")
-    assert warehouse.psql.bodies(timeout="30 s") == [b"waits"]
+    assert warehouse.psql.bodies(timeout="120 s") == [b"waits"]
 
 
 def test_row_127_who_may_not_connect_any_more_loses_the_connection_that_he_has(
@@ -292,7 +292,7 @@ def test_row_127_who_may_not_connect_any_more_loses_the_connection_that_he_has(
     until(lambda: "28034" in shop.psql.value("select broker.get_transmission_status(%s)", dialog))
     assert warehouse.psql.bodies() == []
     warehouse.psql.rows("select broker.grant('CONNECT', 'ENDPOINT', 'endpoint', 'shop_user')")
-    assert warehouse.psql.bodies(timeout="30 s") == [b"waits"]
+    assert warehouse.psql.bodies(timeout="120 s") == [b"waits"]
 
 
 def test_a_thousand_strangers_who_say_nothing_keep_no_peer_out_and_cost_little(

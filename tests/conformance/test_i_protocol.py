@@ -148,17 +148,17 @@ def test_edge_057_a_new_message_does_not_make_its_dialog_due_and_holds_no_other_
     shop.start_worker(resend_after=600)
     until(lambda: line.cuts >= 1)
     line.cuts_answers_after = None
-    assert warehouse.psql.bodies(timeout="30 s") == [LARGE]
+    assert warehouse.psql.bodies(timeout="120 s") == [LARGE]
     shop.psql.send(dialog, "order", b"waits for its dialog's next attempt")
     shop.psql.send(other, "order", b"goes")
-    assert warehouse.psql.bodies(timeout="30 s") == [b"goes"]
+    assert warehouse.psql.bodies(timeout="120 s") == [b"goes"]
     until(lambda: shop.psql.value(WAITING, other) == 0)
     assert (line.cuts, shop.psql.value(WAITING, dialog)) == (1, 2)
     assert shop.psql.value("select broker.get_transmission_status(%s)", dialog) == ""
     # Its schedule is the worker's; another one tries at once.
     shop.stop_worker()
     shop.start_worker()
-    assert warehouse.psql.bodies(timeout="30 s") == [b"waits for its dialog's next attempt"]
+    assert warehouse.psql.bodies(timeout="120 s") == [b"waits for its dialog's next attempt"]
 
 
 class FarBroker:
@@ -400,14 +400,14 @@ def test_row_135_a_large_body_crosses_with_little_memory_in_both_workers(
     dialog = begin(shop)
     shop.psql.send(dialog, "order", b"small")
     shop.start_worker()
-    assert warehouse.psql.bodies(timeout="30 s") == [b"small"]
+    assert warehouse.psql.bodies(timeout="120 s") == [b"small"]
     before = [_most_memory(site) for site in sites]
     length = megabytes * 2**20
     shop.psql.rows("select broker.send(%s, 'order', convert_to(repeat('x', %s), 'UTF8'))", dialog, length)
     until(lambda: shop.psql.value(WAITING, dialog) == 0)
     grown = [_most_memory(site) - earlier for site, earlier in zip(sites, before, strict=True)]
     assert max(grown) < 16 * 2**20
-    received = "select octet_length(message_body) from broker.receive('warehouse', timeout => '30 s')"
+    received = "select octet_length(message_body) from broker.receive('warehouse', timeout => '120 s')"
     assert warehouse.psql.value(received) == length
 
 

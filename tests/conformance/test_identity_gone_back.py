@@ -133,7 +133,7 @@ def test_edge_089_what_a_restored_target_has_forgotten_ends_its_dialogs_on_both_
     assert ended_by(shop, "shop", answered) == REMOTE
     assert ended_by(warehouse, "warehouse", there[b"answered"]) == LOCAL
     drained(shop, warehouse)
-    assert warehouse.psql.bodies(conversation_handle=there[b"quiet"], timeout="30 s") == [
+    assert warehouse.psql.bodies(conversation_handle=there[b"quiet"], timeout="120 s") == [
         b"quiet",
         b"goes on",
     ]
@@ -170,7 +170,7 @@ def test_edge_089_what_a_restored_initiator_has_forgotten_ends_its_dialogs_on_bo
     assert ended_by(warehouse, "warehouse", there[b"unknown"]) == UNKNOWN
     until(lambda: shop.psql.state(ended) is None)
     drained(shop, warehouse)
-    assert warehouse.psql.bodies(conversation_handle=there[b"quiet"], timeout="30 s") == [
+    assert warehouse.psql.bodies(conversation_handle=there[b"quiet"], timeout="120 s") == [
         b"quiet",
         b"goes on",
     ]

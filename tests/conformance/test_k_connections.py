@@ -124,7 +124,7 @@ def test_row_130_row_165_workers_that_call_each_other_at_once_lose_nothing_and_s
         shop.psql.send(dialog, "order", b"0")
         for site in (shop, warehouse):
             site.start_worker()
-        assert warehouse.psql.bodies(timeout="60 s") == [b"0"]
+        assert warehouse.psql.bodies(timeout="120 s") == [b"0"]
         handle = warehouse.psql.value("select conversation_handle from broker.conversation_endpoints")
         many = "select broker.send_batch(%s, %s, (select array_agg(convert_to(n::text, 'UTF8') order by n) from generate_series(%s::int, %s::int) n))"
         for first in (1, 1001):
@@ -138,7 +138,7 @@ def test_row_130_row_165_workers_that_call_each_other_at_once_lose_nothing_and_s
             for site in (shop, warehouse):
                 received: list[bytes | None] = []
                 while len(received) < len(expected) and (
-                    bodies := site.psql.bodies(site.name, timeout="60 s")
+                    bodies := site.psql.bodies(site.name, timeout="120 s")
                 ):
                     received += bodies
                 assert received == expected

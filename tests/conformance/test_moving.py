@@ -143,7 +143,7 @@ def test_row_070_a_move_that_waited_for_another_takes_along_what_came_in_between
     second = in_background(lambda: (move(two, sides[0], groups[2]), two.connection.commit()))
     until(lambda: waits(psql, two, "Lock"))
     one.connection.commit()
-    second.result(60)
+    second.result(200)
     assert psql.bodies(conversation_group_id=groups[2]) == [b"in between"]
 
 

@@ -39,7 +39,7 @@ def begin(shop: Site, contract: str, to: str = "//warehouse") -> UUID:
 
 
 def answer(shop: Site, dialog: UUID) -> tuple[str, bytes | None]:
-    ((kind, _, body),) = shop.psql.receive("shop", conversation_handle=dialog, timeout="60 s")
+    ((kind, _, body),) = shop.psql.receive("shop", conversation_handle=dialog, timeout="120 s")
     return kind, body
 
 
@@ -94,10 +94,10 @@ def test_a_service_that_lists_the_contract_answers_by_itself(sites: tuple[Site, 
     warehouse.psql.rows("select broker.alter_service('//warehouse', add_contracts => array[%s])", ECHO)
     dialog = begin(shop, ECHO)
     shop.psql.send(dialog, f"{ECHO}/Echo", b"to the program")
-    assert warehouse.psql.receive(timeout="60 s") == [(f"{ECHO}/Echo", 0, b"to the program")]
+    assert warehouse.psql.receive(timeout="120 s") == [(f"{ECHO}/Echo", 0, b"to the program")]
     warehouse.psql.rows("select broker.alter_service('//warehouse', drop_contracts => array[%s])", ECHO)
     shop.psql.end(dialog)
-    assert [kind for kind, _, _ in warehouse.psql.receive(timeout="60 s")] == [END_DIALOG]
+    assert [kind for kind, _, _ in warehouse.psql.receive(timeout="120 s")] == [END_DIALOG]
 
 
 def test_a_status_says_of_a_service_what_keeps_messages_from_it(sites: tuple[Site, Site]) -> None:

@@ -264,7 +264,7 @@ def test_row_061_what_is_committed_between_a_look_and_the_lock_finds_nobody_asle
         until(lambda: waits(shop.psql, sleeper, "Lock"))
         shop.psql.send(dialog)
         holder.rows("select pg_advisory_unlock(19)")
-        assert asleep.result(60) is False
+        assert asleep.result(200) is False
 
 
 def test_row_061_no_wake_up_is_lost_however_sleeper_and_senders_interleave(shop: Shop) -> None:

@@ -45,7 +45,7 @@ def test_row_121_messages_within_an_instance_pass_in_the_clear_though_encryption
         try:
             dialog = shop.value("select broker.begin_dialog('//shop', '//warehouse', encryption => true)")
             shop.rows("select broker.send(%s, 'DEFAULT', %s::bytea)", dialog, SECRET)
-            assert warehouse.bodies("queue", timeout="60 s") == [SECRET]
+            assert warehouse.bodies("queue", timeout="120 s") == [SECRET]
         finally:
             worker.terminate()
             worker.wait(timeout=PATIENCE)

@@ -295,7 +295,7 @@ def test_nothing_is_lost_doubled_or_overtaken_while_floors_rise_and_services_mov
     ]
     running = [in_background(partial(keep_at_it, *work)) for work in works]
     for work in running:
-        work.result(60)
+        work.result(200)
     # What was sent to the queue where the service was is brought home.
     psql.rows("select broker_private.settle_moved()")
     for turn in range(600):

@@ -424,7 +424,7 @@ def test_an_acknowledgement_waits_for_the_one_before_it_and_goes_on_from_there(h
         assert hop.near.value(acknowledge, hop.far_broker, batch.endpoint, 1, batch.rows[0]) == 1
         rest = threads.submit(second.value, acknowledge, hop.far_broker, batch.endpoint, 3, batch.rows[-1])
         until(lambda: rest.done() or waits(watching, second, "Lock"))
-    assert rest.result(60) == 2
+    assert rest.result(200) == 2
     assert hop.near.value("select count(*) from broker_private.transmission_messages") == 0
     second.connection.close()
     watching.connection.close()

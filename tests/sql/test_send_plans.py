@@ -319,11 +319,11 @@ def test_senders_and_changers_at_once_end_with_what_was_committed_last(shop: Sho
     sending = [in_background(partial(send_on, dialog)) for dialog in dialogs]
     changing = [in_background(partial(change_on, kind, 40)) for kind in ("ack", "order", "order")]
     for work in changing:
-        work.result(60)
+        work.result(200)
     shop.psql.rows("select broker.alter_message_type('order', 'EMPTY')")
     assert [outcome(shop.psql, dialog) for dialog in dialogs] == ["S8430"] * 2
     over.set()
-    assert all(work.result(60) > 0 for work in sending)
+    assert all(work.result(200) > 0 for work in sending)
 
 
 def test_each_dialog_of_a_group_is_sent_by_its_own_plan(shop: Shop) -> None:

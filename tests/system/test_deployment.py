@@ -131,7 +131,7 @@ def test_programs_send_receive_and_wait_through_a_pooler_in_transaction_mode(poo
             with sender.transaction():
                 dialog = sender.begin_dialog("//shop", "//warehouse", contract="ordering")
                 dialog.send("order", str(number))
-            received += taken.result(60)
+            received += taken.result(200)
     assert received == [str(number).encode() for number in range(12)]
 
 
@@ -221,7 +221,7 @@ def test_a_service_program_outlives_a_session_that_ends_before_its_commit(
                 answers += [message.body for message in messages]
     finally:
         app.stop()
-        running.result(60)
+        running.result(200)
     assert sorted(str(body) for body in answers) == [str(str(number).encode()) for number in range(5)]
 
 
@@ -256,5 +256,5 @@ def test_a_service_program_behind_a_pooler_answers_every_message(pooled: str, is
                 answers.update(message.body for message in messages)
     finally:
         app.stop()
-        running.result(60)
+        running.result(200)
     assert answers == {str(number).encode() for number in range(30)}

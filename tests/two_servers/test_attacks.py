@@ -328,11 +328,11 @@ def test_a_login_that_holds_every_advisory_lock_stops_nobody(place: Place) -> No
     )
     until(lambda: waits(owner, reader))
     owner.send(place.dialog, "order", b"to SQL")
-    assert in_sql.result(60) == b"to SQL", "the wait in SQL did not end"
+    assert in_sql.result(200) == b"to SQL", "the wait in SQL did not end"
     with pybroker.connect(place.shop.database.url) as broker, ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(broker.receive, "warehouse", timeout=None)
         owner.send(place.dialog, "order", b"to a client")
-        found = [message.body for message in waiting.result(60)]
+        found = [message.body for message in waiting.result(200)]
     assert found == [b"to a client"], "the client's wait did not end"
 
 
@@ -354,7 +354,7 @@ def test_a_login_that_notifies_makes_nobody_receive_what_is_not_there(place: Pla
                 place.user.rows("select pg_notify(%s, %s)", channel, payload)
         assert not waiting.done()
         place.owner.send(place.target, "ack", b"true")
-        assert [message.body for message in waiting.result(60)] == [b"true"], "the wait did not end"
+        assert [message.body for message in waiting.result(200)] == [b"true"], "the wait did not end"
 
 
 def test_a_login_with_an_old_snapshot_stops_nobody(place: Place) -> None:
@@ -385,7 +385,7 @@ def test_inherent_a_login_can_queue_for_a_lock_on_any_table_that_it_can_name(
     blocking = other.value("select pg_blocking_pids(%s)", pid)
     assert blocking == [holder.connection.info.backend_pid]
     holder.rows("rollback")
-    assert queued.result(60) == "42501", "the session that queues is still waiting"
+    assert queued.result(200) == "42501", "the session that queues is still waiting"
     assert place.still_whole()
 
 

@@ -65,13 +65,13 @@ def test_each_fault_of_the_way_is_the_first_finding_until_it_is_mended(sites: tu
     assert warehouse.psql.rows("select number from broker.diagnose()") == [(202,)]
     (mend,) = warehouse.psql.rows("select mend from broker.diagnose() where number = 202")[0]
     warehouse.psql.rows(mend)
-    assert warehouse.psql.receive(timeout="30 s") == [("order", 0, None)]
+    assert warehouse.psql.receive(timeout="120 s") == [("order", 0, None)]
     until(lambda: first(shop) is None)
 
 
 def healed(shop: Site, warehouse: Site, dialog: UUID) -> None:
     """Once it is mended, what waited arrives, and nothing is said of its conversation but that."""
-    assert len(warehouse.psql.receive(timeout="30 s")) == 1
+    assert len(warehouse.psql.receive(timeout="120 s")) == 1
     until(lambda: shop.psql.rows("select from broker.transmission_queue") == [])
     assert [
         one for one in shop.psql.rows("select level from broker.diagnose(%s)", dialog) if one == ("error",)
@@ -180,7 +180,7 @@ def test_a_broker_that_is_not_where_the_route_leads(sites: tuple[Site, Site]) ->
     warehouse.start_worker()
     dialog = begin(shop)
     shop.psql.send(dialog)
-    assert len(warehouse.psql.receive(timeout="30 s")) == 1
+    assert len(warehouse.psql.receive(timeout="120 s")) == 1
     until(lambda: shop.psql.rows("select from broker.transmission_queue") == [])
     warehouse.psql.rows("select broker.alter_broker('NEW_BROKER')")
     shop.psql.send(dialog)
@@ -194,7 +194,7 @@ def test_the_journey_of_a_message_is_on_one_time_line(sites: tuple[Site, Site]) 
         site.start_worker()
     dialog = begin(shop)
     shop.psql.send(dialog)
-    assert len(warehouse.psql.receive(timeout="30 s")) == 1
+    assert len(warehouse.psql.receive(timeout="120 s")) == 1
     until(lambda: shop.psql.rows("select from broker.transmission_queue") == [])
     given = ["--journey", str(dialog), "--database-url", shop.url, "--far-database-url", warehouse.url]
     result = CliRunner().invoke(application, ["diagnose", *given, "--json"])

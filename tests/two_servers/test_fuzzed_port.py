@@ -210,7 +210,7 @@ class Target:
         self.shop.psql.send(dialog, "order", b"after all that")
         bodies: list[bytes | None] = []
         while b"after all that" not in bodies:
-            bodies = self.warehouse.psql.bodies(timeout="30 s")
+            bodies = self.warehouse.psql.bodies(timeout="120 s")
         log = self.warehouse.log.read_text()
         for accident in ("batch_failed", "Traceback", "never retrieved", "component_failed"):
             assert accident not in log

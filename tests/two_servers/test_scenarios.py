@@ -274,10 +274,12 @@ def test_level_3_is_given_on_both_sides_in_initiator_db_and_target_db(
         until(lambda: len(target.psql.rows(arrived)) == 2)
         assert target.psql.rows(arrived) == expected
         # One RECEIVE passes a group by while a worker delivers to it again.
-        take = "select priority, message_body, conversation_handle from broker.receive(%s, timeout => '60 s')"
+        take = (
+            "select priority, message_body, conversation_handle from broker.receive(%s, timeout => '120 s')"
+        )
         received = [target.psql.rows(take, "TargetQueue")[0] for _ in range(2)]
         assert [(level, body) for level, body, _ in received] == expected
         target.psql.send(received[1][2], "ReplyMessage", b"answer")
         queued = 'select priority, message_body from "InitiatorQueue"'
         until(lambda: initiator.psql.rows(queued) == [(3, b"answer")])
-        assert initiator.psql.bodies("InitiatorQueue", timeout="60 s") == [b"answer"]
+        assert initiator.psql.bodies("InitiatorQueue", timeout="120 s") == [b"answer"]

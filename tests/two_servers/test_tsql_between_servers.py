@@ -96,7 +96,7 @@ def test_scripts_alone_set_up_a_secured_conversation(tmp_path: Path, server_for:
             "select broker.send(broker.begin_dialog('//trade/trader', '//trade/brokerage', '//trade/Contract'),"
             " '//trade/Entry', '<entry/>')"
         )
-        message = "select conversation_handle, convert_from(message_body, 'UTF8') from broker.receive(%s, timeout => '30 s')"
+        message = "select conversation_handle, convert_from(message_body, 'UTF8') from broker.receive(%s, timeout => '120 s')"
         [(target, entry)] = brokerage.psql.rows(message, "brokeragequeue")
         assert entry == "<entry/>"
         far_user = "select far_principal_id from broker.conversation_endpoints where conversation_handle = %s"

@@ -44,7 +44,7 @@ def test_a_conversation_goes_there_and_back_and_both_sides_end(sites: tuple[Site
     shop.psql.send(dialog, "order", b"1")
     received: list[tuple[str, int, bytes | None]] = []
     while len(received) < 2:
-        received += warehouse.psql.receive(timeout="60 s")
+        received += warehouse.psql.receive(timeout="120 s")
     assert received == [("order", 0, b"0"), ("order", 1, b"1")]
     target, far_broker = warehouse.psql.rows(
         "select conversation_handle, far_broker_instance from broker.conversation_endpoints"
@@ -52,8 +52,8 @@ def test_a_conversation_goes_there_and_back_and_both_sides_end(sites: tuple[Site
     assert far_broker == shop.psql.value("select service_broker_guid from broker.databases")
     warehouse.psql.send(target, "ack", b"thanks")
     warehouse.psql.end(target)
-    assert shop.psql.receive("shop", timeout="60 s", top=1) == [("ack", 0, b"thanks")]
-    assert shop.psql.receive("shop", timeout="60 s") == [(END_DIALOG, 1, None)]
+    assert shop.psql.receive("shop", timeout="120 s", top=1) == [("ack", 0, b"thanks")]
+    assert shop.psql.receive("shop", timeout="120 s") == [(END_DIALOG, 1, None)]
     far = "select far_broker_instance from broker.conversation_endpoints where conversation_handle = %s"
     assert shop.psql.value(far, dialog) == warehouse.psql.value(
         "select service_broker_guid from broker.databases"
@@ -81,7 +81,7 @@ def test_row_045_072_messages_wait_for_the_acknowledgement_and_the_end_for_its_o
         warehouse.start_worker()
         until(lambda: shop.psql.rows(rows) == [])
         assert shop.psql.state(dialog) is None
-        assert warehouse.psql.receive(timeout="60 s") == [("order", 0, b"0"), (END_DIALOG, 1, None)]
+        assert warehouse.psql.receive(timeout="120 s") == [("order", 0, b"0"), (END_DIALOG, 1, None)]
 
 
 def test_row_032_004_what_the_target_refuses_comes_back_as_an_error_message(sites: tuple[Site, Site]) -> None:
@@ -90,10 +90,10 @@ def test_row_032_004_what_the_target_refuses_comes_back_as_an_error_message(site
     shop.psql.send(broken, "invoice", b"<id>1</id>")
     shop.psql.send(broken, "invoice", b"<broken")
     shop.psql.send(broken, "invoice", b"<id>never</id>")
-    ((kind, _, body),) = shop.psql.receive("shop", timeout="60 s")
+    ((kind, _, body),) = shop.psql.receive("shop", timeout="120 s")
     assert (kind, b"<Code>-9615</Code>" in (body or b"")) == (ERROR, True)
     assert shop.psql.state(broken) == "ER"
-    assert warehouse.psql.bodies(timeout="60 s") == [b"<id>1</id>"]
+    assert warehouse.psql.bodies(timeout="120 s") == [b"<id>1</id>"]
     warehouse.psql.rows(
         "select broker.create_service('//initiates only', 'warehouse'),"
         " broker.grant('SEND', 'SERVICE', '//initiates only', 'public')"
@@ -103,7 +103,7 @@ def test_row_032_004_what_the_target_refuses_comes_back_as_an_error_message(site
         "select broker.begin_dialog('//shop', '//initiates only', 'ordering', encryption => false)"
     )
     shop.psql.send(refused)
-    ((kind, _, body),) = shop.psql.receive("shop", timeout="60 s")
+    ((kind, _, body),) = shop.psql.receive("shop", timeout="120 s")
     assert (kind, b"<Code>-8408</Code>" in (body or b"")) == (ERROR, True)
 
 
@@ -113,9 +113,9 @@ def test_row_006_edge_083_the_receiver_applies_its_own_validation(sites: tuple[S
     dialog = begin(shop)
     shop.psql.send(dialog)
     shop.psql.send(dialog, "order", b"not empty")
-    ((kind, _, body),) = shop.psql.receive("shop", timeout="60 s")
+    ((kind, _, body),) = shop.psql.receive("shop", timeout="120 s")
     assert (kind, b"<Code>-8430</Code>" in (body or b"")) == (ERROR, True)
-    assert warehouse.psql.receive(timeout="60 s") == [("order", 0, None)]
+    assert warehouse.psql.receive(timeout="120 s") == [("order", 0, None)]
 
 
 def test_postgresql_15_and_18_talk_to_each_other(tmp_path: Path, server_for: ServerFor) -> None:
@@ -130,11 +130,11 @@ def test_postgresql_15_and_18_talk_to_each_other(tmp_path: Path, server_for: Ser
         warehouse.start_worker()
         received: list[bytes | None] = []
         while len(received) < 2:
-            received += warehouse.psql.bodies(timeout="60 s")
+            received += warehouse.psql.bodies(timeout="120 s")
         assert received == ["grün".encode(), b"<id>1</id>"]
         target = warehouse.psql.value("select conversation_handle from broker.conversation_endpoints")
         warehouse.psql.send(target, "ack", b"back")
-        assert shop.psql.receive("shop", timeout="60 s") == [("ack", 0, b"back")]
+        assert shop.psql.receive("shop", timeout="120 s") == [("ack", 0, b"back")]
 
 
 def test_row_074_an_error_drops_what_waits_and_arrives_alone(tmp_path: Path, server_for: ServerFor) -> None:
@@ -146,7 +146,7 @@ def test_row_074_an_error_drops_what_waits_and_arrives_alone(tmp_path: Path, ser
         assert shop.psql.value("select count(*) from broker.transmission_queue") == 1
         shop.start_worker()
         warehouse.start_worker()
-        ((kind, _, body),) = warehouse.psql.receive(timeout="60 s")
+        ((kind, _, body),) = warehouse.psql.receive(timeout="120 s")
         assert (kind, b"<Code>7</Code>" in (body or b"")) == (ERROR, True)
         until(lambda: shop.psql.state(dialog) is None)
 
@@ -161,7 +161,7 @@ def test_row_021_a_target_queue_that_is_off_makes_the_sender_wait(sites: tuple[S
     warehouse.psql.rows("select broker.alter_queue('warehouse', status => true)")
     received: list[bytes | None] = []
     while len(received) < 2:
-        received += warehouse.psql.bodies(timeout="60 s")
+        received += warehouse.psql.bodies(timeout="120 s")
     assert received == [b"0", b"1"]
     until(lambda: shop.psql.value("select broker.get_transmission_status(%s)", dialog) == "")
 
@@ -170,30 +170,30 @@ def test_replies_find_a_broker_that_has_just_got_a_new_guid(sites: tuple[Site, S
     shop, warehouse = sites
     first = begin(shop)
     shop.psql.send(first)
-    assert warehouse.psql.bodies(timeout="60 s") == [None]
+    assert warehouse.psql.bodies(timeout="120 s") == [None]
     shop.psql.rows("select broker.alter_broker('NEW_BROKER')")
     shop.psql.send(begin(shop), "order", b"from the new one")
-    assert warehouse.psql.bodies(timeout="60 s") == [b"from the new one"]
+    assert warehouse.psql.bodies(timeout="120 s") == [b"from the new one"]
     target, far_broker = warehouse.psql.rows(
         "select conversation_handle, far_broker_instance from broker.conversation_endpoints"
         " where not is_initiator order by lifetime desc limit 1"
     )[0]
     assert far_broker == shop.psql.value("select service_broker_guid from broker.databases")
     warehouse.psql.send(target, "ack", b"to the new one")
-    assert shop.psql.receive("shop", timeout="60 s") == [("ack", 0, b"to the new one")]
+    assert shop.psql.receive("shop", timeout="120 s") == [("ack", 0, b"to the new one")]
 
 
 def test_a_dialog_that_the_far_broker_refuses_holds_no_other_up(sites: tuple[Site, Site]) -> None:
     shop, warehouse = sites
     refused = begin(shop)
     shop.psql.send(refused)
-    assert warehouse.psql.bodies(timeout="60 s") == [None]
+    assert warehouse.psql.bodies(timeout="120 s") == [None]
     until(lambda: shop.psql.rows("select from broker.transmission_queue") == [])
     warehouse.psql.rows("select broker.alter_broker('NEW_BROKER')")
     many = "select broker.send_batch(%s, 'order', array_fill('x'::bytea, array[1500]))"
     shop.psql.rows(many, refused)
     shop.psql.send(begin(shop), "order", b"goes through")
-    assert warehouse.psql.bodies(timeout="60 s") == [b"goes through"]
+    assert warehouse.psql.bodies(timeout="120 s") == [b"goes through"]
     until(lambda: shop.psql.value("select count(*) from broker.transmission_queue") == 1500)
     until(lambda: "9795" in shop.psql.value("select broker.get_transmission_status(%s)", refused))
 
@@ -216,7 +216,7 @@ def test_a_foreign_certificate_gets_no_message_through_and_the_sender_learns_why
         assert warehouse.psql.bodies() == []
         pem = (shop.keys / "shop.pem").read_text()
         warehouse.trust("shop", pem)
-        assert warehouse.psql.receive(timeout="60 s") == [("order", 0, None)]
+        assert warehouse.psql.receive(timeout="120 s") == [("order", 0, None)]
 
 
 def test_a_worker_needs_no_more_than_a_worker_role(tmp_path: Path, server_for: ServerFor) -> None:
@@ -269,10 +269,10 @@ def test_a_route_to_the_workers_own_address_leads_to_its_own_database(sites: tup
     )
     shop.psql.send(dialog, "order", b"there")
     received = shop.psql.rows(
-        "select conversation_handle, message_body from broker.receive('mirror', timeout => '30 s')"
+        "select conversation_handle, message_body from broker.receive('mirror', timeout => '120 s')"
     )
     assert [body for _, body in received] == [b"there"], shop.psql.value(
         "select broker.get_transmission_status(%s)", dialog
     )
     shop.psql.send(received[0][0], "ack", b"and back")
-    assert shop.psql.receive("shop", timeout="60 s") == [("ack", 0, b"and back")]
+    assert shop.psql.receive("shop", timeout="120 s") == [("ack", 0, b"and back")]

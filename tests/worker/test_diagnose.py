@@ -676,7 +676,7 @@ def test_row_168_runtime_ends_when_the_message_has_arrived(newest: Diagnosed) ->
         lambda: newest.command("runtime", "--conversation", str(dialog), "--json", "--timeout", "60")
     )
     newest.psql.send(dialog)
-    code, output = watching.result(60)
+    code, output = watching.result(200)
     assert code == 0
     assert [one["number"] for one in json.loads(output)["findings"]] == [415]
     received_all(newest)
