@@ -179,6 +179,7 @@ create procedure simulation.restore() language plpgsql as $$
 declare
   t record;
 begin
+  set local session_replication_role = replica;
   for t in select s.*, l.list from simulation.tables s cross join lateral (
     select string_agg(quote_ident(a.attname), ', ' order by a.attnum) as list from pg_attribute a
     where a.attrelid = s.name and a.attnum > 0 and not a.attisdropped and a.attgenerated = ''
