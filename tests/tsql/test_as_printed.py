@@ -161,6 +161,19 @@ def test_output_has_the_values_before_an_update(lines: Lines) -> None:
     assert shown == [*begun, "1", "in out", "top in", "1 out"]
 
 
+def call_behind_another_change(database: Database) -> None:
+    """Call dbo.p, which waits for a row of dbo.t that another transaction sets to 5, and then commits."""
+    waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
+    with database.connect() as other, database.connect() as caller, database.connect() as third:
+        other.execute("begin")
+        other.execute("update dbo.t set n = 5")
+        running = in_background(lambda: caller.execute("call dbo.p()"))
+        until(lambda: running.done() or third.execute(waiting.encode()).fetchone() == (1,))
+        assert not running.done(), running.result()
+        other.execute("commit")
+        running.result(200)
+
+
 def test_output_before_an_update_is_what_another_transaction_left(run: Run, database: Database) -> None:
     done = run("""
         CREATE TABLE t (id int, n int)
@@ -170,17 +183,10 @@ def test_output_before_an_update_is_what_another_transaction_left(run: Run, data
         CREATE PROCEDURE p AS UPDATE t SET n = n + 10 OUTPUT deleted.n, inserted.n INTO l WHERE id = 1
     """)
     assert done.exit_code == 0, done.output
-    waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
-    with database.connect() as other, database.connect() as caller, database.connect() as third:
-        other.execute("begin")
-        other.execute("update dbo.t set n = 5")
-        running = in_background(lambda: caller.execute("call dbo.p()"))
-        until(lambda: running.done() or third.execute(waiting.encode()).fetchone() == (1,))
-        assert not running.done(), running.result()
-        other.execute("commit")
-        running.result(60)
-        assert third.execute("select o, n from dbo.l").fetchall() == [(5, 15)]
-        assert third.execute("select n from dbo.t").fetchall() == [(15,)]
+    call_behind_another_change(database)
+    with database.connect() as session:
+        assert session.execute("select o, n from dbo.l").fetchall() == [(5, 15)]
+        assert session.execute("select n from dbo.t").fetchall() == [(15,)]
 
 
 @pytest.mark.parametrize(
@@ -197,16 +203,9 @@ def test_a_change_of_a_query_waits_for_the_row_that_another_transaction_changes(
         f"CREATE TABLE t (id int, n int)\nINSERT t VALUES (1, 1)\nGO\nCREATE PROCEDURE p AS {statement}"
     )
     assert done.exit_code == 0, done.output
-    waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
-    with database.connect() as other, database.connect() as caller, database.connect() as third:
-        other.execute("begin")
-        other.execute("update dbo.t set n = 5")
-        running = in_background(lambda: caller.execute("call dbo.p()"))
-        until(lambda: running.done() or third.execute(waiting.encode()).fetchone() == (1,))
-        assert not running.done(), running.result()
-        other.execute("commit")
-        running.result(60)
-        assert third.execute("select n from dbo.t").fetchall() == left
+    call_behind_another_change(database)
+    with database.connect() as session:
+        assert session.execute("select n from dbo.t").fetchall() == left
 
 
 def test_readpast_of_the_table_that_changes_skips_what_others_lock(
