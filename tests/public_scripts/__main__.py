@@ -35,6 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", type=int, default=15, help="of PostgreSQL, with libxml (default: 15)")
     parser.add_argument("--output", type=Path, help="keep there what each script prints")
     given = parser.parse_args(arguments)
+    if not given.directory.is_dir():
+        parser.error(f"{given.directory} is no directory: make one, with a checkout of each repository in it")
     table = Table.read(TABLE)
     departed = 0
     counts = dict.fromkeys((AS_SQL_SERVER, NOTHING_SHOWN, DIFFERS, STOPS), 0)
