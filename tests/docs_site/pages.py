@@ -146,9 +146,7 @@ def _led(origin: str, link: re.Match[str]) -> str:
     if path is None:
         return link[0]
     there = posixpath.relpath(_name(path), posixpath.dirname(_name(origin)) or ".")
-    anchor = link[2] or ""
-    # A line of a source file is an element that Sphinx makes, and doesn't know as an anchor of a page.
-    return f"]({there}.md)" if anchor.startswith("#L") else f"]({there}.md{anchor})"
+    return f"]({there}.md{link[2] or ''})"
 
 
 def _name(path: str) -> str:
