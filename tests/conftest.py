@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 
 from pybroker.embedded import EmbeddedServer, available_versions
 from pybroker.migrations import migrate
-from tests import patience, sql_calls
+from tests import missing, patience, sql_calls
 from tests.shop import DEFINITIONS, Shop
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ OLDER_AT_LANDING = {
 }
 AT_RANDOM = "PYBROKER_TEST_AT_RANDOM"
 MEMORY, MEMORY_BYTES = Path("/dev/shm"), 6 * 2**30
+TO_INSTALL = {15: "apt-get install postgresql-15", 17: ".ci/postgresql-17"}
 _TEMPLATES: set[tuple[Path, str]] = set()
 MIGRATED, WITH_SHOP = "migrated", "migrated_with_shop"
 # What takes longest comes first, as a process gets whole files (--dist loadfile). Each file is in one of these folders.
@@ -94,6 +95,7 @@ class Database:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Refuse to pass quietly in CI without the servers that the tests are for; keep the servers in memory if they fit."""
+    config.pluginmanager.register(missing)
     _use_memory()
     # A busy machine is no failure. What only chance finds is for the night: it would refuse a change that has no part in it.
     settings.register_profile(
@@ -170,7 +172,7 @@ def start_server() -> Iterator[Callable[[int], EmbeddedServer]]:
 
         def start(version: int) -> EmbeddedServer:
             if version not in available_versions():
-                pytest.skip(f"PostgreSQL {version} is not installed here")
+                missing.skip(f"PostgreSQL {version}", TO_INSTALL.get(version, "make .venv"))
             if version not in running:
                 running[version] = servers.enter_context(EmbeddedServer(version=version, settings=SETTINGS))
                 rest_autovacuum(running[version])

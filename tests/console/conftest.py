@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import uuid
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from psycopg import sql
 
-from tests import forked
+from tests import forked, missing
 from tests.conftest import NEWEST, Database, migrated_database
 from tests.console.visitor import Visitor
 from tests.patience import PATIENCE
@@ -117,8 +116,7 @@ def started_chromium() -> Iterator[Chrome]:
     """Start Debian's chromium, without a window, and with a profile of its own."""
     browser, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if browser is None or driver is None:
-        missing = "chromium and chromedriver are not installed here"
-        pytest.fail(missing) if os.environ.get("CI") else pytest.skip(missing)
+        missing.skip("chromium", "apt-get install chromium chromium-driver")
     from selenium import webdriver  # noqa: PLC0415 - only where there is a browser
 
     options = webdriver.ChromeOptions()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests import missing
 from tests.containers.images import POSTGRES_IMAGE, run
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from tests.containers.images import Images
 
-pytest.importorskip("pyspark")
+pytest.importorskip("pyspark", reason=missing.reason("pyspark", "make .venv/.spark"))
 
 pytestmark = [pytest.mark.containers, pytest.mark.timeout(900)]
 

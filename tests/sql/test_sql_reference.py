@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 from importlib.util import find_spec
@@ -13,9 +12,10 @@ import pytest
 from typer.testing import CliRunner
 
 from pybroker.commands.certificate import certificate
+from tests import missing
 
-if find_spec("pglast") is None and not os.environ.get("CI"):
-    pytest.skip("pglast is not installed: `make lint` installs it", allow_module_level=True)
+if find_spec("pglast") is None:
+    missing.skip("pglast", "make .venv/.linters")
 
 from tests import sql_checks
 from tests.docs_site import errors, sql_reference

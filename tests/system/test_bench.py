@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests import missing
 from tests.bench import capacity as calculator
 from tests.bench import figures
 from tests.bench.against import compared
@@ -90,8 +91,8 @@ WHOLE = result(
 def test_every_line_that_the_report_compares_is_measured(scale: Scale, tmp_path: Path) -> None:
     for name in ("pgmq.sql", "pgq_pl_only.sql"):
         (tmp_path / name).touch()
-    pytest.importorskip("pgqueuer")
-    pytest.importorskip("procrastinate")
+    for peer in ("pgqueuer", "procrastinate"):
+        pytest.importorskip(peer, reason=missing.reason(peer, "make .venv/.bench"))
     lines = [*scenarios(scale), *(load for peer in peers(tmp_path, scale) for load in peer.loads)]
     keys = [line.key for line in lines]
     assert len(keys) == len(set(keys))
@@ -275,8 +276,8 @@ def test_a_run_leaves_a_report_and_the_calculator_reads_it(
     ],
 )
 def test_instructions_are_counted_a_message(chosen: str, names: set[str]) -> None:
-    if shutil.which("valgrind") is None and "CI" not in os.environ:
-        pytest.skip("valgrind isn't installed here")
+    if shutil.which("valgrind") is None:
+        missing.skip("valgrind", "apt-get install valgrind")
     counted = count(chosen, 5)
     assert set(counted) == names
     # No call of PostgreSQL's costs less than the protocol, or so much that a whole session was counted.

@@ -18,6 +18,7 @@ import pybroker
 from pybroker.demo.broker import free_ports
 from pybroker.embedded import EmbeddedServer
 from pybroker.migrations import migrate
+from tests import missing
 from tests.shop import DEFINITIONS, in_background, until
 
 if TYPE_CHECKING:
@@ -32,17 +33,16 @@ EXPOSURE_IN_TENTHS = 20
 PASSWORD = "secret"
 
 
-def tool(name: str) -> str:
-    """Return the path of a program that .ci/run installs."""
-    if found := shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin"):
-        return found
-    if os.environ.get("CI"):
-        pytest.fail(f"{name} is not installed")
-    pytest.skip(f"{name} is not installed")
+def tool(name: str, package: str) -> str:
+    """Return the path of a program of one of Debian's packages."""
+    found = shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin")
+    if found is None:
+        missing.skip(name, f"apt-get install {package}")
+    return found
 
 
 def test_the_systemd_unit_is_one_that_systemd_accepts_and_finds_locked(tmp_path: Path) -> None:
-    analyze = tool("systemd-analyze")
+    analyze = tool("systemd-analyze", "systemd")
     unit = tmp_path / UNIT.name
     # The only thing that this machine lacks is the command at its place.
     unit.write_text(UNIT.read_text().replace("/opt/pybroker/bin/pybroker", shutil.which("true") or ""))
@@ -69,7 +69,7 @@ def test_the_kubernetes_manifests_follow_its_schemas(version: str) -> None:
 @pytest.fixture
 def pooled(tmp_path: Path) -> Iterator[str]:
     """The URL of the shop's database through PgBouncer, which gives a server session for a transaction only."""
-    pgbouncer = tool("pgbouncer")
+    pgbouncer = tool("pgbouncer", "pgbouncer")
     with ExitStack() as stack:
         server = stack.enter_context(EmbeddedServer(listen=True))
         server.create_database("shop")

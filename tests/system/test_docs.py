@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pybroker.embedded import EmbeddedServer
+from tests import missing
 from tests.shop import DIALOG_TIMER, ERROR, Session, until
 
 if TYPE_CHECKING:
@@ -159,10 +160,9 @@ TYPED = {
 }
 
 
-@pytest.mark.skipif(
-    find_spec("mypy") is None and not os.environ.get("CI"), reason="mypy comes with make lint"
-)
 def test_a_reader_s_type_checker_takes_the_programs_as_they_are_printed(tmp_path: Path) -> None:
+    if find_spec("mypy") is None:
+        missing.skip("mypy", "make .venv/.linters")
     programs = {}
     for name, (page, marks) in TYPED.items():
         texts = [blocks(page, mark) for mark in marks]

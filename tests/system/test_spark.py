@@ -19,10 +19,11 @@ import psutil
 import pytest
 from psycopg.conninfo import make_conninfo
 
+from tests import missing
 from tests.shop import Session, until
 from tests.system.test_docs import Psql, blocks
 
-pytest.importorskip("pyspark")
+pytest.importorskip("pyspark", reason=missing.reason("pyspark", "make .venv/.spark"))
 
 from pyspark.errors import AnalysisException
 

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from pybroker.migrations import migrate
+from tests import missing
 from tests.brokers import INITIATOR_DEFINITIONS, TARGET_DEFINITIONS, Site, free_port, introduce
 from tests.patroni import BINARIES, NODES, patroni
 from tests.shop import Session, in_background, until
@@ -135,10 +136,10 @@ def test_a_switchover_by_patroni_loses_and_doubles_nothing(
     tmp_path: Path, server_for: Callable[[str, int], EmbeddedServer]
 ) -> None:
     """A worker that stays with the old primary, or a commit that the new one does not know."""
-    tool("patroni")
-    tool("etcd")
+    tool("patroni", "patroni python3-etcd")
+    tool("etcd", "etcd-server")
     if not BINARIES.is_dir():
-        pytest.skip(f"{BINARIES} is not installed")
+        missing.skip("PostgreSQL 15", "apt-get install postgresql-15")
     with ExitStack() as stack:
         cluster = stack.enter_context(patroni())
         shop = Moving("shop", cluster, tmp_path)

@@ -18,9 +18,10 @@ from pybroker.throughput.failures import ThroughputError
 from pybroker.throughput.matrix import RECOMMENDATIONS, SERIES, Cell, Timing, cells, recommendations
 from pybroker.throughput.objects import SERVICE, define
 from pybroker.throughput.testbed import Bed, Server
+from tests import missing
 from tests.shop import Shop, until
 
-pytest.importorskip("pyspark")
+pytest.importorskip("pyspark", reason=missing.reason("pyspark", "make .venv/.spark"))
 
 from pybroker.throughput.analysis import ROLES, Outcome, Work
 from pybroker.throughput.answers import answers
@@ -184,7 +185,7 @@ def test_quick_has_points_for_each_figure() -> None:
 def test_without_an_engine_containers_are_refused_before_anything_is_started_or_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("docker")
+    pytest.importorskip("docker", reason=missing.reason("docker-py", "make .venv/.spark"))
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody")
     refused = run("--on", "containers", "--output", str(tmp_path / "run"))
     assert refused.returncode == 1

@@ -9,6 +9,7 @@ import pytest
 
 from pybroker.embedded import available_versions
 from pybroker.migrations import migrate
+from tests import missing
 from tests.brokers import Site, two_sites
 from tests.shop import END_DIALOG, ERROR, until
 
@@ -120,7 +121,7 @@ def test_row_006_edge_083_the_receiver_applies_its_own_validation(sites: tuple[S
 
 def test_postgresql_15_and_18_talk_to_each_other(tmp_path: Path, server_for: ServerFor) -> None:
     if 15 not in available_versions():
-        pytest.skip("PostgreSQL 15 is not installed here")
+        missing.skip("PostgreSQL 15", "apt-get install postgresql-15")
     with two_sites(tmp_path, versions=(15, 18), server_for=server_for) as (shop, warehouse):
         dialog = begin(shop)
         shop.psql.send(dialog, "order", "grün".encode())

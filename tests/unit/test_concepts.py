@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-import pytest
+from tests import missing
 
-if find_spec("pglast") is None and not os.environ.get("CI"):
-    pytest.skip("pglast is not installed: `make lint` installs it", allow_module_level=True)
+if find_spec("pglast") is None:
+    missing.skip("pglast", "make .venv/.linters")
 
 from tests.concepts import counts
 

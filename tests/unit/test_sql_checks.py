@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from importlib.util import find_spec
 
 import pytest
 
-if find_spec("pglast") is None and not os.environ.get("CI"):
-    pytest.skip("pglast is not installed: `make lint` installs it", allow_module_level=True)
+from tests import missing
+
+if find_spec("pglast") is None:
+    missing.skip("pglast", "make .venv/.linters")
 
 from pybroker.sql import sql_files
 from pybroker.sql.letters import LETTERS, NAMED_LETTER, with_letters

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests import sync_twin
+from tests import missing, sync_twin
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,7 +33,8 @@ def call(broker: Broker) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    pytest.importorskip("ruff", reason="ruff comes with make lint")
+    if find_spec("ruff") is None:
+        missing.skip("ruff", "make .venv/.linters")
     monkeypatch.setattr(sync_twin, "ROOT", tmp_path)
     monkeypatch.setattr(sync_twin, "SOURCES", (".",))
     (tmp_path / "call_async.py").write_text(SOURCE)

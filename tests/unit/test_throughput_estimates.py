@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-pytest.importorskip("pyspark")
+from tests import missing
+
+pytest.importorskip("pyspark", reason=missing.reason("pyspark", "make .venv/.spark"))
 
 from pybroker.throughput.analysis import ALL_ROLES, ROLES, Outcome, Work
 from pybroker.throughput.bounds import bound

@@ -9,7 +9,9 @@ import lxml.etree
 import lxml.html
 import pytest
 
-pytest.importorskip("pyspark")
+from tests import missing
+
+pytest.importorskip("pyspark", reason=missing.reason("pyspark", "make .venv/.spark"))
 
 from pybroker.throughput.analysis import ROLES, Outcome, Work
 from pybroker.throughput.answers import answers

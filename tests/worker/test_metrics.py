@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -25,6 +24,7 @@ import pybroker
 from pybroker.metrics import endpoint, files
 from pybroker.metrics.catalogue import every_metric
 from pybroker.metrics.collector import DatabaseCollector
+from tests import missing
 from tests.activated import Application, next_event
 from tests.brokers import free_port
 from tests.patience import PATIENCE
@@ -355,9 +355,7 @@ def program(name: str) -> str:
     """Where a program of Debian's package prometheus is."""
     found = shutil.which(name)
     if found is None:
-        if os.environ.get("CI"):
-            pytest.fail(f"CI needs {name}: apt-get install prometheus")
-        pytest.skip(f"{name} is not installed: Debian has it in the package prometheus")
+        missing.skip(name, "apt-get install prometheus")
     return found
 
 
