@@ -21,6 +21,10 @@ PATIENCE = 240.0
 _gives_up_at = math.inf
 
 
+class NotStartedError(AssertionError):
+    """What a test needs did not start in time, so nothing was sent yet: CI tries that test again."""
+
+
 def begin(item: pytest.Item) -> None:
     """Note when the waits of this test are to give up."""
     global _gives_up_at  # noqa: PLW0603 - a process runs one test at a time
@@ -30,16 +34,22 @@ def begin(item: pytest.Item) -> None:
     _gives_up_at = time.monotonic() + 0.9 * seconds if seconds else math.inf
 
 
-def until(condition: Callable[[], Any], *, seconds: float = math.inf) -> Any:
+def until(
+    condition: Callable[[], Any],
+    *,
+    seconds: float = math.inf,
+    error: type[AssertionError] = AssertionError,
+) -> Any:
     """Wait for what another session or process is about to do, and return the condition's first true value.
 
-    It gives up after so many seconds, or when the test's own time is nearly over.
+    It gives up after so many seconds, or when the test's own time is nearly over. `error` is NotStartedError
+    where a message that is lost can't be why.
     """
     gives_up_at = min(time.monotonic() + seconds, _gives_up_at)
     pause, pause_seconds = threading.Event(), 0.01
     while not (value := condition()):
         if time.monotonic() >= gives_up_at:
-            raise AssertionError(f"waited in vain: {state_of(condition)}")
+            raise error(f"waited in vain: {state_of(condition)}")
         pause.wait(pause_seconds)
         # Whoever waits for long leaves the processor to what it waits for.
         pause_seconds = min(1.2 * pause_seconds, 0.1)

@@ -19,7 +19,7 @@ import psycopg
 import yaml
 
 from pybroker.demo.broker import free_ports
-from tests.shop import until
+from tests.patience import NotStartedError, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -131,7 +131,10 @@ def patroni() -> Iterator[Cluster]:
                 yaml.safe_dump(_settings(folder, name, client, ports[place], ports[len(NODES) + place]))
             )
             start("patroni", str(settings))
-        until(lambda: cluster.leader() or any(process.poll() is not None for process in running))
+        until(
+            lambda: cluster.leader() or any(process.poll() is not None for process in running),
+            error=NotStartedError,
+        )
         assert all(process.poll() is None for process in running), log.read_text()[-3000:]
         yield cluster
 

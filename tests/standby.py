@@ -16,7 +16,7 @@ import pytest
 from pybroker.embedded import EmbeddedServer, EmbeddedServerError
 from tests.brokers import Site
 from tests.conftest import SETTINGS
-from tests.shop import until
+from tests.patience import NotStartedError, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,7 +78,7 @@ def follow_synchronously(principal: Site) -> None:
         session.execute("alter system set synchronous_standby_names = '*'")
         session.execute("select pg_reload_conf()")
     followers = "select count(*) from pg_stat_replication where sync_state = 'sync'"
-    until(lambda: principal.psql.value(followers) == 1)
+    until(lambda: principal.psql.value(followers) == 1, error=NotStartedError)
 
 
 def stop_following(standby: Standby) -> None:

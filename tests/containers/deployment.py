@@ -15,7 +15,7 @@ from testcontainers.core.network import Network
 import docker
 from pybroker.migrations import migrate
 from tests.ledgers import TARGET_SERVICE, define, service_of
-from tests.shop import until
+from tests.patience import NotStartedError, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -173,7 +173,7 @@ class Broker:
             said = say(worker, "cat", path) or ""
             return said if "END CERTIFICATE" in said else None
 
-        certificate: str = until(written)
+        certificate: str = until(written, error=NotStartedError)
         return certificate
 
     def wait_for_database(self) -> None:
@@ -187,7 +187,7 @@ class Broker:
                 return self.connect()
             return None
 
-        session: psycopg.Connection[Any] = until(connected)
+        session: psycopg.Connection[Any] = until(connected, error=NotStartedError)
         return session
 
     def _inner_url(self) -> str:

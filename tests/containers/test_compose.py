@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.containers.images import POSTGRES_IMAGE, PYTHON_IMAGE, ROOT, run
-from tests.shop import until
+from tests.patience import NotStartedError, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,7 +97,10 @@ def test_up_and_one_line_show_that_every_order_was_booked_and_acknowledged_once(
 
 def test_every_container_becomes_healthy_and_none_runs_as_root(composition: Composition) -> None:
     for service in SERVICES:
-        until(lambda service=service: composition.inspect(service, "{{.State.Health.Status}}") == "healthy")
+        until(
+            lambda service=service: composition.inspect(service, "{{.State.Health.Status}}") == "healthy",
+            error=NotStartedError,
+        )
         processes = run("docker", "top", composition.run("ps", "-q", service), "-eo", "pid,uid").split()
         assert set(processes[3::2]) == {"10001"}
 

@@ -20,7 +20,9 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from tests import missing
-from tests.shop import Session, until
+from tests.flaky import SPARK_IS_LATE
+from tests.patience import NotStartedError, until
+from tests.shop import Session
 from tests.system.test_docs import Psql, blocks
 
 pytest.importorskip("pyspark", reason=missing.reason("pyspark", "make .venv/.spark"))
@@ -191,16 +193,20 @@ def pipeline(
 def until_spark_starts(run: Callable[[], object]) -> None:
     """Run a query, again while Spark gives up on a Python process that a busy machine has not started in ten seconds.
 
-    So does a user, docs/spark.md says; nothing is lost or doubled by it.
+    Spark 4.3 has that as a constant, in PythonWorkerFactory.createSimpleWorker. So does a user, docs/spark.md says;
+    nothing is lost or doubled by it.
     """
-    for attempt in range(6):
+
+    def has_run() -> bool:
         try:
             run()
         except Exception as error:
-            if "failed to connect back" not in str(error) or attempt == 5:
+            if SPARK_IS_LATE not in str(error):
                 raise
-        else:
-            return
+            return False
+        return True
+
+    until(has_run, error=NotStartedError)
 
 
 def fill(shop: Session) -> None:
