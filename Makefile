@@ -20,7 +20,7 @@ EDITABLE := --config-settings editable_mode=compat --editable
 EXTRAS := console,embedded,migrate,telemetry,tsql,worker
 SPARK_EXTRAS := spark,containers
 
-.PHONY: demo check test nightly coverage conformance test-containers lint docs bench bench-against concepts constraints instructions capacity simulation chaos soak clean
+.PHONY: demo check test costs nightly coverage conformance test-containers lint docs bench bench-against concepts constraints instructions capacity simulation chaos soak clean
 
 .venv: .venv/.installed
 .venv/.installed: pyproject.toml constraints.txt
@@ -61,11 +61,15 @@ demo: .venv
 
 # For each save: what one database promises, and all that needs no server.
 check: lint
-	PYBROKER_TEST_VERSIONS=18 $(BIN)/python -m pytest $(PYTEST_OPTIONS) tests/unit tests/sql
+	PYBROKER_TEST_TIER=check PYBROKER_TEST_VERSIONS=18 $(BIN)/python -m pytest $(PYTEST_OPTIONS) tests/unit tests/sql
 
 # On PostgreSQL 18, without containers; in CI on 15, 16 and 18, with them.
 test: .venv .venv/.spark
-	$(BIN)/python -m pytest $(PYTEST_OPTIONS) -m "not nightly$(if $(CI),, and not containers)"
+	PYBROKER_TEST_TIER=$(if $(CI),ci,test) $(BIN)/python -m pytest $(PYTEST_OPTIONS) -m "not nightly$(if $(CI),, and not containers)"
+
+# What the tests cost, by folder and file, in processor seconds; writes the table in docs/testing.md.
+costs: test
+	@$(BIN)/python -m tests.costs $(if $(CI),ci,test)
 
 # For hours: faults at random, load, whole models. Each of them can be typed by itself. Some mistakes still survive.
 nightly: .venv/.linters .venv/.bench

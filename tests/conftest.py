@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 
 from pybroker.embedded import EmbeddedServer, available_versions
 from pybroker.migrations import migrate
-from tests import flaky, missing, patience, sql_calls
+from tests import costs, flaky, missing, patience, sql_calls
 from tests.shop import DEFINITIONS, Shop
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Database:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Refuse to pass quietly in CI without the servers that the tests are for; keep the servers in memory if they fit."""
-    for plugin in (missing, flaky):
+    for plugin in (missing, flaky, costs):
         config.pluginmanager.register(plugin)
     _use_memory()
     # A busy machine is no failure. What only chance finds is for the night: it would refuse a change that has no part in it.
