@@ -39,8 +39,7 @@ begin
       153, format('The timeout %s of the conversation timer is not above 0.', coalesce(timeout::text, 'NULL')), 'Give an interval above 0.'
     );
   end if;
-  perform broker_private.lock_group_of(handle);
-  select x.* into e from broker_private.endpoints x where x.conversation_handle = handle;
+  e := broker_private.lock_group_of(handle);
   perform broker_private.require_send(caller, e.service_id);
   select s.state into endpoint_state from broker_private.endpoint_states s where s.endpoint_no = e.endpoint_no;
   if endpoint_state in ('DO', 'CD') then

@@ -49,6 +49,7 @@ declare
   stack text;
   service broker_private.services%rowtype;
   contract broker_private.contracts%rowtype;
+  member broker_private.endpoints%rowtype;
   conversation_group broker_private.groups%rowtype;
   handle uuid := gen_random_uuid();
   instance_guid uuid;
@@ -83,7 +84,8 @@ begin
     );
   end if;
   if related is not null then
-    conversation_group := broker_private.lock_group_of(related);
+    member := broker_private.lock_group_of(related);
+    select g.* into conversation_group from broker_private.groups g where g.group_no = member.group_no;
   elsif related_group is not null then
     -- The group may go while this waits for its lock: then there is none, and it is made anew.
     loop

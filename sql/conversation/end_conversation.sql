@@ -39,9 +39,9 @@ set enable_sort = off
 as $$
 declare
   stack text;
-  conversation_group broker_private.groups%rowtype;
   e broker_private.endpoints%rowtype;
   state text;
+  has_remains boolean;
   is_error constant boolean := error_code is not null;
 begin
   get diagnostics stack = pg_context;
@@ -66,10 +66,26 @@ begin
     );
   end if;
 
-  conversation_group := broker_private.lock_group_of(handle);
-  select x.* into e from broker_private.endpoints x where x.conversation_handle = handle;
-  perform broker_private.require_conversation_ownership(caller, e, 'end');
-  select x.state into state from broker_private.endpoint_states x where x.endpoint_no = e.endpoint_no;
+  e := broker_private.lock_group_of(handle);
+  select
+    s.state,
+    exists (
+      select from broker_private.messages m
+      where m.group_no = e.group_no and m.precedence = 10 - e.priority and m.endpoint_no = e.endpoint_no
+    )
+    or exists (select from broker_private.incomplete_messages i where i.endpoint_no = e.endpoint_no)
+    or exists (select from broker_private.early_messages h where h.endpoint_no = e.endpoint_no)
+    or exists (select from broker_private.message_pieces p where p.endpoint_no = e.endpoint_no)
+    or exists (select from broker_private.retained_messages r where r.endpoint_no = e.endpoint_no)
+    or exists (select from broker_private.quarantine z where z.endpoint_no = e.endpoint_no)
+    or exists (select from broker_private.conversation_timers t where t.endpoint_no = e.endpoint_no)
+    or exists (select from broker_private.transmission_status s where s.endpoint_no = e.endpoint_no)
+  into state, has_remains
+  from broker_private.endpoint_states s
+  where s.endpoint_no = e.endpoint_no;
+  if not broker_private.is_owner(caller, e.owner) then
+    perform broker_private.require_conversation_ownership(caller, e, 'end');
+  end if;
 
   if with_cleanup then
     if state = 'CD' and not pg_has_role(caller, 'pg_database_owner', 'USAGE') then
@@ -79,7 +95,8 @@ begin
       );
     end if;
     delete from broker_private.transmission_messages t where t.endpoint_no = e.endpoint_no;
-    update broker_private.endpoints x set local_end = '<cleaned up>', closed_at = broker_private.clock() where x.endpoint_no = e.endpoint_no;
+    update broker_private.endpoints x set local_end = '<cleaned up>', closed_at = broker_private.clock()
+    where x.endpoint_no = e.endpoint_no;
   elsif state in ('DO', 'CD') then
     found := broker_private.refuse(
       8427, format('The conversation endpoint "%s" is in state %s and cannot be ended.', handle, state),
@@ -90,22 +107,9 @@ begin
   else
     perform broker_private.send_end(e, error_code, error_description);
   end if;
-  perform broker_private.drop_incomplete(e.endpoint_no);
-  delete from broker_private.messages m
-  where m.ctid = any (array(
-    select x.ctid from broker_private.messages x
-    where x.group_no = e.group_no and x.precedence = 10 - e.priority and x.endpoint_no = e.endpoint_no
-    order by x.urgency, x.id
-  ));
-  delete from broker_private.retained_messages r where r.endpoint_no = e.endpoint_no;
-  if exists (select from broker_private.quarantine z where z.endpoint_no = e.endpoint_no) then
-    delete from broker_private.quarantined_messages m where m.endpoint_no = e.endpoint_no;
-    delete from broker_private.quarantine z where z.endpoint_no = e.endpoint_no;
+  if has_remains then
+    perform broker_private.drop_remains(e);
   end if;
-  delete from broker_private.conversation_timers t where t.endpoint_no = e.endpoint_no;
-  delete from broker_private.transmission_status s
-  where s.endpoint_no = e.endpoint_no
-    and not exists (select from broker_private.transmission_messages t where t.endpoint_no = e.endpoint_no);
   return true;
 end
 $$;

@@ -41,7 +41,6 @@ set jit = off
 as $$
 declare
   stack text;
-  conversation_group broker_private.groups%rowtype;
   e broker_private.endpoints%rowtype;
   failed integer;
   retried integer;
@@ -70,8 +69,7 @@ begin
   if found then
     perform broker_private.require_receive(caller, e.queue_id);
   end if;
-  conversation_group := broker_private.lock_group_of(handle);
-  select x.* into e from broker_private.endpoints x where x.conversation_handle = handle;
+  e := broker_private.lock_group_of(handle);
   perform broker_private.require_receive(caller, e.queue_id);
   if exists (select from broker_private.quarantine z where z.endpoint_no = e.endpoint_no) then
     return true;

@@ -26,8 +26,7 @@ begin
   from broker_private.endpoints x
   where x.conversation_handle = handle
     and (select s.state from broker_private.endpoint_states s where s.endpoint_no = x.endpoint_no) is not null;
-  perform broker_private.lock_group_of(handle);
-  select x.* into e from broker_private.endpoints x where x.conversation_handle = handle;
+  e := broker_private.lock_group_of(handle);
   perform broker_private.require_receive(caller, e.queue_id);
   select x.state into state from broker_private.endpoint_states x where x.endpoint_no = e.endpoint_no;
   if state not in ('SO', 'SI', 'CO') then

@@ -54,11 +54,7 @@ begin
     else
       perform broker_private.close_side(e);
     end if;
-    delete from broker_private.retained_messages r where r.endpoint_no = e.endpoint_no;
-    delete from broker_private.conversation_timers t where t.endpoint_no = e.endpoint_no;
-    perform broker_private.drop_incomplete(e.endpoint_no);
-    delete from broker_private.messages m
-    where m.group_no = e.group_no and m.precedence = 10 - e.priority and m.endpoint_no = e.endpoint_no;
+    perform broker_private.drop_remains(e);
   end loop;
   return true;
 end

@@ -9,14 +9,17 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  delete from broker_private.transmission_messages t where t.endpoint_no = e.endpoint_no and t.kind <> '<error>';
+  with dropped as (
+    delete from broker_private.transmission_messages t where t.endpoint_no = e.endpoint_no and t.kind <> '<error>'
+  )
   update broker_private.endpoints x
   set
     local_end = '<ended>',
     -- Its Error may wait for an acknowledgement that never comes.
     is_lifetime_over = false,
     closed_at = case
-      when not exists (select from broker_private.transmission_messages t where t.endpoint_no = e.endpoint_no) then broker_private.closing_time(e)
+      when not exists (select from broker_private.transmission_messages t where t.endpoint_no = e.endpoint_no and t.kind = '<error>')
+      then broker_private.closing_time(e)
     end
   where x.endpoint_no = e.endpoint_no;
 end

@@ -10,13 +10,11 @@ set enable_seqscan = off
 set jit = off
 as $$
 declare
-  conversation_group broker_private.groups%rowtype;
   e broker_private.endpoints%rowtype;
   failing bigint;
   is_numbered_later boolean;
 begin
-  conversation_group := broker_private.lock_group_of(handle);
-  select x.* into e from broker_private.endpoints x where x.conversation_handle = handle;
+  e := broker_private.lock_group_of(handle);
   perform broker_private.require_receive(role_name, e.queue_id);
   -- It may have failed for the fifth time with nobody there yet to quarantine it.
   perform broker_private.set_aside(e.queue_id, e.group_no, null);

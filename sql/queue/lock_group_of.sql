@@ -1,27 +1,31 @@
--- Locks the group of an open conversation, waiting for whoever has it, and returns it.
+-- Locks the group of an open conversation, waiting for whoever has it, and returns the endpoint.
 --
--- Whatever is read before the lock may be old when the lock comes; callers read the endpoint after
--- it. A session in REPEATABLE READ can't, so there the endpoint is locked too: it fails with 40001
--- if the endpoint changed since.
+-- The endpoint is read after the lock: what was read before may be old when the lock comes. A
+-- session in REPEATABLE READ can't read it anew, so there the endpoint is locked too: it fails with
+-- 40001 if the endpoint changed since.
 -- Locks: the group's row.
 -- Errors: 8426 unknown handle.
 create or replace function broker_private.lock_group_of(handle uuid)
-returns broker_private.groups
+returns broker_private.endpoints
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  conversation_group broker_private.groups%rowtype;
+  e broker_private.endpoints%rowtype;
+  locked bigint;
 begin
   loop
-    select g.* into conversation_group
-    from broker_private.endpoints e
+    select g.group_no into locked
+    from broker_private.endpoints x
     -- LIMIT 1: a probe of the key, whatever the planner believes of the table's size.
     cross join lateral (
-      select x.* from broker_private.groups x where x.group_no = e.group_no limit 1 for update
+      select y.group_no from broker_private.groups y where y.group_no = x.group_no limit 1 for update
     ) g
-    where e.conversation_handle = handle
-      and (select s.state from broker_private.endpoint_states s where s.endpoint_no = e.endpoint_no) is not null;
+    where x.conversation_handle = handle;
+    select x.* into e
+    from broker_private.endpoints x
+    where x.conversation_handle = handle
+      and (select s.state from broker_private.endpoint_states s where s.endpoint_no = x.endpoint_no) is not null;
     if not found then
       found := broker_private.refuse(
         8426, format('The conversation handle "%s" is not found.', coalesce(handle::text, 'NULL')),
@@ -29,13 +33,11 @@ begin
       );
     end if;
     -- MOVE CONVERSATION may have changed the group while this waited for the lock.
-    exit when exists (
-      select from broker_private.endpoints e where e.conversation_handle = handle and e.group_no = conversation_group.group_no
-    );
+    exit when e.group_no = locked;
   end loop;
   if current_setting('transaction_isolation') <> 'read committed' then
-    perform from broker_private.endpoints e where e.conversation_handle = handle for update;
+    perform from broker_private.endpoints x where x.conversation_handle = handle for update;
   end if;
-  return conversation_group;
+  return e;
 end
 $$;

@@ -10,19 +10,15 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
+  named broker_private.endpoints%rowtype;
   conversation_group broker_private.groups%rowtype;
   picked broker_private.picked_group;
 begin
   if handle is not null then
-    conversation_group := broker_private.lock_group_of(handle);
-    select e.endpoint_no into picked.endpoint_no
-    from broker_private.endpoints e
-    where e.conversation_handle = handle and e.queue_id = queue;
-    if not found then
+    named := broker_private.lock_group_of(handle);
+    if named.queue_id <> queue then
       if exists (
-        select from broker_private.endpoints e
-        join broker_private.moved_services v on v.service_id = e.service_id
-        where e.conversation_handle = handle and v.old_queue_id = queue
+        select from broker_private.moved_services v where v.service_id = named.service_id and v.old_queue_id = queue
       ) then
         found := broker_private.refuse(
           8468, format('The underlying service of conversation "%s" has been altered.', handle),
@@ -34,6 +30,8 @@ begin
         'It belongs to another queue: receive from the queue of the conversation''s service.'
       );
     end if;
+    picked.endpoint_no := named.endpoint_no;
+    select g.* into conversation_group from broker_private.groups g where g.group_no = named.group_no;
   else
     select g.* into conversation_group
     from broker_private.groups g

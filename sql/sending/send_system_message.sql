@@ -7,11 +7,7 @@ set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 set jit = off
 as $$
-declare
-  conversation_group broker_private.groups%rowtype := broker_private.lock_group_of(handle);
-  e broker_private.endpoints%rowtype;
 begin
-  select x.* into e from broker_private.endpoints x where x.conversation_handle = handle;
-  perform broker_private.place_messages(e, type_id, array[content], true, null);
+  perform broker_private.place_messages(broker_private.lock_group_of(handle), type_id, array[content], true, null);
 end
 $$;
