@@ -47,8 +47,7 @@ set plan_cache_mode = force_generic_plan
 as $$
 declare
   stack text;
-  service broker_private.services%rowtype;
-  contract broker_private.contracts%rowtype;
+  this record;
   member broker_private.endpoints%rowtype;
   conversation_group broker_private.groups%rowtype;
   handle uuid := gen_random_uuid();
@@ -60,14 +59,29 @@ begin
   if not broker_private.is_seen(stack, caller) then
     return null;
   end if;
-  service := broker_private.find_service(from_service);
-  perform broker_private.require_receive(caller, service.queue_id);
+  -- What is refused, or rests on a grant, is looked up by itself.
+  select s.service_id, s.queue_id, q.owner as queue_owner, c.contract_id, c.owner as contract_owner
+  into this
+  from broker_private.services s
+  join broker_private.queues q on q.queue_id = s.queue_id
+  left join broker_private.contracts c on c.name = contract_name
+  where s.name = from_service and s.service_id >= 65536;
+  if not found then
+    perform broker_private.find_service(from_service);
+  elsif not broker_private.is_owner(caller, this.queue_owner) then
+    perform broker_private.require_receive(caller, this.queue_id);
+  end if;
   if to_service is null or to_service = '' then
     found := broker_private.refuse(8421, 'The target service name is missing.', 'Give to_service: the name of the service to talk to.');
   end if;
-  perform broker_private.check_name('target service', to_service);
-  contract := broker_private.find_contract(contract_name);
-  perform broker_private.require_reference(caller, contract.contract_id);
+  if length(to_service) > 128 then
+    perform broker_private.check_name('target service', to_service);
+  end if;
+  if this.contract_id is null then
+    perform broker_private.find_contract(contract_name);
+  elsif this.contract_id >= 65536 and not broker_private.is_owner(caller, this.contract_owner) then
+    perform broker_private.require_reference(caller, this.contract_id);
+  end if;
   instance_guid := broker_private.parse_broker_instance(instance);
   if lifetime is not null and (lifetime <= interval '0' or lifetime > longest) then
     found := broker_private.refuse(
@@ -90,7 +104,7 @@ begin
     -- The group may go while this waits for its lock: then there is none, and it is made anew.
     loop
       insert into broker_private.groups (conversation_group_id, service_id, queue_id)
-      values (related_group, service.service_id, service.queue_id)
+      values (related_group, this.service_id, this.queue_id)
       on conflict (conversation_group_id) do nothing;
       select g.* into conversation_group
       from broker_private.groups g
@@ -98,19 +112,15 @@ begin
       for update;
       exit when found;
     end loop;
-  else
-    insert into broker_private.groups (conversation_group_id, service_id, queue_id)
-    values (gen_random_uuid(), service.service_id, service.queue_id)
-    returning * into conversation_group;
   end if;
-  if conversation_group.service_id <> service.service_id then
+  if conversation_group.service_id <> this.service_id then
     found := broker_private.refuse(
       9610, format('The service "%s" does not match the service of the related conversation group %s.', from_service, conversation_group.conversation_group_id),
       'All conversations of a group belong to one service of this database: begin the dialog from that service, or in a group of its own.'
     );
   end if;
   perform broker_private.new_endpoint(
-    handle, gen_random_uuid(), true, conversation_group.group_no, service.service_id, conversation_group.queue_id, contract.contract_id,
+    handle, gen_random_uuid(), true, conversation_group.group_no, this.service_id, coalesce(conversation_group.queue_id, this.queue_id), this.contract_id,
     to_service, instance_guid, '<unsent>', null, expiry, encryption, broker_private.find_role(caller)
   );
   -- A worker, which looks once in five seconds, would be late.

@@ -41,6 +41,7 @@ declare
   stack text;
   e broker_private.endpoints%rowtype;
   state text;
+  has_far_ended boolean;
   has_remains boolean;
   is_error constant boolean := error_code is not null;
 begin
@@ -68,7 +69,9 @@ begin
 
   e := broker_private.lock_group_of(handle);
   select
-    s.state,
+    exists (
+      select from broker_private.far_events v where v.endpoint_no = e.endpoint_no and v.event in ('<far end>', '<far error>')
+    ),
     exists (
       select from broker_private.messages m
       where m.group_no = e.group_no and m.precedence = 10 - e.priority and m.endpoint_no = e.endpoint_no
@@ -80,13 +83,14 @@ begin
     or exists (select from broker_private.quarantine z where z.endpoint_no = e.endpoint_no)
     or exists (select from broker_private.conversation_timers t where t.endpoint_no = e.endpoint_no)
     or exists (select from broker_private.transmission_status s where s.endpoint_no = e.endpoint_no)
-  into state, has_remains
-  from broker_private.endpoint_states s
-  where s.endpoint_no = e.endpoint_no;
+  into has_far_ended, has_remains;
   if not broker_private.is_owner(caller, e.owner) then
     perform broker_private.require_conversation_ownership(caller, e, 'end');
   end if;
 
+  if e.local_end is not null then
+    state := (select s.state from broker_private.endpoint_states s where s.endpoint_no = e.endpoint_no);
+  end if;
   if with_cleanup then
     if state = 'CD' and not pg_has_role(caller, 'pg_database_owner', 'USAGE') then
       found := broker_private.refuse(
@@ -97,12 +101,12 @@ begin
     delete from broker_private.transmission_messages t where t.endpoint_no = e.endpoint_no;
     update broker_private.endpoints x set local_end = '<cleaned up>', closed_at = broker_private.clock()
     where x.endpoint_no = e.endpoint_no;
-  elsif state in ('DO', 'CD') then
+  elsif state is not null then
     found := broker_private.refuse(
       8427, format('The conversation endpoint "%s" is in state %s and cannot be ended.', handle, state),
       'This side has ended the conversation already; its row goes by itself.'
     );
-  elsif state in ('SO', 'DI', 'ER') then
+  elsif e.path = '<unsent>' or has_far_ended then
     perform broker_private.close_side(e);
   else
     perform broker_private.send_end(e, error_code, error_description);

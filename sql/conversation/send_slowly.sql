@@ -17,19 +17,31 @@ set enable_mergejoin = off
 as $$
 declare
   e broker_private.endpoints%rowtype;
-  sendable broker_private.contract_messages%rowtype;
+  this record;
   state text;
+  is_too_large boolean := octet_length(contents[1]) > broker_private.largest_body();
   is_checked boolean;
 begin
   -- Before the lock too: who may not send waits for nobody.
   perform broker_private.require_receive(caller, x.queue_id)
   from broker_private.endpoints x
-  where x.conversation_handle = handle
-    and (select s.state from broker_private.endpoint_states s where s.endpoint_no = x.endpoint_no) is not null;
+  join broker_private.queues q on q.queue_id = x.queue_id
+  where x.conversation_handle = handle and x.local_end is null and not broker_private.is_owner(caller, q.owner);
   e := broker_private.lock_group_of(handle);
-  perform broker_private.require_receive(caller, e.queue_id);
-  select x.state into state from broker_private.endpoint_states x where x.endpoint_no = e.endpoint_no;
-  if state not in ('SO', 'SI', 'CO') then
+  select
+    q.owner, q.is_retention_enabled, c as sendable, c.message_type_id, c.is_sent_by_initiator, c.is_sent_by_target, c.validation,
+    e.local_end is null and not exists (
+      select from broker_private.far_events v where v.endpoint_no = e.endpoint_no and v.event in ('<far end>', '<far error>')
+    ) as is_open
+  into this
+  from broker_private.queues q
+  left join broker_private.contract_messages c on c.contract_id = e.contract_id and c.message_type_name = type_name
+  where q.queue_id = e.queue_id;
+  if not broker_private.is_owner(caller, this.owner) then
+    perform broker_private.require_receive(caller, e.queue_id);
+  end if;
+  if not this.is_open then
+    state := (select s.state from broker_private.endpoint_states s where s.endpoint_no = e.endpoint_no);
     found := broker_private.refuse(
       8429, format('The conversation endpoint "%s" is in state %s and cannot send.', handle, state),
       case state
@@ -45,21 +57,18 @@ begin
     );
   end if;
 
-  select c.* into sendable
-  from broker_private.contract_messages c
-  where c.contract_id = e.contract_id and c.message_type_name = type_name;
-  if not found then
+  if this.message_type_id is null then
     perform broker_private.find_message_type(type_name);
     found := broker_private.refuse(
       8431, format('The message type "%s" is not part of the service contract of conversation "%s".', type_name, handle),
       'broker.service_contract_message_usages lists the types of each contract.'
     );
-  elsif e.is_initiator and not sendable.is_sent_by_initiator then
+  elsif e.is_initiator and not this.is_sent_by_initiator then
     found := broker_private.refuse(
       8432, format('The message type "%s" is sent by the target of a conversation, and "%s" is the initiator''s side.', type_name, handle),
       'Send a type that the contract lets the initiator send.'
     );
-  elsif not e.is_initiator and not sendable.is_sent_by_target then
+  elsif not e.is_initiator and not this.is_sent_by_target then
     found := broker_private.refuse(
       8434, format('The message type "%s" is sent by the initiator of a conversation, and "%s" is the target''s side.', type_name, handle),
       'Send a type that the contract lets the target send.'
@@ -70,15 +79,23 @@ begin
       8433, 'The message body is NULL.', 'For a message without a body leave the body out, or give ''''.'
     );
   end if;
-  if exists (select from unnest(contents) as c (content) where octet_length(c.content) > broker_private.largest_body()) then
+  if cardinality(contents) > 1 then
+    is_too_large := exists (select from unnest(contents) as c (content) where octet_length(c.content) > broker_private.largest_body());
+  end if;
+  if is_too_large then
     found := broker_private.refuse(
       8459, format('The message is larger than %s bytes, which is the most that a message has.', broker_private.largest_body()),
       'Send it in pieces: the messages of a conversation arrive in their order.'
     );
   end if;
-  is_checked := broker_private.are_valid(sendable, contents);
-  perform broker_private.retain_sent(e, sendable.message_type_id, contents, shared_no);
-  perform broker_private.place_messages(e, sendable.message_type_id, contents, is_checked, shared_no);
-  perform broker_private.refresh_plan(e.endpoint_no, caller);
+  is_checked := this.validation = '<no validation>' or broker_private.are_valid(this.sendable, contents);
+  if this.is_retention_enabled then
+    perform broker_private.retain_sent(e, this.message_type_id, contents, shared_no);
+  end if;
+  perform broker_private.place_messages(e, this.message_type_id, contents, is_checked, shared_no);
+  -- Most conversations have one message: the plan comes with the second.
+  if e.path <> '<unsent>' then
+    perform broker_private.refresh_plan(e.endpoint_no, caller);
+  end if;
 end
 $$;

@@ -46,7 +46,6 @@ declare
   service broker_private.services%rowtype;
   source broker_private.services%rowtype;
   handle constant uuid := gen_random_uuid();
-  group_number bigint;
   instance_guid uuid;
   events text[];
 begin
@@ -104,11 +103,8 @@ begin
   if not found then
     found := broker_private.refuse_duplicate('event notification', notification_name);
   end if;
-  insert into broker_private.groups (conversation_group_id, service_id, queue_id)
-  values (gen_random_uuid(), source.service_id, source.queue_id)
-  returning group_no into group_number;
   perform broker_private.new_endpoint(
-    handle, gen_random_uuid(), true, group_number, source.service_id, source.queue_id, 2, target_service, instance_guid, '<unsent>', null,
+    handle, gen_random_uuid(), true, null, source.service_id, source.queue_id, 2, target_service, instance_guid, '<unsent>', null,
     broker_private.clock() + make_interval(secs => 2147483647), false, broker_private.find_role(caller)
   );
   return true;

@@ -15,7 +15,6 @@ as $$
 declare
   request broker_private.configuration_requests%rowtype;
   source broker_private.services%rowtype;
-  group_number bigint;
   handle uuid := gen_random_uuid();
   element constant text := case request_kind when '<route>' then 'MissingRoute' else 'MissingRemoteServiceBinding' end;
 begin
@@ -38,11 +37,8 @@ begin
     return;
   end if;
   select s.* into source from broker_private.services s where s.service_id = 2;
-  insert into broker_private.groups (conversation_group_id, service_id, queue_id)
-  values (gen_random_uuid(), source.service_id, source.queue_id)
-  returning group_no into group_number;
   perform broker_private.new_endpoint(
-    handle, gen_random_uuid(), true, group_number, source.service_id, source.queue_id, 3, 'SQL/ServiceBroker/BrokerConfiguration', null, '<unsent>', null,
+    handle, gen_random_uuid(), true, null, source.service_id, source.queue_id, 3, 'SQL/ServiceBroker/BrokerConfiguration', null, '<unsent>', null,
     broker_private.clock() + interval '1 day', false,
     broker_private.find_role(broker_private.role_of_owner('pg_database_owner'))
   );

@@ -5,10 +5,15 @@
 -- message may come again, however late, and would open a second conversation.
 create or replace function broker_private.closing_time(e broker_private.endpoints)
 returns timestamp with time zone
-language sql stable
-begin atomic
-  select case
-    when not (e).is_initiator and (e).path = '<remote>' and not (select n.is_confirmed from broker_private.newest_counter((e).endpoint_no, '<next expected>') n) then greatest((e).expires_at, broker_private.clock())
-    else broker_private.clock()
-  end;
-end;
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if not e.is_initiator and e.path = '<remote>' then
+    if not (select n.is_confirmed from broker_private.newest_counter(e.endpoint_no, '<next expected>') n) then
+      return greatest(e.expires_at, broker_private.clock());
+    end if;
+  end if;
+  return broker_private.clock();
+end
+$$;

@@ -41,7 +41,6 @@ as $$
 declare
   stack text;
   service broker_private.services%rowtype;
-  conversation_group bigint;
   handle uuid := gen_random_uuid();
   query text := '';
 begin
@@ -67,11 +66,8 @@ begin
   if conversation_id is not null then
     query := query || '<Conversation>' || conversation_id || '</Conversation>';
   end if;
-  insert into broker_private.groups (conversation_group_id, service_id, queue_id)
-  values (gen_random_uuid(), service.service_id, 3)
-  returning group_no into conversation_group;
   perform broker_private.new_endpoint(
-    handle, gen_random_uuid(), true, conversation_group, service.service_id, 3, 5, to_service, null, '<unsent>', null,
+    handle, gen_random_uuid(), true, null, service.service_id, 3, 5, to_service, null, '<unsent>', null,
     broker_private.clock() + interval '1 minute', encryption, broker_private.find_role(caller)
   );
   perform broker_private.send_system_message(handle, 11, convert_to('<Query>' || query || '</Query>', 'UTF8'));

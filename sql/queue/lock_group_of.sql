@@ -13,6 +13,7 @@ as $$
 declare
   e broker_private.endpoints%rowtype;
   locked bigint;
+  is_there boolean;
 begin
   loop
     select g.group_no into locked
@@ -22,11 +23,12 @@ begin
       select y.group_no from broker_private.groups y where y.group_no = x.group_no limit 1 for update
     ) g
     where x.conversation_handle = handle;
-    select x.* into e
-    from broker_private.endpoints x
-    where x.conversation_handle = handle
-      and (select s.state from broker_private.endpoint_states s where s.endpoint_no = x.endpoint_no) is not null;
-    if not found then
+    e := (select x from broker_private.endpoints x where x.conversation_handle = handle);
+    is_there := found and locked is not null;
+    if e.local_end is not null then
+      is_there := (select s.state from broker_private.endpoint_states s where s.endpoint_no = e.endpoint_no) is not null;
+    end if;
+    if not is_there then
       found := broker_private.refuse(
         8426, format('The conversation handle "%s" is not found.', coalesce(handle::text, 'NULL')),
         'It never existed here, or the conversation is over: broker.conversation_endpoints lists those of this database.'

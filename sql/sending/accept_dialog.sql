@@ -9,15 +9,9 @@ returns bigint
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
-declare
-  group_number bigint;
-  queue constant integer := broker_private.queue_for(service, contract);
 begin
-  insert into broker_private.groups (conversation_group_id, service_id, queue_id)
-  values (gen_random_uuid(), service.service_id, queue)
-  returning group_no into group_number;
   return broker_private.new_endpoint(
-    gen_random_uuid(), conversation, false, group_number, service.service_id, queue, contract, initiator_service,
+    gen_random_uuid(), conversation, false, null, service.service_id, broker_private.queue_for(service, contract), contract, initiator_service,
     initiator_broker, initial_path, initiator_endpoint, expiry, encryption, service.owner
   );
 end

@@ -17,8 +17,7 @@ declare
   instances uuid[];
   chosen uuid;
   disabled text;
-  service broker_private.services%rowtype;
-  queue broker_private.queues%rowtype;
+  here record;
   far_endpoint bigint;
   new_path "char" := '<remote>';
 begin
@@ -26,11 +25,12 @@ begin
   if e.path in ('<delayed>', '<behind incomplete>') and current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
     return e;
   end if;
-  if e.path in ('<local>', '<behind incomplete>') and not (select b.is_broker_enabled from broker_private.broker_instance b where b.is_the_only_row) then
-    e.path := '<delayed>';
-  end if;
-  if e.path = '<local>' then
-    return e;
+  if e.path in ('<local>', '<behind incomplete>') then
+    if not (select b.is_broker_enabled from broker_private.broker_instance b where b.is_the_only_row) then
+      e.path := '<delayed>';
+    elsif e.path = '<local>' then
+      return e;
+    end if;
   end if;
   if e.path = '<behind incomplete>' then
     update broker_private.endpoints x set path = '<local>'
@@ -47,12 +47,17 @@ begin
       return e;
     end if;
     delete from broker_private.transmission_status s where s.endpoint_no = e.endpoint_no;
-  end if;
-  if e.path = '<delayed>' and exists (
-    select from broker_private.far_events v where v.endpoint_no = e.endpoint_no and v.event in ('<broker known>', '<first taken>')
-  ) then
-    update broker_private.endpoints x set path = '<remote>' where x.endpoint_no = e.endpoint_no returning * into e;
-    return e;
+    update broker_private.endpoints x set path = '<remote>'
+    where x.endpoint_no = e.endpoint_no and exists (
+      select from broker_private.far_events v where v.endpoint_no = e.endpoint_no and v.event in ('<broker known>', '<first taken>')
+    );
+    if found then
+      e.path := '<remote>';
+      return e;
+    end if;
+    select f.endpoint_no into far_endpoint
+    from broker_private.endpoints f
+    where f.conversation_id = e.conversation_id and f.is_initiator <> e.is_initiator;
   end if;
   select r.address, r.problem, r.broker_instances into address, problem, instances
   from broker_private.route_of(e.far_service, e.far_broker_instance) r;
@@ -60,32 +65,35 @@ begin
     chosen := instances[1 + floor(random() * cardinality(instances))::integer];
     update broker_private.endpoints x set destination_no = broker_private.destination_of(e.far_service, chosen)
     where x.endpoint_no = e.endpoint_no
-    returning * into e;
+    returning x.destination_no into e.destination_no;
     select r.address, r.problem into address, problem from broker_private.route_of(e.far_service, chosen) r;
   end if;
-  disabled := broker_private.broker_problem();
+  select broker_private.is_surely_on(b) as is_on, b.service_broker_guid as broker, s as service, q.queue_id, q.is_enqueue_enabled
+  into here
+  from broker_private.broker_instance b
+  left join broker_private.services s on s.name = e.far_service
+  left join broker_private.queues q on q.queue_id = s.queue_id
+  where b.is_the_only_row;
+  if not here.is_on then
+    disabled := broker_private.broker_problem();
+  end if;
   if disabled is not null then
     new_path := '<delayed>';
     problem := disabled;
   elsif address = 'LOCAL' then
     new_path := '<delayed>';
-    select f.endpoint_no into far_endpoint
-    from broker_private.endpoints f
-    where f.conversation_id = e.conversation_id and f.is_initiator <> e.is_initiator;
-    if far_endpoint is null then
-      select s.* into service from broker_private.services s where s.name = e.far_service;
-      select q.* into queue from broker_private.queues q where q.queue_id = service.queue_id;
-      if queue.is_enqueue_enabled and not broker_private.is_poisoned(queue.queue_id) then
-        far_endpoint := broker_private.open_local_dialog(e, service);
-      else
-        problem := broker_private.waiting_reason(queue);
-      end if;
-    end if;
     if far_endpoint is not null then
       new_path := case when exists (select from broker_private.incomplete_messages i where i.endpoint_no = far_endpoint) then '<behind incomplete>' else '<local>' end;
+    elsif here.is_enqueue_enabled and not broker_private.is_poisoned(here.queue_id) then
+      far_endpoint := broker_private.open_local_dialog(e, here.service);
+      if far_endpoint is not null then
+        new_path := '<local>';
+      end if;
+    else
+      problem := (select broker_private.waiting_reason(q) from broker_private.queues q where q.queue_id = here.queue_id);
     end if;
   elsif address is null and e.path = '<unsent>'
-    and e.far_broker_instance = (select b.service_broker_guid from broker_private.broker_instance b where b.is_the_only_row) then
+    and e.far_broker_instance = here.broker then
     -- A broker that is named is asked, and answers: this one has no such service. Without a name the message waits for one.
     perform broker_private.put_broker_error(
       e.endpoint_no, 8490, format('Cannot find the remote service "%s" because it does not exist.', e.far_service)
@@ -97,9 +105,9 @@ begin
   if problem is not null and new_path = '<delayed>' then
     perform broker_private.set_dialog_status(e.endpoint_no, problem);
   end if;
-  update broker_private.endpoints x set path = new_path, far_endpoint_no = far_endpoint
-  where x.endpoint_no = e.endpoint_no
-  returning * into e;
+  update broker_private.endpoints x set path = new_path, far_endpoint_no = far_endpoint where x.endpoint_no = e.endpoint_no;
+  e.path := new_path;
+  e.far_endpoint_no := far_endpoint;
   return e;
 end
 $$;

@@ -9,9 +9,15 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  initiator broker_private.services%rowtype;
+  initiator record;
 begin
-  select s.* into initiator from broker_private.services s where s.service_id = e.service_id;
+  select
+    coalesce(s.name, s.dropped_name) as name, case when s.service_id < 65536 then e.owner else s.owner end as sender,
+    b.service_broker_guid as broker
+  into initiator
+  from broker_private.services s
+  join broker_private.broker_instance b on b.is_the_only_row
+  where s.service_id = e.service_id;
   if not broker_private.accepts_contract(target.service_id, e.contract_id) then
     perform broker_private.put_broker_error(
       e.endpoint_no, 8408,
@@ -20,7 +26,7 @@ begin
     );
     return null;
   elsif not broker_private.is_permitted(
-    broker_private.name_of_role(case when initiator.service_id < 65536 then e.owner else initiator.owner end), 'SEND', '<service>', target.service_id, target.owner
+    broker_private.name_of_role(initiator.sender), 'SEND', '<service>', target.service_id, target.owner
   ) then
     perform broker_private.put_broker_error(
       e.endpoint_no, 8494, format('You do not have permission to access the service "%s".', target.name)
@@ -28,8 +34,7 @@ begin
     return null;
   end if;
   return broker_private.accept_dialog(
-    e.conversation_id, target, e.contract_id, coalesce(initiator.name, initiator.dropped_name),
-    (select b.service_broker_guid from broker_private.broker_instance b where b.is_the_only_row), '<local>', e.endpoint_no, e.expires_at, e.is_encrypted
+    e.conversation_id, target, e.contract_id, initiator.name, initiator.broker, '<local>', e.endpoint_no, e.expires_at, e.is_encrypted
   );
 end
 $$;

@@ -18,21 +18,27 @@ set enable_hashjoin = off
 set enable_mergejoin = off
 as $$
 declare
-  f broker_private.endpoints%rowtype;
-  far_queue broker_private.queues%rowtype;
+  far record;
 begin
   if e.path <> '<remote>' then
     e := broker_private.find_path(e);
   end if;
   if e.path in ('<local>', '<behind incomplete>') then
-    select x.* into f from broker_private.endpoints x where x.endpoint_no = e.far_endpoint_no;
-    select q.* into far_queue from broker_private.queues q where q.queue_id = f.queue_id;
+    select f.endpoint_no, f.queue_id, f.priority, q.is_enqueue_enabled
+    into far
+    from broker_private.endpoints f
+    join broker_private.queues q on q.queue_id = f.queue_id
+    where f.endpoint_no = e.far_endpoint_no;
     -- What follows on this dialog must not overtake what waits now: it takes the same way until nothing waits.
-    if not far_queue.is_enqueue_enabled then
-      update broker_private.endpoints x set path = '<delayed>' where x.endpoint_no = e.endpoint_no returning * into e;
-      perform broker_private.set_dialog_status(e.endpoint_no, broker_private.waiting_reason(far_queue));
+    if not far.is_enqueue_enabled then
+      e.path := '<delayed>';
+      update broker_private.endpoints x set path = e.path where x.endpoint_no = e.endpoint_no;
+      perform broker_private.set_dialog_status(e.endpoint_no, broker_private.waiting_reason(q))
+      from broker_private.queues q
+      where q.queue_id = far.queue_id;
     elsif e.path = '<local>' and not is_checked then
-      update broker_private.endpoints x set path = '<behind incomplete>' where x.endpoint_no = e.endpoint_no returning * into e;
+      e.path := '<behind incomplete>';
+      update broker_private.endpoints x set path = e.path where x.endpoint_no = e.endpoint_no;
     end if;
   end if;
   if exists (select from broker_private.far_events v where v.endpoint_no = e.endpoint_no and v.event = '<far error>') then
@@ -40,10 +46,12 @@ begin
     return;
   elsif e.path = '<local>' then
     perform broker_private.put_messages(
-      null, f.endpoint_no, f.queue_id, (10 - f.priority)::smallint, type_id, contents, shared_no
+      null, far.endpoint_no, far.queue_id, (10 - far.priority)::smallint, type_id, contents, shared_no
     );
   elsif e.path = '<behind incomplete>' then
-    perform broker_private.hold_messages(f, type_id, '<message>', contents, is_checked, shared_no);
+    perform broker_private.hold_messages(f, type_id, '<message>', contents, is_checked, shared_no)
+    from broker_private.endpoints f
+    where f.endpoint_no = far.endpoint_no;
   else
     perform broker_private.put_messages(
       null, e.endpoint_no, broker_private.destination_for(e), (e.priority - 11)::smallint, type_id, contents, shared_no

@@ -18,11 +18,12 @@ as $$
 declare
   to_group bigint;
 begin
-  if made is not null and (
-    broker_private.is_plan_marked(made)
-    or level < 0 and exists (select from broker_private.far_events v where v.endpoint_no = target and v.event in ('<far end>', '<far error>'))
-  ) then
-    return false;
+  if made is not null then
+    if broker_private.is_plan_marked(made)
+      or level < 0 and exists (select from broker_private.far_events v where v.endpoint_no = target and v.event in ('<far end>', '<far error>'))
+    then
+      return false;
+    end if;
   end if;
   if level >= 0 then
     select f.group_no into to_group
@@ -38,7 +39,6 @@ begin
       to_group, target, broker_private.clock(), place, type_id, level, 2,
       case when shared_no is null then nullif(c.content, '') end, shared_no, case when shared_no is not null then octet_length(c.content) end
     from unnest(contents) as c (content);
-    perform broker_private.note_arrival(place);
   else
     insert into broker_private.transmission_messages (
       endpoint_no, enqueue_time, destination_no, message_type_id, precedence, kind, body, shared_body_no, shared_size
@@ -47,7 +47,10 @@ begin
       target, broker_private.clock(), place, type_id, -1 - level, '<message>',
       case when shared_no is null then nullif(c.content, '') end, shared_no, case when shared_no is not null then octet_length(c.content) end
     from unnest(contents) as c (content);
-    perform broker_private.note_arrival(0);
+    place := 0;
+  end if;
+  if not pg_try_advisory_xact_lock_shared(broker_private.sleepers_lock(), place) then
+    perform broker_private.wake_sleepers(place);
   end if;
   if current_setting('pybroker.traceparent', true) <> '' then
     perform broker_private.note_traceparent(target, to_group, level, cardinality(contents));

@@ -4,13 +4,16 @@
 -- while the service's is off.
 create or replace function broker_private.queue_for(service broker_private.services, contract integer)
 returns integer
-language sql stable
-begin atomic
-  select case
-    when contract in (4, 5) and not exists (
-      select from broker_private.service_contracts c
-      where c.service_id = service.service_id and c.contract_id = contract
-    ) then 3
-    else service.queue_id
-  end;
-end;
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if contract in (4, 5) and not exists (
+    select from broker_private.service_contracts c
+    where c.service_id = service.service_id and c.contract_id = contract
+  ) then
+    return 3;
+  end if;
+  return service.queue_id;
+end
+$$;

@@ -26,56 +26,62 @@ language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
 declare
+  matching record;
   step integer;
   named_local boolean;
-  is_here boolean;
   has_service boolean;
+  own_guid uuid;
   request broker_private.configuration_requests%rowtype;
   dynamic_routing constant text := 'SQL/ServiceBroker/BrokerConfiguration';
 begin
   is_missing := false;
-  with matching as (
+  for matching in
     select
-      r.route_id, r.broker_instance, r.mirror_address, r.remote_service_name, r.address,
-      case
+      r.broker_instance, r.mirror_address, r.remote_service_name is not null as is_named,
+      case r.address
+        when 'TRANSPORT' then 'tcp://' || substring(far_service from E'^(?:[tT][cC][pP])://((?:\\[[0-9a-fA-F:.]+\\]|[^\\s:/\\[\\]]+):[0-9]{1,5})(?:/|$)')
+        else r.address
+      end as address,
+      x.step
+    from broker_private.routes r
+    cross join lateral (
+      select case
         when r.remote_service_name is null then 5
         when r.broker_instance is null then 2
         when r.broker_instance = far_instance then 1
         else 3
       end as step
-    from broker_private.routes r
+    ) x
     where r.scope = route_scope
       and (r.expires_at is null or r.expires_at > broker_private.clock())
       and (
         r.remote_service_name is null
         or r.remote_service_name = far_service and (r.broker_instance is null or far_instance is null or r.broker_instance = far_instance)
       )
-  ),
-  best as (
-    select
-      m.step, m.broker_instance, m.mirror_address, m.route_id, m.remote_service_name,
-      case m.address
-        when 'TRANSPORT' then 'tcp://' || substring(far_service from E'^(?:[tT][cC][pP])://((?:\\[[0-9a-fA-F:.]+\\]|[^\\s:/\\[\\]]+):[0-9]{1,5})(?:/|$)')
-        else m.address
-      end as address,
-      m.address = 'TRANSPORT' as is_transport
-    from matching m
-    where m.step = (select min(x.step) from matching x)
-  ),
-  usable as (
-    select b.* from best b
-    where b.step <> 3 or b.broker_instance = (select min(x.broker_instance::text)::uuid from best x)
-  )
-  select
-    min(u.step), bool_or(u.address = 'LOCAL'), bool_or(u.address = 'LOCAL' and u.remote_service_name is not null),
-    (array_agg(u.address order by u.mirror_address is null, u.is_transport, u.route_id) filter (where u.address <> 'LOCAL'))[1],
-    (array_agg(u.mirror_address order by u.mirror_address is null, u.is_transport, u.route_id) filter (where u.address <> 'LOCAL'))[1],
-    (select array_agg(distinct x.broker_instance) from best x where x.step = 3)
-  into step, is_local, named_local, address, mirror_address, broker_instances
-  from usable u;
+    order by x.step, case when x.step = 3 then r.broker_instance::text end, r.mirror_address is null, r.address = 'TRANSPORT', r.route_id
+  loop
+    step := coalesce(step, matching.step);
+    exit when matching.step > step;
+    if step = 3 then
+      broker_instances := case
+        when matching.broker_instance = any (broker_instances) then broker_instances else broker_instances || matching.broker_instance
+      end;
+      continue when matching.broker_instance <> broker_instances[1];
+    end if;
+    if matching.address = 'LOCAL' then
+      is_local := true;
+      named_local := matching.is_named;
+    elsif address is null and matching.address is not null then
+      address := matching.address;
+      mirror_address := matching.mirror_address;
+    end if;
+  end loop;
+  select exists (select from broker_private.services s where s.name = far_service), b.service_broker_guid
+  into has_service, own_guid
+  from broker_private.broker_instance b
+  where b.is_the_only_row;
 
   is_exact := coalesce(step = 1, false);
-  has_service := exists (select from broker_private.services s where s.name = far_service);
   if (step is null or step = 5) and route_scope = 'DATABASE' and not has_service and far_service <> dynamic_routing
     and broker_private.has_dynamic_routing()
   then
@@ -96,9 +102,7 @@ begin
       address := 'LOCAL';
       return;
     end if;
-    is_here := (far_instance is null or far_instance = (select b.service_broker_guid from broker_private.broker_instance b where b.is_the_only_row))
-      and has_service;
-    if is_here then
+    if has_service and (far_instance is null or far_instance = own_guid) then
       address := 'LOCAL';
       return;
     end if;

@@ -19,7 +19,7 @@ begin
     e := broker_private.find_path(e);
   end if;
   if e.path in ('<local>', '<behind incomplete>') then
-    select f.endpoint_no, f.group_no, f.queue_id, f.priority, f as endpoint, f.local_end is not null as has_ended, q.is_enqueue_enabled, b.is_broker_enabled
+    select f.endpoint_no, f.group_no, f.queue_id, f.priority, f.local_end is not null as has_ended, q.is_enqueue_enabled, b.is_broker_enabled
     into far
     from broker_private.endpoints f
     join broker_private.queues q on q.queue_id = f.queue_id
@@ -45,7 +45,9 @@ begin
     perform broker_private.note_arrival(0);
     update broker_private.endpoints x set local_end = end_kind, path = e.path where x.endpoint_no = e.endpoint_no;
   elsif e.path = '<behind incomplete>' and end_kind = '<end dialog>' and not far.has_ended then
-    perform broker_private.hold_messages(far.endpoint, 2, '<end dialog>', array[''::bytea], true);
+    perform broker_private.hold_messages(f, 2, '<end dialog>', array[''::bytea], true)
+    from broker_private.endpoints f
+    where f.endpoint_no = far.endpoint_no;
     update broker_private.endpoints x set local_end = '<ended>' where x.endpoint_no = e.endpoint_no;
   else
     if not far.has_ended then

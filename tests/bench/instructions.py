@@ -43,6 +43,8 @@ FEW, CALLS = 20, 60
 OTHERS, OTHERS_WAITING = 100, 40
 HELD, HELD_WAITING = 8, 500
 DELETED = 3000
+# Conversations of one message: twice what the calls end on one side.
+SHORT = 240
 # Now and then RECEIVE samples (conversation/receive.sql), for as much as thirty calls cost: with this seed never
 # while it is counted, so that no count is one of chance.
 SEED = 91 / 1500
@@ -58,6 +60,10 @@ select broker.create_service('near', 'near');
 select broker.create_service('worn', 'worn', '{{DEFAULT}}');
 select broker.create_service('beset', 'beset', '{{DEFAULT}}');
 select broker.create_service('far', 'far', '{{DEFAULT}}');
+select broker.create_queue('asking');
+select broker.create_queue('asked');
+select broker.create_service('asking', 'asking');
+select broker.create_service('asked', 'asked', '{{DEFAULT}}');
 select broker.create_route('away', 'tcp://127.0.0.1:1', 'away');
 select broker.grant('RECEIVE', 'QUEUE', 'near', '{CLERK}');
 select broker.grant('RECEIVE', 'QUEUE', 'far', '{CLERK}');
@@ -77,6 +83,8 @@ begin
 end
 $$
 """
+
+RECEIVE_AND_END = "select broker.end_conversation(m.conversation_handle) from broker.receive('{}', 1) m"
 
 
 @dataclass(frozen=True)
@@ -130,6 +138,8 @@ def calls(local: str, remote: str, related: str) -> list[Call]:
             "begin_dialog with a first SEND",
             f"select broker.send(broker.begin_dialog('near', 'far'), 'DEFAULT', '{BODY.decode()}'::bytea)",
         ),
+        Call("RECEIVE TOP (1) and END, at the target", RECEIVE_AND_END.format("asked")),
+        Call("RECEIVE TOP (1) and END, at the initiator", RECEIVE_AND_END.format("asking")),
         Call("RECEIVE TOP (1)", "select * from broker.receive('far', 1)"),
         Call("RECEIVE TOP (1), by a granted role", "select * from broker.receive('far', 1)", CLERK),
         Call("RECEIVE TOP (10)", "select * from broker.receive('far', 10)", messages=10),
@@ -226,6 +236,10 @@ def _prepare(session: psycopg.Connection[tuple[str]]) -> tuple[str, str, str]:
     ):
         text = FILL.format(service=service, dialogs=dialogs, turns=turns, run=run, body=BODY.decode())
         session.execute(text.encode())
+    for _ in range(SHORT):
+        session.execute("select broker.send(broker.begin_dialog('asking', 'asked'), 'DEFAULT', 'x')")
+    for _ in range(SHORT // 2):
+        session.execute(RECEIVE_AND_END.format("asked").encode())
     for _ in range(WAITING_IN_BATCHES):
         session.execute(
             "select broker.send_batch(%s::uuid, 'DEFAULT', array_fill(%s::bytea, array[%s::integer]))",

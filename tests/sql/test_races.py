@@ -41,6 +41,19 @@ def switch(session: Session, *, status: bool) -> None:
     session.rows("select broker.alter_queue('warehouse', status => %s)", status)
 
 
+def test_who_waited_while_a_conversation_was_cleaned_up_is_told_that_it_is_gone(shop: Shop) -> None:
+    dialog = shop.psql.dialog()
+    shop.psql.send(dialog, "order", b"0")
+    first, second = shop.sessions(2)
+    first.rows("select broker.end_conversation(%s, cleanup => true)", dialog)
+    ended = in_background(lambda: second.refused("select broker.end_conversation(%s)", dialog))
+    until(lambda: waits(shop.psql, second, "Lock"))
+    first.connection.commit()
+    assert ended.result(PATIENCE) == "S8426"
+    second.connection.rollback()
+    assert shop.psql.bodies() == [b"0"], "the far side was told of an end"
+
+
 def test_an_old_snapshot_never_lets_a_message_overtake(shop: Shop) -> None:
     psql = shop.psql
     dialog = psql.dialog()

@@ -200,7 +200,8 @@ class SleepingSessions:
         self.dialogs = {name: self.psql.dialog() for name in self.senders}
         # The second one is no first message: SEND has its plan.
         for dialog in self.dialogs.values():
-            self.psql.send(dialog, "order", b"first")
+            for body in (b"first", b"second"):
+                self.psql.send(dialog, "order", body)
         lock = "pg_try_advisory_xact_lock_shared(broker_private.sleepers_lock(), place)"
         plant(self.psql, "send", f"if found and {lock}", f"if found and replay.gate() and {lock}")
         look = "elsif broker_private.has_arrivals(queue)"

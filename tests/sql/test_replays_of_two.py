@@ -235,7 +235,7 @@ MISTAKES_OF_ENDS = {
         "and false",
     ),
     "a late SEND outlives the close of its side": ("close_side", "and t.kind <> 'X'", "and false"),
-    "a closed target is kept for half an hour": ("closing_time", "(NOT (e).is_initiator)", "false"),
+    "a closed target is kept for half an hour": ("closing_time", "if not e.is_initiator", "if false"),
     "what the far side has ended leaves": ("take", "and e.local_end is null", "and false"),
     "an Error waits behind what it drops": (
         "send_end",
