@@ -54,7 +54,7 @@ class MigrationResult:
         current: the revision that the database has now.
         applied_files: how many files of functions and views were applied.
         broker_problem: why the broker of this database is off, None if it is on.
-        warnings: what an upgrade found that somebody should look at, each with what to do.
+        warnings: what was found that somebody should look at, each with what to do; rights that were taken.
     """
 
     previous: str | None
@@ -65,40 +65,62 @@ class MigrationResult:
 
 
 def migrate(
-    database_url: str, *, worker_roles: Sequence[str] = (), new_broker: bool = False
+    database_url: str,
+    *,
+    worker_roles: Sequence[str] = (),
+    former_worker_roles: Sequence[str] = (),
+    new_broker: bool = False,
 ) -> MigrationResult:
     """Bring a database to this version of pybroker.
 
     Args:
         database_url: a libpq URL or connection string; its role owns the database, or may create schemas.
         worker_roles: existing roles that may run ``pybroker worker`` on this database, beside its owner.
+        former_worker_roles: worker roles that are none any more: they lose all that they had as such.
         new_broker: if the database is a copy of another, of a template for one, give it an identity of its
             own and forget the conversations that were copied. Nothing happens to a database that is no copy.
 
     Raises:
+        MigrationError: the database is not one to migrate, or a role is not there; nothing was changed.
         psycopg.Error: the database can't be reached, or the role lacks a right; nothing was changed.
     """
     url = checked(database_url)
     engine = create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(url), poolclass=NullPool)
     with engine.begin() as connection:
-        return upgrade(connection, worker_roles=worker_roles, new_broker=new_broker)
+        return upgrade(
+            connection,
+            worker_roles=worker_roles,
+            former_worker_roles=former_worker_roles,
+            new_broker=new_broker,
+        )
 
 
 def upgrade(
-    connection: Connection, *, worker_roles: Sequence[str] = (), new_broker: bool = False
+    connection: Connection,
+    *,
+    worker_roles: Sequence[str] = (),
+    former_worker_roles: Sequence[str] = (),
+    new_broker: bool = False,
 ) -> MigrationResult:
     """Migrate over a SQLAlchemy connection, in its transaction; the caller commits.
 
     Args:
         connection: a connection with the psycopg 3 driver.
         worker_roles: as in :func:`migrate`.
+        former_worker_roles: as in :func:`migrate`.
         new_broker: as in :func:`migrate`.
     """
     with _pinned_path(connection):
-        return _upgrade(connection, worker_roles, new_broker=new_broker)
+        return _upgrade(connection, worker_roles, former_worker_roles, new_broker=new_broker)
 
 
-def _upgrade(connection: Connection, worker_roles: Sequence[str], *, new_broker: bool) -> MigrationResult:
+def _upgrade(
+    connection: Connection,
+    worker_roles: Sequence[str],
+    former_worker_roles: Sequence[str],
+    *,
+    new_broker: bool,
+) -> MigrationResult:
     _execute(connection, f"select pg_advisory_xact_lock({_LOCK_KEY})")
     _execute(connection, f"create schema if not exists {VERSION_TABLE_SCHEMA}")
     context = MigrationContext.configure(
@@ -115,11 +137,10 @@ def _upgrade(connection: Connection, worker_roles: Sequence[str], *, new_broker:
     with _collected_warnings(_driver(connection)) as warnings:
         _run_revisions(connection)
         _apply_changed_files(connection)
+        _set_rights(_driver(connection), worker_roles, former_worker_roles)
     current = context.get_current_revision()
     if current is None:
         raise RuntimeError("Alembic recorded no revision")
-    _grant(connection, worker_roles)
-    _note_version(_driver(connection))
     applied = dict(_applied(_driver(connection)).items() - applied_before.items())
     problem = _broker_problem(connection)
     if new_broker and problem is not None and problem.startswith(_COPY):
@@ -158,11 +179,10 @@ def offline_sql(*, worker_roles: Sequence[str] = ()) -> str:
     files = sql_files()
     parts = [f"{_PINNED_PATH};", f"create schema if not exists {VERSION_TABLE_SCHEMA};"]
     parts += [_without_transaction(buffer.getvalue())]
-    parts += [file.text for file in files if not file.is_always_applied]
+    parts += [file.text for file in files]
     parts += [_literal(_RECORD_FILE, file.path, file.sha256) + ";" for file in files]
     parts += [_literal(_ADD_WORKER_ROLE, role) + ";" for role in worker_roles]
-    parts += [file.text for file in files if file.is_always_applied]
-    parts += [_literal("comment on schema broker is {}", database_version.comment()) + ";"]
+    parts += [f"{_SET_RIGHTS};", _literal("comment on schema broker is {}", database_version.comment()) + ";"]
     return "\n".join(parts)
 
 
@@ -183,7 +203,7 @@ def run_revision_sql(file_name: str) -> None:
         _execute(connection, text)
         if file_name == max(path.name for path in VERSIONS.glob("*.sql")):
             _apply_changed_files(connection)
-            _grant(connection, ())
+            _set_rights(_driver(connection))
 
 
 @contextmanager
@@ -253,9 +273,19 @@ _RECORD_FILE = (
 )
 # Those that were moved or deleted.
 _FORGET_FILES = "delete from broker_private.applied_sql where path <> all(%s)"
+# Others' default privileges may give PUBLIC less. With these it has what it is given from the start,
+# so whatever it lacks later an operator has taken.
+_GIVE_TO_PUBLIC = """
+alter default privileges in schema broker {0} execute on routines {1} public;
+alter default privileges in schema broker {0} select on tables {1} public
+"""
+_SET_RIGHTS = "select broker_private.forget_dropped_roles(), broker_private.set_rights()"
 _ADD_WORKER_ROLE = (
     "insert into broker_private.worker_roles (role_name)"
     " values (quote_ident({})::regrole) on conflict (role_name) do nothing"
+)
+_REMOVE_WORKER_ROLE = (
+    "delete from broker_private.worker_roles where role_name = to_regrole(quote_ident(%s)) returning true"
 )
 
 
@@ -275,17 +305,21 @@ def _apply_changed_files(connection: Connection) -> None:
     driver = _driver(connection)
     known = _applied(driver)
     changed = [file for file in sql_files() if known.get(file.path) != file.sha256]
+    if not changed:
+        return
+    driver.execute(_GIVE_TO_PUBLIC.format("grant", "to").encode())
     for file in changed:
-        if not file.is_always_applied:
-            driver.execute(file.text.encode())
+        driver.execute(file.text.encode())
         driver.execute(sql.SQL(_RECORD_FILE).format(file.path, file.sha256))
-    if changed:
-        driver.execute(_FORGET_FILES, [[file.path for file in sql_files()]])
-        driver.execute(b"select broker_private.warn_of_bindings()")
+    driver.execute(_GIVE_TO_PUBLIC.format("revoke", "from").encode())
+    driver.execute(_FORGET_FILES, [[file.path for file in sql_files()]])
+    driver.execute(b"select broker_private.warn_of_bindings()")
 
 
-def _grant(connection: Connection, worker_roles: Sequence[str]) -> None:
-    driver = _driver(connection)
+def _set_rights(
+    driver: psycopg.Connection[Any], worker_roles: Sequence[str] = (), former_worker_roles: Sequence[str] = ()
+) -> None:
+    """Make the rights on the broker's objects what they should be; then the database has its version."""
     for role in worker_roles:
         known = driver.execute("select from pg_roles where rolname = %s", (role,)).fetchone()
         if known is None:
@@ -293,11 +327,14 @@ def _grant(connection: Connection, worker_roles: Sequence[str]) -> None:
                 f'There is no role "{role}".',
                 hint=f"Create it first: CREATE ROLE {role} LOGIN; nothing was changed.",
             )
-        driver.execute(sql.SQL("grant usage on schema broker_private to {}").format(sql.Identifier(role)))
         driver.execute(sql.SQL(_ADD_WORKER_ROLE).format(role))
-    for file in sql_files():
-        if file.is_always_applied:
-            driver.execute(file.text.encode())
+    for role in former_worker_roles:
+        if driver.execute(_REMOVE_WORKER_ROLE, (role,)).fetchone() is None:
+            raise MigrationError(
+                f'The role "{role}" is no worker role of this database.', hint="Nothing was changed."
+            )
+    driver.execute(_SET_RIGHTS.encode())
+    _note_version(driver)
 
 
 def _driver(connection: Connection) -> psycopg.Connection[Any]:

@@ -30,8 +30,6 @@ CHAPTERS = (
     "monitoring",
     "diagnosis",
 )
-# Grants are made again at every migration: new functions and new worker roles both need them.
-ALWAYS_APPLIED = "security/rights.sql"
 
 
 @dataclass(frozen=True)
@@ -41,11 +39,6 @@ class SqlFile:
     path: str
     text: str
     sha256: str
-
-    @property
-    def is_always_applied(self) -> bool:
-        """Whether the file is applied at every migration, changed or not."""
-        return self.path == ALWAYS_APPLIED
 
 
 @cache

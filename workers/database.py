@@ -226,6 +226,8 @@ class Database:
                 logger.warning(
                     "database_is_newer", database=self.address, advice=database_version.advice(wanted)
                 )
+            for problem, mend in await _rights(session):
+                logger.warning("stray_rights", database=self.address, problem=problem, mend=mend)
         await self._pool.open()
 
     async def close(self) -> None:
@@ -364,6 +366,18 @@ class Database:
                 f"owner of the database: pybroker migrate --database-url {_as_owner(self.url)} "
                 f"--worker-role {shlex.quote(role)}"
             ) from error
+
+
+async def _rights(connection: AsyncConnection[Any]) -> list[tuple[str, str]]:
+    """Return what is wrong with rights on the broker's objects, each with the statement that mends it."""
+    try:
+        found = await connection.execute(
+            "select f ->> 'problem', f ->> 'mend' from broker_private.rights_findings() f"
+        )
+    except psycopg.errors.UndefinedFunction:
+        # An upgrade of the database brings it.
+        return []
+    return await found.fetchall()
 
 
 async def _newer_version(connection: AsyncConnection[Any]) -> str | None:

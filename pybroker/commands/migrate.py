@@ -23,6 +23,13 @@ def migrate(
             help="A role that `pybroker worker` connects as; may be given more than once.",
         ),
     ] = None,
+    no_worker_role: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ROLE",
+            help="A worker role that is none any more: it loses its rights; may be given more than once.",
+        ),
+    ] = None,
     new_broker: Annotated[
         bool,
         typer.Option(
@@ -39,23 +46,32 @@ def migrate(
     \b
     Example:
       pybroker migrate --database-url postgresql://localhost/shop --worker-role broker_worker
+      pybroker migrate --database-url postgresql://localhost/shop --no-worker-role former_worker
       pybroker migrate --database-url postgresql://localhost/copied_from_template --new-broker
       pybroker migrate --sql > install.sql
     """
     # Imported when it runs: Alembic takes longer to import than the help to print.
     from pybroker import migrations
 
-    worker_roles = worker_role or []
+    worker_roles, former_worker_roles = worker_role or [], no_worker_role or []
     if sql:
-        if json:
-            raise typer.BadParameter("--sql prints SQL; leave one of the two out", param_hint="--json")
+        if json or former_worker_roles:
+            raise typer.BadParameter(
+                "it prints the SQL of a fresh installation: leave --json and --no-worker-role out",
+                param_hint="--sql",
+            )
         typer.echo(migrations.offline_sql(worker_roles=worker_roles))
         return
     if database_url is None:
         raise typer.BadParameter(
             "give the database, or set PYBROKER_DATABASE_URL", param_hint="--database-url"
         )
-    result = migrations.migrate(database_url, worker_roles=worker_roles, new_broker=new_broker)
+    result = migrations.migrate(
+        database_url,
+        worker_roles=worker_roles,
+        former_worker_roles=former_worker_roles,
+        new_broker=new_broker,
+    )
     if json:
         import msgspec
 

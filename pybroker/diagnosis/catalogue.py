@@ -63,6 +63,7 @@ KINDS = {
             "`create_certificate`, with its PEM, and `alter_endpoint`",
             "28025",
         ),
+        Kind(113, "error", "somebody has rights that the broker did not give", "`set_rights()`"),
         Kind(201, "error", "a queue is off after five rollbacks", "`alter_queue(status => true)`", "8471"),
         Kind(202, "information", "a queue was turned off by hand", "`alter_queue(status => true)`"),
         Kind(

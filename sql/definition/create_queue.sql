@@ -25,6 +25,7 @@ as $$
 declare
   done boolean;
   new_id integer;
+  other name;
 begin
   loop
     new_id := broker_private.create_queue(
@@ -46,6 +47,16 @@ begin
     ' message_type_id, validation, message_body, message_id, message_enqueue_time'
     ' from broker.queue_messages where queue_id = %s', schema, name, new_id
   );
+  -- Default privileges have no say: the view is the broker's. Afterwards its owner may grant what he likes.
+  execute format('revoke all on %I.%I from public', schema, name);
+  for other in
+    select distinct pg_get_userbyid(a.grantee)
+    from pg_class c
+    cross join aclexplode(c.relacl) a
+    where c.oid = to_regclass(format('%I.%I', schema, name)) and a.grantee not in (0, c.relowner)
+  loop
+    execute format('revoke all on %I.%I from %I', schema, name, other);
+  end loop;
   -- Everybody may look: the view shows messages to those only who may receive them.
   execute format('grant select on %I.%I to public', schema, name);
 end

@@ -12,10 +12,14 @@ returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+  made regclass;
 begin
   if (select q.receive_marks is null from broker_private.queues q where q.queue_id = queue) then
     execute format('create unlogged sequence broker_private.%I', 'receive_marks_' || queue);
-    update broker_private.queues q set receive_marks = format('broker_private.%I', 'receive_marks_' || queue)::regclass where q.queue_id = queue;
+    made := format('broker_private.%I', 'receive_marks_' || queue)::regclass;
+    perform broker_private.set_rights(made);
+    update broker_private.queues q set receive_marks = made where q.queue_id = queue;
   end if;
 end
 $$;

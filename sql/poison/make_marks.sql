@@ -9,11 +9,14 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   made regclass[];
+  mark regclass;
 begin
   select q.marks into made from broker_private.queues q where q.queue_id = queue;
   for place in cardinality(made) + 1 .. wanted loop
     execute format('create unlogged sequence broker_private.marks_%s_%s minvalue 0', queue, place);
-    made := made || format('broker_private.marks_%s_%s', queue, place)::regclass;
+    mark := format('broker_private.marks_%s_%s', queue, place)::regclass;
+    perform broker_private.set_rights(mark);
+    made := made || mark;
   end loop;
   update broker_private.queues q set marks = made where q.queue_id = queue and q.marks <> made;
 end

@@ -39,7 +39,7 @@ _AT_REST = (TransactionStatus.IDLE, TransactionStatus.INTRANS, TransactionStatus
 # After these alone nobody can have been notified. Nor after what calls no function of the broker.
 _SILENT = (
     "COMMIT", "ROLLBACK", "take", "take_plain", "describe_dialogs", "transmission_work", "due", "worker_greeting",
-    "note_periodic_task", "note_worker", "note_connections",
+    "rights_findings", "note_periodic_task", "note_worker", "note_connections",
 )  # fmt: skip
 _WITHOUT_SERVER = ("_set_autocommit_gen", "_set_isolation_level_gen")
 

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 RELEASES = Path(__file__).parents[1] / "releases"
 
 CATALOG = """
-select 'function', p.oid::regprocedure::text, pg_get_functiondef(p.oid) || coalesce(p.proacl::text, '')
+select 'function', p.oid::regprocedure::text, pg_get_functiondef(p.oid) || array(select a::text from unnest(p.proacl) a order by 1)::text
 from pg_proc p where p.pronamespace in ('broker'::regnamespace, 'broker_private'::regnamespace)
 union all
-select 'relation', c.oid::regclass::text, concat(c.relkind, c.reloptions, c.relacl, pg_get_viewdef(c.oid))
+select 'relation', c.oid::regclass::text, concat(c.relkind, c.reloptions, array(select a::text from unnest(c.relacl) a order by 1), pg_get_viewdef(c.oid))
 from pg_class c where c.relnamespace in ('broker'::regnamespace, 'broker_private'::regnamespace)
 union all
 select 'column', a.attrelid::regclass || '.' || a.attname, concat(a.attnum, format_type(a.atttypid, a.atttypmod), a.attnotnull, a.attstorage)
