@@ -254,6 +254,40 @@ def test_code_that_runs_as_the_victim_has_no_more_than_the_victim(attack: Attack
     assert attack.gained() == []
 
 
+# PostgreSQL puts such a function's body in the place of the operator: what it calls sees the frame of the caller.
+OPERATORS = """
+create function lair.gain(a interval, b interval) returns boolean language sql
+  as $$select broker_private.grant('postgres', 'RECEIVE', 'QUEUE', 'warehouse', '{clerk}')$$;
+create operator lair.= (leftarg = interval, rightarg = interval, function = lair.gain)
+"""
+
+
+def test_no_public_function_looks_for_names_where_its_caller_does(attack: Attack) -> None:
+    user = attack.user
+    attack.owner.rows(f"select broker.grant('RECEIVE', 'QUEUE', 'shop', '{attack.clerk}')")
+    attack.owner.rows(f"select broker.grant('REFERENCES', 'CONTRACT', 'ordering', '{attack.clerk}')")
+    user.rows(OPERATORS.format(clerk=attack.clerk))
+    wait = "select from broker.receive('shop', timeout => '1 ms')"
+    # A frame names its function without the schema, if the path has that, so such a caller would not be believed.
+    for path in ("lair, pg_catalog", "broker, lair, pg_catalog"):
+        user.rows(f"set search_path = {path}")
+        user.send(user.dialog(), "order", b"his own")
+        assert user.rows(wait) == []
+        assert user.refused("select broker.receive('warehouse')") == "S0229"
+    # Only the setting that each public function has stands between.
+    attack.owner.rows(
+        "alter function broker.receive(text, integer, uuid, uuid, interval) reset search_path;"
+        "alter function broker.send(uuid, text, bytea) reset search_path"
+    )
+    user = attack.shop.session(user=attack.clerk)
+    user.rows("set search_path = broker, pg_catalog")
+    dialog = user.dialog()
+    assert user.refused("select broker.send(%s, 'order', 'x'::bytea)", dialog) == "42501"
+    user.rows("set search_path = lair, pg_catalog")
+    user.rows(wait)
+    assert user.rows("select from broker.receive('warehouse')")
+
+
 @pytest.mark.parametrize("version", [15, 16, 18])
 def test_what_a_subscription_applies_gains_nothing(
     version: int, start_server: Callable[[int], EmbeddedServer]

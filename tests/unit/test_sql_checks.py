@@ -139,6 +139,10 @@ FAULTS = {
         "-- Probes.\nALTER FUNCTION broker.probe() SET search_path = pg_catalog, pg_temp;",
         "say it in the CREATE",
     ),
+    "a procedure that commits and everybody may call": (
+        procedure("").replace("broker_private.", "broker."),
+        "belongs in broker_private",
+    ),
     "a procedure that commits and pins": (procedure("", PINNED), "can't have a SET clause"),
     "a procedure that commits with an unqualified table": (
         procedure("DELETE FROM messages;"),
