@@ -36,15 +36,6 @@ roles (name, role) as (
 )
 select o.catalog, o.oid, r.privilege, g.role as grantee
 from broker_private.broker_objects o
-left join pg_catalog.pg_proc p on o.kind = 'routine' and p.oid = o.oid
-join rules r on r.schema = o.schema and r.kind = o.kind
-  and (
-    r.name is null or r.name = p.proname
-    or r.name = case
-      when not p.prosecdef then null
-      when p.proargnames[1] = 'caller' then 'those that check their caller'
-      else 'the other definers'
-    end
-  )
+join rules r on r.schema = o.schema and r.kind = o.kind and (r.name is null or r.name = any (o.known_as))
 join roles g on g.name = r.grantee
 where o.column_name is null;

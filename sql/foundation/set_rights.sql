@@ -51,7 +51,8 @@ begin
     end if;
   end loop;
   for this in
-    select r.grantee, r.privilege, o.kind, string_agg(o.name, ', ') as names
+    select r.grantee, r.privilege, o.kind,
+      string_agg((pg_identify_object(o.catalog, o.oid, 0)).identity, ', ') as names
     from broker_private.given_rights r
     join broker_private.broker_objects o on o.catalog = r.catalog and o.oid = r.oid and o.column_name is null
     where (new_relation is null or o.catalog = 'pg_class'::regclass and o.oid = new_relation)

@@ -22,8 +22,8 @@ begin
     select r.catalog, r.oid, r.privilege, r.grantee from broker_private.given_rights r
     where only_relation is null or r.catalog = 'pg_class'::regclass and r.oid = only_relation
   )
-  select a.grantee, a.privilege_type || coalesce(' (' || quote_ident(o.column_name) || ')', ''), v.is_given, o.kind, o.name, o.owner,
-    o.is_new, null
+  select a.grantee, a.privilege_type || coalesce(' (' || quote_ident(o.column_name) || ')', ''), v.is_given, o.kind,
+    (pg_identify_object(o.catalog, o.oid, 0)).identity, o.owner, o.is_new, null
   from broker_private.broker_objects o
   cross join aclexplode(coalesce(o.acl, o.default_acl)) a
   left join given r
@@ -41,31 +41,33 @@ begin
     return;
   end if;
   return query
-  select f.role, null, false, f.kind, f.name, f.role, false, f.removal
+  select f.role, null, false, f.kind, i.identity, f.role, false,
+    case f.kind
+      when 'schema' then format('alter schema %s owner to %s', i.identity, broker_owner::regrole)
+      when 'foreign key' then (
+        select format('alter table %s drop constraint %I', k.conrelid::regclass, k.conname) from pg_constraint k where k.oid = f.oid
+      )
+      else format('drop %s %s', i.type, i.identity)
+    end
   from (
-    select o.owner as role, i.type as kind, i.identity as name,
-      case o.kind
-        when 'schema' then format('alter schema %s owner to %s', i.identity, broker_owner::regrole)
-        else format('drop %s %s', i.type, i.identity)
-      end as removal
+    select o.owner as role, o.kind, o.catalog, o.oid
     from broker_private.broker_objects o
-    cross join pg_identify_object(o.catalog, o.oid, 0) i
     where o.column_name is null
     union all
-    select p.proowner, 'trigger', format('%I on %s', t.tgname, t.tgrelid::regclass),
-      format('drop trigger %I on %s', t.tgname, t.tgrelid::regclass)
+    select p.proowner, 'trigger', 'pg_trigger', t.oid
     from pg_trigger t
     join pg_class c on c.oid = t.tgrelid
     join pg_proc p on p.oid = t.tgfoid
     where not t.tgisinternal and c.relnamespace in ('broker'::regnamespace, 'broker_private'::regnamespace)
     union all
-    select r.relowner, 'foreign key', format('%I of %s', k.conname, k.conrelid::regclass),
-      format('alter table %s drop constraint %I', k.conrelid::regclass, k.conname)
+    select r.relowner, 'foreign key', 'pg_constraint', k.oid
     from pg_constraint k
     join pg_class c on c.oid = k.confrelid and c.relnamespace = 'broker_private'::regnamespace
     join pg_class r on r.oid = k.conrelid
     where k.contype = 'f'
+    offset 0
   ) f
+  cross join pg_identify_object(f.catalog, f.oid, 0) i
   where not pg_has_role(f.role, broker_owner, 'MEMBER');
 end
 $$;
