@@ -45,7 +45,7 @@ begin
           array_to_string(this.first_names, ', '), ' and ' || nullif(greatest(this.news - 5, 0), 0) || ' more', '.'
         ),
         hint = case
-          when this.is_ours then 'The broker gave no such right, and needs none. What was done with it stays done.'
+          when this.is_ours then 'The broker gives no such right. What was done with it is not undone.'
           else 'It belongs to another role. Run the same as a superuser.'
         end;
     end if;

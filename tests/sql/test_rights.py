@@ -12,7 +12,9 @@ import pytest
 from alembic import command
 from alembic.config import Config
 from structlog.testing import capture_logs
+from typer.testing import CliRunner
 
+from pybroker.commands import application
 from pybroker.migrations import VERSIONS, MigrationError, migrate, offline_sql
 from pybroker.workers.database import Database as Served
 from tests.shop import DEFINITIONS, Session
@@ -381,7 +383,11 @@ def test_a_worker_role_that_is_none_any_more_loses_all(grounds: Grounds) -> None
     migrate(place.url, worker_roles=[place.app])
     assert place.rows("select from broker_private.worker_greeting()", user=place.app)
     assert place.found() == []
-    migrate(place.url, former_worker_roles=[place.app])
+    done = CliRunner().invoke(
+        application, ["migrate", "--database-url", place.url, "--no-worker-role", place.app]
+    )
+    assert done.exit_code == 0, done.output
+    assert f"Taken from {place.app}: EXECUTE on routine" in done.stderr
     assert place.refused("select from broker_private.worker_greeting()") == "42501"
     assert place.installed() == before
     with pytest.raises(MigrationError, match="no worker role"):
