@@ -64,6 +64,12 @@ KINDS = {
             "28025",
         ),
         Kind(113, "error", "somebody has rights that the broker did not give", "`set_rights()`"),
+        Kind(
+            114,
+            "warning",
+            "a publication holds the broker's tables",
+            "the publication of all other schemas, destructive",
+        ),
         Kind(201, "error", "a queue is off after five rollbacks", "`alter_queue(status => true)`", "8471"),
         Kind(202, "information", "a queue was turned off by hand", "`alter_queue(status => true)`"),
         Kind(

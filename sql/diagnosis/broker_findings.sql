@@ -1,4 +1,4 @@
--- Findings 101 to 111: what concerns the broker of this database as a whole.
+-- Findings 101 to 111 and 114: what concerns the broker of this database as a whole.
 -- Plan: a probe for each destination and each queue; the sessions and prepared transactions of this
 -- server.
 create or replace function broker_private.broker_findings(reader name, endpoint bigint)
@@ -153,6 +153,49 @@ begin
       'Deleted messages stay in the table and in its indexes: both grow without limit.',
       mend => format('alter table broker_private.%I reset (autovacuum_enabled)', this.relname),
       mend_role => database_owner
+    );
+  end loop;
+  for this in
+    select
+      p.pubname, pg_get_userbyid(p.pubowner) as owner,
+      case
+        when p.puballtables then format(
+          'drop publication %I; create publication %I for tables in schema %s', p.pubname, p.pubname,
+          coalesce(
+            (
+              select string_agg(distinct format('%I', t.schemaname), ', ')
+              from pg_publication_tables t
+              where t.pubname = p.pubname and t.schemaname not in ('broker', 'broker_private')
+            ),
+            'public'
+          )
+        )
+        when exists (
+          select from pg_publication_namespace n
+          where n.pnpubid = p.oid and n.pnnspid = 'broker_private'::regnamespace
+        ) then format('alter publication %I drop tables in schema broker_private', p.pubname)
+        else format(
+          'alter publication %I drop table %s', p.pubname,
+          (
+            select string_agg(r.prrelid::regclass::text, ', ' order by r.prrelid::regclass::text)
+            from pg_publication_rel r
+            join pg_class c on c.oid = r.prrelid
+            where r.prpubid = p.oid and c.relnamespace = 'broker_private'::regnamespace
+          )
+        )
+      end as mend
+    from pg_publication p
+    where exists (
+      select from pg_publication_tables t where t.pubname = p.pubname and t.schemaname = 'broker_private'
+    )
+    order by p.pubname
+    limit 100
+  loop
+    return next broker_private.finding(
+      114, 'warning', this.pubname, format('The publication "%s" holds the broker''s own tables.', this.pubname),
+      'A subscriber without them stops. One that has them gets messages and dialogs that its broker '
+        'knows nothing of.',
+      mend => this.mend, mend_role => this.owner, is_destructive => true
     );
   end loop;
   if exists (select from broker_private.priorities)
