@@ -41,7 +41,7 @@ KINDS = {
         Kind(
             104, "warning", "a prepared transaction older than 5 minutes", "`rollback prepared`, destructive"
         ),
-        Kind(105, "warning", "an old snapshot, older than 10 minutes", "`pg_terminate_backend`"),
+        Kind(105, "warning", "an old snapshot, older than 10 minutes", "`pg_terminate_backend`, destructive"),
         Kind(106, "warning", "autovacuum is off for a table of the broker", "`alter table … reset`"),
         Kind(
             107, "information", "priorities are not honored", "`alter_broker(honor_broker_priority => true)`"
@@ -69,6 +69,12 @@ KINDS = {
             "warning",
             "a publication holds the broker's tables",
             "the publication of all other schemas, destructive",
+        ),
+        Kind(
+            115,
+            "warning",
+            "a session holds a conversation that others wait for",
+            "`pg_terminate_backend`, destructive",
         ),
         Kind(201, "error", "a queue is off after five rollbacks", "`alter_queue(status => true)`", "8471"),
         Kind(202, "information", "a queue was turned off by hand", "`alter_queue(status => true)`"),
@@ -103,7 +109,12 @@ KINDS = {
             "the role of the activation procedure was dropped",
             "`alter_queue(execute_as => 'OWNER')`",
         ),
-        Kind(210, "warning", "a session holds the first conversation group", "`pg_terminate_backend`"),
+        Kind(
+            210,
+            "warning",
+            "a session holds the first conversation group",
+            "`pg_terminate_backend`, destructive",
+        ),
         Kind(
             211,
             "warning",

@@ -1,10 +1,11 @@
 -- Empties every table of conversations and messages, for NEW_BROKER.
 --
 -- Whoever comes after a waiting TRUNCATE waits behind it, so it gives up soon, lets the others
--- through, and tries again. A caller's own lock_timeout ends that. It waits for a little more than
--- deadlock_timeout, after which PostgreSQL takes a lock from an autovacuum. TRUNCATE locks table
--- after table, and a worker that looks at several has them in another order. Who is told of the
--- deadlock gives his locks back; if it is this one, it begins anew.
+-- through, and tries again. A notice says for whom, if that is somebody else than before. A
+-- caller's own lock_timeout ends it. It waits for a little more than deadlock_timeout, after which
+-- PostgreSQL takes a lock from an autovacuum. TRUNCATE locks table after table, and a worker that
+-- looks at several has them in another order. Who is told of the deadlock gives his locks back; if
+-- it is this one, it begins anew.
 -- Locks: the tables, against everybody, until the transaction ends.
 -- Errors: 40P01, when the caller's own locks are what a worker waits for; 55P03, lock_timeout is
 -- over.
@@ -18,6 +19,8 @@ declare
   began constant timestamp with time zone := broker_private.clock();
   -- Null: for ever.
   patience constant interval := nullif(current_setting('lock_timeout')::interval, interval '0');
+  holders text;
+  told text;
   longest_wait constant interval := least(patience, current_setting('deadlock_timeout')::interval + interval '0.5 s');
 begin
   loop
@@ -41,6 +44,23 @@ begin
       when lock_not_available then
         if broker_private.clock() - began >= patience then
           raise;
+        end if;
+        select string_agg(format('pid %s of "%s" since %s', h.pid, h.usename, h.xact_start), ', ' order by h.xact_start) into holders
+        from (
+          select a.pid, a.usename, a.xact_start
+          from pg_stat_activity a
+          where a.pid <> pg_backend_pid() and a.pid in (
+            select l.pid from pg_locks l
+            join pg_class c on c.oid = l.relation
+            where l.granted and l.locktype = 'relation' and c.relnamespace = 'broker_private'::regnamespace
+              and l.database = (select d.oid from pg_database d where d.datname = current_database())
+          )
+          order by a.xact_start
+          limit 3
+        ) h;
+        if holders is distinct from told then
+          told := holders;
+          raise notice 'NEW_BROKER waits for transactions that use conversations: %.', holders;
         end if;
         perform pg_sleep_for(interval '2 s');
     end;

@@ -136,7 +136,8 @@ begin
         this.query),
       'No vacuum removes what was deleted since: RECEIVE gets slower and the tables grow.',
       since => this.xact_start,
-      mend => format('select pg_terminate_backend(%s)', this.pid), mend_role => this.usename
+      mend => format('select pg_terminate_backend(%s)', this.pid), mend_role => this.usename,
+        is_destructive => true
     );
   end loop;
   for this in

@@ -72,6 +72,7 @@ begin
     union all select d.finding from broker_private.delivery_findings(caller, endpoint) d (finding)
     union all select c.finding from broker_private.conversation_findings(caller,
       endpoint) c (finding)
+    union all select h.finding from broker_private.holder_findings(caller, endpoint) h (finding)
     union all select r.finding from broker_private.rights_findings() r (finding)
       where handle is null and broker_private.sees_all(caller)
   ) f;

@@ -204,7 +204,8 @@ begin
           ),
           'Nobody else receives the messages of this group before that transaction ends.',
           since => holder.xact_start,
-          mend => format('select pg_terminate_backend(%s)', holder.pid), mend_role => holder.usename
+          mend => format('select pg_terminate_backend(%s)', holder.pid), mend_role => holder.usename,
+            is_destructive => true
         );
       end if;
     end if;

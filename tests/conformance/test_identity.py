@@ -391,6 +391,8 @@ def test_a_new_broker_that_waits_for_a_reader_lets_the_others_go_on(shop: Shop) 
     psql.send(read, "order", b"read")
     guid = psql.value("select service_broker_guid from broker.databases")
     assert reader.bodies() == [b"read"]
+    told: list[str] = []
+    owner.connection.add_notice_handler(lambda notice: told.append(notice.message_primary or ""))
     renewed = in_background(lambda: owner.rows("select broker.alter_broker('NEW_BROKER')"))
     until(lambda: psql.rows(WAITS, owner.connection.info.backend_pid))
     # Far longer than anybody waits behind the owner, and not for ever, as the reader would.
@@ -399,8 +401,13 @@ def test_a_new_broker_that_waits_for_a_reader_lets_the_others_go_on(shop: Shop) 
         psql.send(other, "order", body)
         assert psql.bodies() == [body]
     assert not renewed.done(), "the reader is still there"
+    # A notice comes with the next one, or with the end.
     reader.connection.rollback()
     renewed.result(timeout=60)
+    assert any(
+        f"waits for transactions that use conversations: pid {reader.connection.info.backend_pid}" in text
+        for text in told
+    )
     assert psql.value("select service_broker_guid from broker.databases") != guid
     assert psql.rows("select from broker.conversation_endpoints") == []
     assert owner.value("show lock_timeout") == "0"

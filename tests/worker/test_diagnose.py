@@ -21,7 +21,8 @@ from typer.testing import CliRunner
 from pybroker.commands import application
 from pybroker.diagnosis.catalogue import KINDS, table
 from tests.conftest import migrated_database
-from tests.shop import Shop, in_background
+from tests.patience import PATIENCE
+from tests.shop import Shop, in_background, until, waits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -220,6 +221,35 @@ def test_a_group_that_a_session_holds(shop: Diagnosed) -> None:
     shop.mend(210)
     shop.later("0")
     assert len(shop.psql.receive()) == 1, "its message is there again"
+
+
+def test_a_session_that_holds_a_conversation_that_others_wait_for(shop: Diagnosed) -> None:
+    dialog = shop.psql.dialog()
+    shop.psql.send(dialog)
+    assert shop.psql.receive()
+    holder, *waiting = shop.sessions(3)
+    holder.send(dialog)
+    sent = [in_background(lambda session=session: session.send(dialog)) for session in waiting]
+    for session in waiting:
+        until(lambda session=session: waits(shop.psql, session, "Lock"))
+    (named,) = shop.findings(dialog)[:1]
+    assert (named["number"], named["level"]) == (115, "information"), "it holds it for a moment yet"
+    shop.later("2 min")
+    first = shop.findings()[0]
+    assert (first["object"], first["is_destructive"]) == (str(dialog), True)
+    assert f"pid {holder.connection.info.backend_pid} " in first["problem"]
+    assert "2 wait for it" in first["problem"]
+    with shop.database.connect() as session:
+        session.execute(first["mend"].encode())
+    # One after the other gets it.
+    until(lambda: any(one.done() for one in sent))
+    for one, session in zip(sent, waiting, strict=True):
+        if one.done():
+            session.connection.commit()
+    for one, session in zip(sent, waiting, strict=True):
+        one.result(PATIENCE)
+        session.connection.commit()
+    assert 115 not in shop.numbers()
 
 
 def test_row_168_no_route_names_a_service(shop: Diagnosed) -> None:
