@@ -27,6 +27,8 @@ _LEVELS: Mapping[LogLevel, int] = {
     "warning": logging.WARNING,
     "error": logging.ERROR,
 }
+# Characters of one value: it may be somebody else's, and to read it all would hold up the process.
+_LONGEST = 32_000
 # In this order; what else an event says follows them.
 _FIRST = ("timestamp", "level", "event")
 _IN_URL = re.compile(r"(\w://[^\s:/@?]*:)[^\s/]*@")
@@ -109,7 +111,8 @@ def blotted(value: Any) -> Any:
     """Blot out what follows `user:` in a URL and `password=` in a connection string, in lists too."""
     # Last before the line is made: an exception's text, libpq's say, may quote the connection string.
     if isinstance(value, str):
-        return _AS_SETTING.sub(r"\1***", _IN_URL.sub(r"\1***@", value))
+        # A password is seen by its end: what lies across the cut is cut off after it was blotted out.
+        return _AS_SETTING.sub(r"\1***", _IN_URL.sub(r"\1***@", value[: 2 * _LONGEST]))[:_LONGEST]
     if isinstance(value, (list, tuple)):
         return [blotted(element) for element in value]
     if isinstance(value, dict):

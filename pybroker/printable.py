@@ -1,8 +1,18 @@
-"""What others name, for a terminal or a log that must not obey it."""
+"""What others wrote, for a terminal, a log or a table: neither obeyed nor read without end."""
 
 from __future__ import annotations
+
+from typing import Any
+
+# Characters. A role's message has up to a gigabyte, and to read it all would hold up the process.
+LONGEST = 8_000
 
 
 def printable(text: str) -> str:
     """Show what no terminal may obey: names of services and hosts come from strangers too."""
     return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
+
+
+def one_line(text: Any) -> str:
+    """Return a text, or what an error says, in one line."""
+    return " ".join(str(text)[:LONGEST].split())

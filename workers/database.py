@@ -19,6 +19,7 @@ from psycopg_pool import AsyncConnectionPool
 
 from pybroker import database_version
 from pybroker.connection_string import checked
+from pybroker.printable import one_line
 from pybroker.workers.clock import Clock
 
 if TYPE_CHECKING:
@@ -211,10 +212,10 @@ class Database:
             except psycopg.OperationalError as error:
                 if attempt == _ATTEMPTS:
                     raise UnreachableError(
-                        f"cannot reach the database {self.address}: {_line(error)}. "
+                        f"cannot reach the database {self.address}: {one_line(error)}. "
                         "Check that the server runs, and host, port, database, role and password of the URL"
                     ) from error
-                logger.warning("database_unreachable", database=self.address, error=_line(error))
+                logger.warning("database_unreachable", database=self.address, error=one_line(error))
             attempt += 1
             await self._clock.sleep(_BETWEEN_ATTEMPTS)
         async with session:
@@ -402,10 +403,6 @@ def _as_owner(url: str) -> str:
     given = conninfo_to_dict(url)
     given["user"] = "OWNER"
     return shlex.quote(shown(make_conninfo("", **given)))
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())
 
 
 async def _configure(connection: Session) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import psycopg
 import structlog
 
+from pybroker.printable import one_line
 from pybroker.workers.database import ServingError
 from pybroker.workers.periodic_task_log import Records
 
@@ -159,7 +160,7 @@ async def _repeat(
         try:
             await task.run(database)
         except (psycopg.Error, ServingError) as error:
-            failure = str(error).strip()
+            failure = one_line(error)
             logger.warning("periodic_task_failed", task=task.name, database=database.name, error=failure)
         # A server that is away is no news to the database.
         with suppress(psycopg.Error):

@@ -11,6 +11,7 @@ import psycopg
 import structlog
 
 from pybroker.backoff import Backoff
+from pybroker.printable import one_line
 from pybroker.workers import cancellation, heartbeat, periodic, standby
 from pybroker.workers.activation import Activation
 from pybroker.workers.arrivals import Arrivals
@@ -193,7 +194,7 @@ async def _keep_running(name: str, part: Callable[[], Awaitable[None]], clock: C
                 backoff.reset()
             seconds = backoff.failed()
             if isinstance(error, (psycopg.OperationalError, ServingError)):
-                reason = " ".join(str(error).split())
+                reason = one_line(error)
                 logger.warning("part_interrupted", part=name, error=reason, restart_in=seconds)
             else:
                 logger.exception("part_failed", part=name, restart_in=seconds)

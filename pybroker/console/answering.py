@@ -10,6 +10,7 @@ from starlette.responses import PlainTextResponse
 
 from pybroker.console.rendering import page
 from pybroker.errors import BrokerError
+from pybroker.printable import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -142,4 +143,4 @@ def reason(error: Exception) -> str:
         return "Somebody else holds it locked. Please try again."
     if isinstance(error, psycopg.OperationalError):
         return "The database can't be reached, does not let this role in, or was too slow."
-    return " ".join(str(error).split())
+    return one_line(error)

@@ -11,6 +11,7 @@ from psycopg.rows import class_row
 
 from pybroker import database_version
 from pybroker.operator_session import opened
+from pybroker.printable import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -101,7 +102,7 @@ def connect(url: str) -> psycopg.Connection[Any] | Finding:
     try:
         return opened(url, "pybroker diagnose", connect_timeout=5)
     except psycopg.OperationalError as error:
-        return unreachable(_database_of(url), " ".join(str(error).split()))
+        return unreachable(_database_of(url), one_line(error))
 
 
 def _database_of(url: str) -> str:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from psycopg.errors import DeadlockDetected, SerializationFailure
 
+from pybroker.printable import one_line
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from uuid import UUID
@@ -43,5 +45,5 @@ def raise_as_failure(handle: UUID, received: Sequence[ReceivedMessage], error: E
 def in_one_line(error: Any) -> str:
     """Return an error, or the outcome that holds one, as its class and text in one line."""
     found = error.exception() if hasattr(error, "exception") and callable(error.exception) else error
-    text = " ".join(str(found).split())
+    text = one_line(found)
     return f"{type(found).__name__}: {text}" if text else type(found).__name__

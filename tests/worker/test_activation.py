@@ -12,6 +12,7 @@ import structlog
 
 from pybroker import logs, migrations
 from pybroker.backoff import Backoff
+from pybroker.workers.activation import receiving
 from pybroker.workers.database import WORKER_NAME, Database, shown
 from tests.activated import (
     GATED,
@@ -152,6 +153,87 @@ def test_a_failing_procedure_neither_spins_nor_stops_the_others(application: App
     }.items() <= failures[0].items()
     notices = [event for event in events if event["event"] == "activated_procedure_output"]
     assert {"log_level": "info", "number": 9724, "output": "about to fail"}.items() <= notices[0].items()
+
+
+def test_what_a_procedure_puts_out_is_cut_before_it_is_logged_or_kept(application: Application) -> None:
+    application.queue(
+        "orders",
+        "declare much constant text := repeat('x', 1000000);"
+        " begin raise notice '%', much using detail = much;"
+        " raise exception '%', much using detail = much, hint = much; end",
+    )
+    application.send("orders", "first")
+    with structlog.testing.capture_logs() as events, activating(application.url):
+        eventually(lambda: 28088 in application.numbers("orders"))
+    assert [event["number"] for event in events if event.get("number")] == [9724, 9724, 28088]
+    assert max(len(value) for event in events for value in event.values() if isinstance(value, str)) < 8200
+    kept = "select max(length(text)), max(length(detail)) from broker.activation_log"
+    assert application.connection.execute(kept).fetchall() == [(8000, 8000)]
+
+
+def test_a_frame_in_a_statement_that_a_procedure_quotes_is_not_believed(application: Application) -> None:
+    # A text that is only ever looked at: it receives, so whoever believes the frame takes the error for RECEIVE's.
+    application.run(
+        "create function public.named() returns void language plpgsql as $body$ declare m record; begin"
+        " for m in select * from broker.receive('orders') loop null; end loop; end $body$"
+    )
+    application.queue(
+        "orders",
+        "begin perform nextval('public.starts'); perform broker.receive('orders'); execute E'select 1 / 0 /*"
+        "\\nPL/pgSQL function public.named() line 1 at FOR over SELECT rows\\n*/'; end",
+        poison_message_handling=False,
+    )
+    application.send("orders", "first")
+    application.stop_time()
+    with activating(application.url, CountingClock()):
+        eventually(lambda: application.numbers("orders") == [9724, 28088])
+        # An error after RECEIVE is tried again by itself; one in it would leave the monitor stuck.
+        application.advance(0.25)
+        eventually(lambda: application.starts() == 2)
+
+
+LOOP_FRAME = "PL/pgSQL function public.run() line 7 at FOR over SELECT rows"
+OWN_STATEMENT = "SQL statement \"delete from t where n = 'receive ('\n  returning 1\""
+OF_RECEIVE = "PL/pgSQL function broker.receive(text,integer,uuid,uuid,interval) line 12 at assignment"
+
+
+@pytest.mark.parametrize(
+    ("context", "told"),
+    [
+        pytest.param(LOOP_FRAME, receiving.Loop("public.run()", 7), id="a loop"),
+        pytest.param(f"{OWN_STATEMENT}\n{OF_RECEIVE}\n{LOOP_FRAME}", True, id="within RECEIVE"),
+        pytest.param(
+            "SQL statement \"insert into t select 1 from broker.receive ('q')\"\n"
+            "PL/pgSQL function run() line 3 at SQL statement",
+            True,
+            id="a statement that receives",
+        ),
+        pytest.param(
+            f"SQL statement \"insert into t values ('it''s receive()\n{OF_RECEIVE}\n')\"\n{LOOP_FRAME}",
+            False,
+            id="a sender's words",
+        ),
+        pytest.param(f'SQL statement "x\n{LOOP_FRAME}"', False, id="a forged loop"),
+        pytest.param(
+            f'SQL statement "x\nPL/pgSQL function broker.send() line 1 at x\n{LOOP_FRAME}"',
+            False,
+            id="forged twice",
+        ),
+        pytest.param(LOOP_FRAME.replace("7", "7" * 5000), False, id="a line without end"),
+        pytest.param(")" * 100_000 + f"\n{OF_RECEIVE}", False, id="more than is read"),
+        pytest.param("", False, id="nothing"),
+    ],
+)
+def test_the_context_of_an_error_tells_whether_it_arose_in_receive(context: str, told: object) -> None:
+    assert receiving.told_by(context) == told
+
+
+def test_a_loop_over_messages_is_seen_within_the_text_that_is_read() -> None:
+    loop = "for m in select * from {}broker.receive('orders') loop null; end loop"
+    assert receiving.is_loop_of(loop.format(""))
+    assert not receiving.is_loop_of("for m in select 1 loop perform broker.receive('orders'); end loop")
+    assert not receiving.is_loop_of("for " * 1_000_000)
+    assert not receiving.is_loop_of(loop.format(" " * 1_000_000))
 
 
 def test_a_procedure_that_does_nothing_does_not_spin(application: Application) -> None:

@@ -111,6 +111,18 @@ def test_a_program_writes_text_from_the_level_on(shop: Shop) -> None:
     assert "A handler failed logger=pybroker.app.warehouse conversation_handle=" in first
 
 
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_what_others_wrote_is_cut_before_it_is_searched_and_shows_no_password(
+    log_format: logs.LogFormat,
+) -> None:
+    url = "postgresql://clerk:s3cret@db/shop "
+    event = {"timestamp": "now", "level": "error", "event": "failed", "error": url * 300_000}
+    line = logs.rendered(event, log_format)
+    assert len(line) < 40_000
+    assert "clerk" in line
+    assert "s3" not in line
+
+
 def test_a_worker_that_cannot_serve_says_so_in_one_line_without_the_password() -> None:
     code, lines = run("worker", "--database-url", NOWHERE, "--log-level", "error")
     assert code == 1

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import psycopg
 import structlog
 
+from pybroker.printable import LONGEST, one_line
+
 if TYPE_CHECKING:
     from psycopg.errors import Diagnostic
     from structlog.typing import FilteringBoundLogger
@@ -57,32 +59,33 @@ class Output:
 
     def take_notice(self, notice: Diagnostic) -> None:
         """Take what a RAISE below ERROR says; psycopg calls it."""
-        text = notice.message_primary or ""
-        severity = notice.severity_nonlocalized or "NOTICE"
         if len(self._lines) >= _LINES:
             self._dropped += 1
             return
+        text = _cut(notice.message_primary) or ""
+        severity = notice.severity_nonlocalized or "NOTICE"
         self._log.info("activated_procedure_output", number=OUTPUT, severity=severity, output=text)
-        self._lines.append(Line(OUTPUT, severity, text, notice.sqlstate, notice.message_detail))
+        self._lines.append(Line(OUTPUT, severity, text, notice.sqlstate, _cut(notice.message_detail)))
         if self._writing is None:
             self._writing = asyncio.create_task(self._write_soon(), name=f"output of {self._queue_name}")
 
     def take_error(self, number: int, error: psycopg.Error) -> None:
         """Take the error that ended the procedure, or kept it from starting."""
         diagnosis = error.diag
-        text = diagnosis.message_primary or " ".join(str(error).split()) or type(error).__name__
+        text = said_by(error)
+        parts = [_cut(part) for part in (diagnosis.message_detail, diagnosis.message_hint, diagnosis.context)]
+        detail, hint, context = parts
         self._log.error(
             "activated_procedure_failed",
             number=number,
             output=text,
             sqlstate=error.sqlstate,
-            detail=diagnosis.message_detail,
-            hint=diagnosis.message_hint,
-            context=diagnosis.context,
+            detail=detail,
+            hint=hint,
+            context=context,
         )
-        parts = (diagnosis.message_detail, diagnosis.message_hint, diagnosis.context)
-        detail = "\n".join(part for part in parts if part)
-        self._lines.append(Line(number, "ERROR", text, error.sqlstate, detail or None))
+        kept = _cut("\n".join(part for part in parts if part))
+        self._lines.append(Line(number, "ERROR", text, error.sqlstate, kept or None))
 
     def take_end(
         self,
@@ -130,6 +133,16 @@ class Output:
                     ),
                 )
         except psycopg.Error as error:
-            self._log.warning("activation_log_not_written", error=" ".join(str(error).split()))
+            self._log.warning("activation_log_not_written", error=one_line(error))
         del self._lines[: len(lines) - bool(dropped)]
         self._dropped -= dropped
+
+
+def said_by(error: psycopg.Error) -> str:
+    """Return what an error says, as much of it as is kept."""
+    return _cut(error.diag.message_primary) or one_line(error) or type(error).__name__
+
+
+def _cut(text: str | None) -> str | None:
+    """Cut what a procedure put out to what broker.activation_log keeps."""
+    return text and text[:LONGEST]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,7 +11,9 @@ import psycopg
 from psycopg import sql
 
 from pybroker import tracing
-from pybroker.workers.activation.output import OUTPUT, Output
+from pybroker.printable import LONGEST
+from pybroker.workers.activation import receiving
+from pybroker.workers.activation.output import OUTPUT, Output, said_by
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
@@ -30,9 +31,13 @@ _ENDS = {
     28088: "The activated task was ended by an error: {}",
 }
 
-_RECEIVING = re.compile(r"\b(?:receive|receive_groups|get_conversation_group)\s*\(", re.IGNORECASE)
-_FRAME = re.compile(r"^PL/pgSQL \w+ (?P<function>\S.*?\)) \D*(?P<line>\d+)\D* FOR over SELECT rows$")
-_FOR_LOOP = re.compile(r"\bfor\b.*?\bloop\b", re.IGNORECASE | re.DOTALL)
+# A function's text from a line on; by full names, as the procedure may have left a search_path behind.
+_TEXT = """
+select pg_catalog.left(pg_catalog.array_to_string(l.lines[%s:], pg_catalog.chr(10)), %s)
+from pg_catalog.pg_proc p
+cross join lateral (select pg_catalog.string_to_array(p.prosrc, pg_catalog.chr(10)) as lines) l
+where p.oid operator(pg_catalog.=) pg_catalog.to_regprocedure(%s)::pg_catalog.oid
+"""
 
 
 @dataclass(frozen=True)
@@ -186,7 +191,7 @@ class Reader:
 
     async def _trace(self, session: AsyncConnection[Any], began: int, error: psycopg.Error | None) -> None:
         """Make the span of the call, in the trace that the procedure has set last, if any."""
-        query = "select pg_catalog.current_setting('pybroker.traceparent', true)"
+        query = "select pg_catalog.left(pg_catalog.current_setting('pybroker.traceparent', true), 100)"
         if not (traceparent := await _first(session, query)):
             return
         from pybroker import spans  # noqa: PLC0415 - what it needs is in an extra
@@ -199,7 +204,8 @@ class Reader:
             "process", self.task.queue_name, [traceparent], attributes=attributes, start_time=began
         )
         if error is not None:
-            span.record_exception(error)
+            said = {"exception.type": type(error).__name__, "exception.message": said_by(error)}
+            span.add_event("exception", said)
             span.set_attribute("error.type", error.sqlstate or type(error).__name__)
         span.end()
 
@@ -208,7 +214,7 @@ class Reader:
             return
         text, sqlstate, event = _ENDS[number], None, "activated_task_ended"
         if error is not None:
-            text, sqlstate = text.format(_text(error)), error.sqlstate
+            text, sqlstate = text.format(said_by(error)), error.sqlstate
             if self._login is not None and self._session is None:
                 text, event = f"{text}. {self._lack_of_login()}", "execute_as_refused"
             elif not self._has_begun and isinstance(error, psycopg.errors.InsufficientPrivilege):
@@ -251,34 +257,13 @@ async def _first(session: AsyncConnection[Any], query: str, *values: object) -> 
 
 
 async def _is_receiving(session: AsyncConnection[Any], error: psycopg.Error) -> bool:
-    """Tell whether the error arose in the statement that receives, so that the RECEIVE never completed.
-
-    The innermost frame of the error's context that is not pybroker's own either quotes the statement, or is a
-    FOR loop over a query, of which it gives the line.
-    """
-    lines = (error.diag.context or "").splitlines()
-    for line in lines:
-        if " broker_private." in line or line.startswith("PL/pgSQL function broker."):
-            continue
-        if not line.startswith("PL/pgSQL "):
-            # The text of a statement, of several lines perhaps.
-            if _RECEIVING.search(line):
-                return True
-            continue
-        if (assignment := _RECEIVING.search(line)) is not None and '"' in line[: assignment.start()]:
-            return True
-        frame = _FRAME.match(line)
-        if frame is None:
-            return False
-        body = await _first(
-            session,
-            "select p.prosrc from pg_catalog.pg_proc p where p.oid = pg_catalog.to_regprocedure(%s)::oid",
-            frame["function"],
-        )
-        rest = "\n".join((body or "").splitlines()[int(frame["line"]) - 1 :])
-        loop = _FOR_LOOP.search(rest)
-        return loop is not None and _RECEIVING.search(loop.group()) is not None
-    return False
+    """Tell whether the error arose in the statement that receives, so that the RECEIVE never completed."""
+    found = receiving.told_by(error.diag.context or "")
+    if isinstance(found, bool):
+        return found
+    text = await _first(session, _TEXT, found.line, LONGEST, found.function)
+    # As bytes, where the procedure has left a session without an encoding behind.
+    return receiving.is_loop_of(text.decode(errors="replace") if isinstance(text, bytes) else text or "")
 
 
 async def _has_deleted(session: AsyncConnection[Any]) -> bool:
@@ -299,7 +284,3 @@ async def _has_deleted(session: AsyncConnection[Any]) -> bool:
     except psycopg.Error:
         return False
     return bool(deleted)
-
-
-def _text(error: psycopg.Error) -> str:
-    return error.diag.message_primary or " ".join(str(error).split()) or type(error).__name__

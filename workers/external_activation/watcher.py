@@ -11,6 +11,7 @@ from lxml import etree
 from pybroker.backoff import Backoff
 from pybroker.client.broker_async import AsyncBroker, connect_async
 from pybroker.errors import BrokerError
+from pybroker.printable import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,9 +83,7 @@ class Watcher:
                 backoff.reset()
             except (psycopg.OperationalError, BrokerError) as error:
                 pause = backoff.failed()
-                logger.warning(
-                    "notification_queue_not_read", error=" ".join(str(error).split()), next_attempt_in=pause
-                )
+                logger.warning("notification_queue_not_read", error=one_line(error), next_attempt_in=pause)
                 await self.close()
                 await self._clock.sleep(pause)
 

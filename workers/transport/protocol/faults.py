@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import traceback
 
+from pybroker.printable import one_line
+
 _SQLSTATE_CHARACTERS = 5
 ENDPOINT_STOPPED = 9666
 NO_BINDING = 9727
@@ -83,7 +85,7 @@ def line_of(error: Exception) -> str:
     """
     diagnosis = getattr(error, "diag", None)
     message = getattr(diagnosis, "message_primary", None) or str(error) or type(error).__name__
-    return " ".join(message.split())
+    return one_line(message)
 
 
 def trace_of(error: BaseException) -> str:
