@@ -51,11 +51,16 @@ KINDS = {
             109,
             "warning",
             "an event notification has lost its conversation",
-            "drop it and create it again",
+            "drop it and create it again; its owner must act",
             "17003 to 17005",
         ),
         Kind(110, "error", "a schema collection can't be read", "who must act: its owner"),
-        Kind(111, "error", "the owner of an object was dropped", "`alter_authorization`"),
+        Kind(
+            111,
+            "error",
+            "the owner of an object was dropped",
+            "`alter_authorization`; of a service with its role",
+        ),
         Kind(
             112,
             "warning",
@@ -93,7 +98,7 @@ KINDS = {
             "9614, 9620, 9653",
         ),
         Kind(205, "information", "activation is off", "`alter_queue(activation_status => true)`"),
-        Kind(206, "error", "the activation procedure may not be run", "`grant execute`"),
+        Kind(206, "error", "the activation procedure may not be run", "who must act: the procedure's owner"),
         Kind(
             207, "error", "the activation procedure fails", "who must act: the queue's owner", "28087, 28088"
         ),
@@ -107,7 +112,7 @@ KINDS = {
             209,
             "error",
             "the role of the activation procedure was dropped",
-            "`alter_queue(execute_as => 'OWNER')`",
+            "`alter_queue(execute_as => …)`, with its role",
         ),
         Kind(
             210,

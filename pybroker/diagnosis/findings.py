@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 Level = Literal["error", "warning", "information"]
 LEVELS: tuple[Level, ...] = ("error", "warning", "information")
+# What nobody but the operator knows, as it decides who gets a right or a message.
+_GAPS = ("HOST:PORT", "'PEM'", "'QUEUE'", "'ROLE'", "'USER'")
 _NOT_INSTALLED = (
     psycopg.errors.UndefinedFunction,
     psycopg.errors.InvalidSchemaName,
@@ -47,7 +49,7 @@ class Mend(msgspec.Struct, frozen=True):
     @property
     def is_sql(self) -> bool:
         """Whether it can be run in the database as it is: it is no command and lacks nothing."""
-        has_gap = any(gap in self.statement for gap in ("HOST:PORT", "'PEM'", "'QUEUE'", "'USER'"))
+        has_gap = any(gap in self.statement for gap in _GAPS)
         return not self.statement.startswith(("pybroker ", "pip ")) and not has_gap
 
 

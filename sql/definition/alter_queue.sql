@@ -125,6 +125,9 @@ begin
       perform broker_private.activation_runner(caller, 'OWNER', this.name);
     end if;
   end if;
+  if procedure_name is not null or run_as is not null or new_owner is not null and this.execute_as is null then
+    perform broker_private.require_execute(this.queue_id);
+  end if;
   return old_schema;
 end
 $$;
@@ -141,6 +144,7 @@ schema: where the queue's view moves to.
 drop_activation: true removes procedure, number of readers and role.
 
 Rights: the owner of the queue, or of the database; membership in a new owner, and SET on it if the
-  procedure runs as OWNER; CREATE on a new schema, and to own the view.
+  procedure runs as OWNER; CREATE on a new schema, and to own the view. Who runs the procedure
+  needs what broker.create_queue says.
 Errors: 103, 153, 208, 229, 2714, 9614, 9620, 9653, 9742
 Example: select broker.alter_queue('warehouse', status => true);$$;

@@ -116,6 +116,7 @@ begin
     broker_private.activation_runner(caller, run_as, queue_name),
     poison_handling, poison, scaling_policy, watchdog_interval
   );
+  perform broker_private.require_execute(new_id);
   return new_id;
 end
 $$;
@@ -139,5 +140,6 @@ owner: a role; NULL is the caller.
 schema: where the view is created.
 
 Rights: CREATE on the database and on the schema; to name another owner, membership in that role.
+  The role that runs the procedure needs EXECUTE on it, and USAGE on its schema.
 Errors: 103, 153, 229, 2714, 9614, 9620, 9653, 9742
 Example: select broker.create_queue('returns', poison_action => 'QUARANTINE');$$;

@@ -231,15 +231,16 @@ begin
       return next broker_private.finding(
         109, 'warning', this.name, format('The event notification "%s" tells nobody any more: %s',
           this.name, this.problem),
-        format('What happens to %s starts nothing at the service "%s".',
+        format('What happens to %s starts nothing at the service "%s". Whoever creates it again lends '
+            'it a right to SEND to that service, so its owner must.',
           coalesce(format('the queue "%s"', this.queue), 'the queues of this database'), this.service_name),
-        mend => format(
+        mend => case when pg_get_userbyid(this.owner) in (reader, database_owner) then format(
           'select broker.drop_event_notification(%L, %L); select broker.create_event_notification(%L, '
             '%L, %L, %L%s%s)',
           this.name, this.queue, this.name, this.queue, this.events, this.service_name,
           ', broker_instance => ' || quote_literal(this.broker_instance),
           case when this.has_fan_in then ', fan_in => true' end
-        ),
+        ) end,
         mend_role => pg_get_userbyid(this.owner)
       );
     end if;
@@ -257,19 +258,24 @@ begin
     );
   end loop;
   for this in
-    select o.class, o.name
+    select o.class, o.name, o.lends
     from (
-      select 'MESSAGE TYPE' as class, t.name, t.owner from broker_private.message_types t
-      union all select 'CONTRACT', c.name, c.owner from broker_private.contracts c
+      select 'MESSAGE TYPE' as class, t.name, t.owner, null as lends
+        from broker_private.message_types t
+      union all select 'CONTRACT', c.name, c.owner, null from broker_private.contracts c
         where c.name is not null
-      union all select 'QUEUE', q.name, q.owner from broker_private.queues q
-      union all select 'SERVICE', s.name, s.owner from broker_private.services s
+      union all select 'QUEUE', q.name, q.owner, case
+          when q.activation_procedure is not null and q.execute_as is null
+          then format('Put the role that is to run %s into the statement.', q.activation_procedure)
+        end from broker_private.queues q
+      union all select 'SERVICE', s.name, s.owner, 'Put the new owner into the statement: who may '
+          'receive from its queue sends with that role''s rights.' from broker_private.services s
         where s.name is not null
-      union all select 'ROUTE', r.name, r.owner from broker_private.routes r
+      union all select 'ROUTE', r.name, r.owner, null from broker_private.routes r
       union all select 'REMOTE SERVICE '
-        'BINDING', b.name, b.owner from broker_private.remote_service_bindings b
-      union all select 'XML SCHEMA COLLECTION', x.name,
-        x.owner from broker_private.schema_collections x
+        'BINDING', b.name, b.owner, null from broker_private.remote_service_bindings b
+      union all select 'XML SCHEMA COLLECTION', x.name, x.owner, null
+        from broker_private.schema_collections x
     ) o
     where not exists (select from pg_roles r where r.oid = o.owner)
     limit 100
@@ -277,10 +283,16 @@ begin
     return next broker_private.finding(
       111, 'error', this.name, format('The owner of the %s "%s" is a role that was dropped.',
         lower(this.class), this.name),
-      'Nobody but the owner of the database has an owner''s rights on it; an activated procedure '
-        'has no role to run as.',
-      mend => format('select broker.alter_authorization(%L, %L, %L)', this.class, this.name,
-        database_owner),
+      concat_ws(
+        ' ', 'Nobody but the owner of the database has an owner''s rights on it; an activated '
+          'procedure has no role to run as.', this.lends
+      ),
+      mend => concat(
+        case when this.class = 'QUEUE' and this.lends is not null
+          then format('select broker.alter_queue(%L, execute_as => ''ROLE''); ', this.name) end,
+        format('select broker.alter_authorization(%L, %L, %L)', this.class, this.name,
+          case when this.class = 'SERVICE' then 'ROLE' else database_owner end)
+      ),
       mend_role => database_owner
     );
   end loop;

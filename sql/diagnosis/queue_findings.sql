@@ -15,6 +15,7 @@ declare
   fault integer;
   runner regrole;
   procedure_name text;
+  procedure_owner name;
   is_off boolean;
   owner_name name;
   first_message record;
@@ -114,26 +115,28 @@ begin
         return next broker_private.finding(
           209, 'error', queue.name, format('The role that runs the activation procedure of the '
             'queue "%s" was dropped.', queue.name),
-          'No reader can be started.',
-          mend => format('select broker.alter_queue(%L, execute_as => ''OWNER'')', queue.name),
+          format('No reader can be started. Put the role that is to run %s into the statement.',
+            queue.activation_procedure),
+          mend => format('select broker.alter_queue(%L, execute_as => ''ROLE'')', queue.name),
             mend_role => owner_name
         );
         continue;
       end if;
       procedure_name := broker_private.activation_target(queue.activation_procedure,
         queue.view_schema);
-      if not has_function_privilege(runner, procedure_name || '()', 'execute') then
+      select pg_get_userbyid(p.proowner) into procedure_owner
+      from pg_proc p
+      where p.oid = broker_private.procedure_of(procedure_name);
+      if not broker_private.may_run(runner, broker_private.procedure_of(procedure_name)) then
         return next broker_private.finding(
           206, 'error', queue.name,
           format('The role "%s" may not run the activation procedure %s of the queue "%s".',
             pg_get_userbyid(runner), procedure_name, queue.name),
-          'Every reader that is started fails at once.',
-          mend => format('grant execute on procedure %s() to %I', procedure_name,
-            pg_get_userbyid(runner)),
-          mend_role => (
-            select pg_get_userbyid(p.proowner) from pg_proc p
-            where p.oid = to_regprocedure(procedure_name || '()')
-          )
+          format('Every reader that is started fails at once. The role needs EXECUTE, and USAGE on '
+            'the schema: "%s", who owns the procedure, must want that. Or let the queue have another '
+              'procedure or role.',
+            procedure_owner),
+          mend_role => procedure_owner
         );
         continue;
       end if;

@@ -73,6 +73,7 @@ begin
     where class_name = 'QUEUE' and q.queue_id = securable.id and q.activation_procedure is not null and q.execute_as is null
   ) then
     perform broker_private.activation_runner(caller, 'OWNER', securable_name);
+    perform broker_private.require_execute(securable.id);
   end if;
   update broker_private.services s set owner = owner_role where class_name = 'SERVICE' and s.service_id = securable.id;
   update broker_private.routes r set owner = owner_role where class_name = 'ROUTE' and r.route_id = securable.id;

@@ -175,18 +175,77 @@ def test_activation_that_is_off(activated: Diagnosed) -> None:
 
 
 def test_a_procedure_that_its_role_may_not_run(activated: Diagnosed) -> None:
-    role = activated.database.role()
-    activated.psql.rows("revoke execute on procedure public.work() from public")
+    role, author = activated.database.role(), activated.database.role()
     activated.psql.rows(f"select broker.alter_queue('warehouse', execute_as => '{role}')")
-    activated.mend(206)
+    activated.psql.rows(f"alter procedure public.work() owner to {author}")
+    activated.psql.rows("revoke execute on procedure public.work() from public")
+    (found,) = activated.findings()
+    assert (found["number"], found["mend"], found["mend_role"]) == (206, None, author)
+    code, output = activated.command("--fix", answers="y\n")
+    assert (code, "Run it?" in output) == (1, False), output
+    activated.psql.rows(f"grant execute on procedure public.work() to {role}")
+    assert activated.numbers() == []
     activated.psql.rows("select broker.alter_queue('warehouse', execute_as => 'OWNER')")
+    activated.psql.rows("alter procedure public.work() owner to postgres")
+
+
+def test_a_procedure_that_its_runner_may_not_run_is_refused(activated: Diagnosed) -> None:
+    author, caller = activated.database.role(), activated.database.role()
+    database = activated.database.name
+    for grant in (f"create on database {database}", "create on schema public"):
+        activated.psql.rows(f"grant {grant} to {caller}, {author}")
+    eve = activated.session(user=caller)
+    eve.rows("select broker.create_queue('own')")
+    activated.psql.rows(f"create schema {author} authorization {author}")
+    activated.psql.rows(f"create procedure {author}.work() language sql as 'select 1'")
+    make = "select broker.create_queue('other', activation_procedure => %s, max_queue_readers => 1)"
+    name = "select broker.alter_queue('own', activation_procedure => %s, max_queue_readers => 1)"
+    for right in (f"usage on schema {author}", f"execute on procedure {author}.work()"):
+        assert eve.refused(make, f"{author}.work") == eve.refused(name, f"{author}.work") == "S0229"
+        activated.psql.rows(f"revoke execute on procedure {author}.work() from public")
+        activated.psql.rows(f"grant {right} to {caller}")
+    eve.rows(name, f"{author}.work")
+    # Another role, or another owner whose the role then is, is asked for anew.
+    for change in (f"execute_as => '{author}'", f"owner => '{author}', execute_as => 'OWNER'"):
+        activated.psql.rows(f"revoke usage on schema {author} from {author}")
+        assert activated.psql.refused(f"select broker.alter_queue('own', {change})") == "S0229"
+        activated.psql.rows(f"grant usage on schema {author} to {author}")
+    activated.psql.rows("select broker.alter_queue('own', execute_as => 'OWNER')")
+    activated.psql.rows(f"revoke usage on schema {author} from {author}")
+    give = f"select broker.alter_authorization('QUEUE', 'own', '{author}')"
+    assert activated.psql.refused(give) == "S0229"
+    activated.psql.rows("select broker.drop_queue('own')")
+
+
+def test_a_procedure_that_the_database_s_owner_may_not_see_hides_no_finding(shop: Diagnosed) -> None:
+    owner, eve = shop.database.role(), shop.database.role()
+    shop.psql.rows(f"alter database {shop.database.name} owner to {owner}")
+    shop.psql.rows(f"create schema {eve} authorization {eve}")
+    shop.psql.rows(f"grant create on database {shop.database.name} to {eve}")
+    theirs = shop.session(user=eve)
+    theirs.rows(f"create procedure {eve}.work() language sql as 'select 1'")
+    queue = f"'theirs', activation_procedure => '{eve}.work', max_queue_readers => 1, schema => '{eve}'"
+    theirs.rows(f"select broker.create_queue({queue})")
+    shop.psql.rows("select broker.alter_queue('warehouse', status => false)")
+    # The broker's functions run as who migrated: here a role that is no superuser.
+    shop.psql.rows(f"grant all on schema broker_private to {owner}")
+    shop.psql.rows(f"grant all on all tables in schema broker_private to {owner}")
+    shop.psql.rows(f"grant all on all functions in schema broker_private to {owner}")
+    shop.psql.rows(f"alter function broker_private.diagnose(name, uuid) owner to {owner}")
+    assert shop.numbers(user=owner) == [202]
+    shop.psql.rows("select broker.drop_queue('theirs')")
 
 
 def test_a_procedure_whose_role_was_dropped(activated: Diagnosed) -> None:
     role = activated.database.role()
     activated.psql.rows(f"select broker.alter_queue('warehouse', execute_as => '{role}')")
     activated.psql.rows(f"drop role {role}")
-    activated.mend(209)
+    (found,) = activated.findings()
+    assert found["number"] == 209
+    # Who wrote the procedure would be the queue's owner: nobody runs that for whoever asks.
+    assert "Run it?" not in activated.command("--fix", answers="y\n")[1]
+    activated.psql.rows(found["mend"].replace("ROLE", activated.database.role()))
+    assert activated.numbers() == []
 
 
 def test_an_activation_that_may_start_no_reader(activated: Diagnosed) -> None:
@@ -435,6 +494,38 @@ def test_an_owner_that_was_dropped(shop: Diagnosed) -> None:
     shop.psql.rows(f"drop role {role}")
     shop.mend(111)
     shop.psql.rows("select broker.drop_queue('orphan')")
+
+
+def test_a_queue_of_a_dropped_owner_lends_its_procedure_nobody_s_rights(activated: Diagnosed) -> None:
+    leaver, runner = activated.database.role(), activated.database.role()
+    activated.psql.rows("select broker.create_service('//orphan', 'warehouse')")
+    for securable in ("'QUEUE', 'warehouse'", "'SERVICE', '//orphan'"):
+        activated.psql.rows(f"select broker.alter_authorization({securable}, '{leaver}')")
+    activated.psql.rows(f"drop role {leaver}")
+    found = {one["object"]: one["mend"] for one in activated.findings() if one["number"] == 111}
+    assert set(found) == {"warehouse", "//orphan"}
+    assert "Run it?" not in activated.command("--fix", answers="y\n" * 5)[1]
+    for mend in found.values():
+        activated.psql.rows(mend.replace("ROLE", runner))
+    assert activated.numbers() == []
+    role = "select execute_as_principal_id from broker.service_queues where name = 'warehouse'"
+    assert activated.psql.value(role) == runner
+    activated.psql.rows("select broker.drop_service('//orphan')")
+
+
+def test_a_notification_is_created_again_by_its_owner_alone(shop: Diagnosed) -> None:
+    owner = shop.database.role()
+    shop.psql.rows(f"select broker.grant('SEND', 'SERVICE', '//warehouse', '{owner}')")
+    shop.psql.rows(f"select broker.alter_authorization('QUEUE', 'shop', '{owner}')")
+    notified = shop.session(user=owner)
+    notified.rows("select broker.create_event_notification('n', 'shop', 'QUEUE_ACTIVATION', '//warehouse')")
+    handle = shop.psql.value(
+        "select conversation_handle from broker.conversation_endpoints where far_service = '//warehouse'"
+    )
+    shop.psql.rows("select broker.end_conversation(%s, cleanup => true)", handle)
+    (found,) = [one for one in shop.findings() if one["number"] == 109]
+    assert (found["mend"], found["mend_role"]) == (None, owner)
+    shop.psql.rows("select broker.drop_event_notification('n', 'shop')")
 
 
 def test_an_old_snapshot(shop: Diagnosed) -> None:
