@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from pybroker import tracing
+from pybroker.printable import printable, printable_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -99,12 +100,13 @@ def rendered(event: Mapping[str, Any], log_format: LogFormat) -> str:
     ordered |= {key: value for key, value in event.items() if key not in ordered}
     ordered = {key: blotted(value) for key, value in ordered.items()}
     if log_format == "json":
-        return json.dumps(ordered, ensure_ascii=False, default=_blotted_text)
+        return printable_json(json.dumps(ordered, ensure_ascii=False, default=_blotted_text))
     ordered = {key: value for key, value in ordered.items() if value is not None}
     exception = ordered.pop("exception", None)
     first = [_one_line(ordered.pop(key)) for key in _FIRST if key in ordered]
     line = " ".join([*first, *(f"{key}={_value(value)}" for key, value in ordered.items())])
-    return line if exception is None else f"{line}\n{exception}"
+    lines = [] if exception is None else exception.split("\n")
+    return "\n".join(printable(one) for one in (line, *lines))
 
 
 def blotted(value: Any) -> Any:

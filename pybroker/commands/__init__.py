@@ -11,6 +11,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
+from pybroker.commands.telling import say
+
 SUBCOMMANDS = {
     "migrate": "Install Service Broker in a database, or bring it to this version.",
     "status": "Show the queues of a database: monitors, readers, backlog, rates and age.",
@@ -91,7 +93,7 @@ class LazyGroup(TyperGroup):
             line = None if ctx.params.get("debug") else one_line(error, ctx.invoked_subcommand)
             if line is None:
                 raise
-            typer.echo(f"pybroker: {line}", err=True)
+            say(f"pybroker: {line}", err=True)
             raise typer.Exit(1) from None
 
 
@@ -139,7 +141,7 @@ def print_version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
 
-        typer.echo(f"pybroker {version('pybroker')}")
+        say(f"pybroker {version('pybroker')}")
         raise typer.Exit
 
 

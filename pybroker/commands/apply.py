@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from pybroker.commands.options import DatabaseUrl, Json
+from pybroker.commands.telling import say, say_json
 
 
 def apply(
@@ -41,8 +42,6 @@ def apply(
     with pybroker.connect(database_url, application_name="pybroker apply") as broker:
         plan = broker.apply(_definitions(file), prune=prune, dry_run=dry_run)
     if json:
-        import msgspec
-
         steps = [
             {
                 "summary": each.summary,
@@ -52,9 +51,9 @@ def apply(
             }
             for each in plan.steps
         ]
-        typer.echo(msgspec.json.encode({"steps": steps, "is_done": not dry_run}))
+        say_json({"steps": steps, "is_done": not dry_run})
     else:
-        typer.echo(str(plan))
+        say(*map(str, plan.steps) if plan.steps else [str(plan)])
 
 
 def _definitions(file: Path) -> list[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,6 +18,7 @@ from pybroker.commands.certificate_files import (
 )
 from pybroker.commands.exchange import exchange
 from pybroker.commands.options import DatabaseUrl, Json
+from pybroker.commands.telling import say, say_json
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -196,8 +196,8 @@ def _describe(described: x509.Certificate) -> dict[str, str | bool]:
 
 def _print(described: dict[str, str | bool], *, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(described))
+        say_json(described)
         return
     for label, value in described.items():
         shown = {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
-        typer.echo(f"{label.replace('_', ' ') + ':':18} {shown}")
+        say(f"{label.replace('_', ' ') + ':':18} {shown}")

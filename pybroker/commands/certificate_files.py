@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from pybroker.commands.telling import say
+
 if TYPE_CHECKING:
     from cryptography import x509
 
@@ -125,5 +127,5 @@ def thumbprint_of(certificate: x509.Certificate) -> bytes:
 
 def fail(reason: str) -> NoReturn:
     """Say why the command can't be done, and exit with 1."""
-    typer.echo(f"pybroker certificate: {reason}", err=True)
+    say(f"pybroker certificate: {reason}", err=True)
     raise typer.Exit(1)

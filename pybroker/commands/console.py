@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from pybroker.commands.options import DatabaseUrls
+from pybroker.commands.telling import say
 
 _HERE = ("127.0.0.1", "::1", "localhost")
 File = Annotated[Path | None, typer.Option(exists=True, dir_okay=False, readable=True)]
@@ -98,5 +99,5 @@ def console(
     )
     scheme = "https" if tls_certificate else "http"
     shown = f"[{host}]" if ":" in host else host
-    typer.echo(f"The console is at {scheme}://{shown}:{listener.getsockname()[1]}")
+    say(f"The console is at {scheme}://{shown}:{listener.getsockname()[1]}")
     uvicorn.Server(configuration).run(sockets=[listener])

@@ -9,6 +9,7 @@ import typer
 
 from pybroker.commands.interruption import Interruption, ignore_signals, interruptible
 from pybroker.commands.options import Json
+from pybroker.commands.telling import say, say_json, say_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -56,10 +57,10 @@ def demo(
         with interruptible():
             result, seconds = _play(orders, console, keep=keep)
     except Interruption as interruption:
-        typer.echo("Stopped: the servers and workers have ended.", err=True)
+        say("Stopped: the servers and workers have ended.", err=True)
         raise typer.Exit(128 + interruption.number) from None
     except (DemoError, EmbeddedServerError) as error:
-        typer.echo(f"pybroker demo: {error}", err=True)
+        say_text(f"pybroker demo: {error}", err=True)
         raise typer.Exit(1) from None
     if json:
         _print_json(result, seconds)
@@ -104,15 +105,14 @@ def _keep(between: Market, result: Reconciliation, console: Console) -> None:
 
 def _print_result(result: Reconciliation, seconds: float) -> None:
     for mismatch in result.mismatches[:_MISMATCHES_SHOWN]:
-        typer.echo(f"{mismatch.order_id}: {mismatch.reason}")
+        say(f"{mismatch.order_id}: {mismatch.reason}")
     if len(result.mismatches) > _MISMATCHES_SHOWN:
-        typer.echo(f"and {len(result.mismatches) - _MISMATCHES_SHOWN} more")
-    typer.echo(f"Every conversation is over after {seconds:.1f} s: 0 open")
-    typer.echo(f"{result.reconciled} of {result.orders} orders reconciled")
+        say(f"and {len(result.mismatches) - _MISMATCHES_SHOWN} more")
+    say(f"Every conversation is over after {seconds:.1f} s: 0 open")
+    say(f"{result.reconciled} of {result.orders} orders reconciled")
 
 
 def _print_json(result: Reconciliation, seconds: float) -> None:
-    import msgspec
 
     printed = {
         "orders": result.orders,
@@ -120,4 +120,4 @@ def _print_json(result: Reconciliation, seconds: float) -> None:
         "seconds": round(seconds, 3),
         "mismatches": result.mismatches,
     }
-    typer.echo(msgspec.json.encode(printed))
+    say_json(printed)

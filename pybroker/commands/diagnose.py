@@ -10,7 +10,7 @@ from uuid import UUID
 import typer
 
 from pybroker.commands.options import DatabaseUrl, Json, connection_string
-from pybroker.printable import printable
+from pybroker.commands.telling import say, say_json
 
 if TYPE_CHECKING:
     import psycopg
@@ -138,9 +138,7 @@ def diagnose(
                 found += configuration(near, far, services)
         findings = shown(found, level=level.value, ignored=set(ignore or ()))
         if json:
-            import msgspec
-
-            typer.echo(msgspec.json.encode({"findings": findings}))
+            say_json({"findings": findings})
         else:
             _print(findings, sides, fix=fix, destructive=destructive)
     raise typer.Exit(1 if any(one.level == "error" for one in findings) else 0)
@@ -188,8 +186,6 @@ def _tell_journey(
     given: UUID, connections: list[psycopg.Connection[Any]], found: list[Finding], *, json: bool
 ) -> NoReturn:
     """Print the conversation's life, or why that can't be known, and end."""
-    import msgspec
-
     from pybroker.diagnosis.findings import not_installed
     from pybroker.diagnosis.journey import journey
 
@@ -197,20 +193,20 @@ def _tell_journey(
         found += not_installed(connection)
     if found:
         if json:
-            typer.echo(msgspec.json.encode({"findings": found}))
+            say_json({"findings": found})
         else:
             _print(found, [], fix=False, destructive=False)
         raise typer.Exit(1)
     told = journey(connections, given)
     if json:
-        typer.echo(msgspec.json.encode({"journey": told}))
+        say_json({"journey": told})
     else:
         for step in told.steps:
             side = "initiator" if step.is_initiator else "target"
             line = f"{step.time:%Y-%m-%d %H:%M:%S.%f%z}  {step.database}  {side} {step.service_name}"
-            typer.echo(printable(f"{line}: {step.event} ({step.detail})"))
+            say(f"{line}: {step.event} ({step.detail})")
         for line in told.gone:
-            typer.echo(printable(line))
+            say(line)
     raise typer.Exit(0 if told.conversation_id is not None else 1)
 
 
@@ -230,7 +226,7 @@ def _watch(
             for one in found:
                 if one.problem not in told:
                     told.add(one.problem)
-                    typer.echo(printable(f"{one.level}: {one.problem}"), err=True)
+                    say(f"{one.level}: {one.problem}", err=True)
         is_known = any(one.level == "error" or one.number in _ENDS_WATCH for one in found)
         if is_known or time.monotonic() >= end:
             return found
@@ -245,17 +241,17 @@ def _print(
     findings: list[Finding], sides: list[psycopg.Connection[Any] | None], *, fix: bool, destructive: bool
 ) -> None:
     if not findings:
-        typer.echo("Nothing is wrong.")
+        say("Nothing is wrong.")
     for one in findings:
         since = "" if one.since is None else f" (since {one.since:%Y-%m-%d %H:%M:%S%z})"
-        typer.echo(printable(f"{one.level} {one.number}: {one.object}: {one.problem}{since}"))
-        typer.echo(printable(f"  {one.why}"))
+        say(f"{one.level} {one.number}: {one.object}: {one.problem}{since}")
+        say(f"  {one.why}")
         for mend in one.mend:
             role = "" if mend.role is None else f', as "{mend.role}"'
             loses = "; it loses messages or ends conversations" if mend.is_destructive else ""
             far = "far " if mend.is_far else ""
-            typer.echo(printable(f'  In the {far}database "{mend.database}"{role}{loses}:'))
-            typer.echo(printable(f"    {mend.statement}"))
+            say(f'  In the {far}database "{mend.database}"{role}{loses}:')
+            say(f"    {mend.statement}")
             if fix and (destructive or not mend.is_destructive):
                 _offer(mend, sides[mend.is_far])
 
@@ -264,11 +260,11 @@ def _offer(mend: Mend, connection: psycopg.Connection[Any] | None) -> None:
     import psycopg
 
     if not mend.is_sql or connection is None:
-        typer.echo("  This one is yours to run.")
+        say("  This one is yours to run.")
     elif typer.confirm("  Run it?", default=False):
         try:
             connection.execute(mend.statement.encode())
         except psycopg.Error as error:
-            typer.echo(f"  It failed: {error.diag.message_primary or error}")
+            say(f"  It failed: {error.diag.message_primary or error}")
         else:
-            typer.echo("  Done.")
+            say("  Done.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
@@ -19,6 +18,7 @@ from pybroker.commands.certificate_files import (
     thumbprint_of,
 )
 from pybroker.commands.options import DatabaseUrl, Json
+from pybroker.commands.telling import say, say_json
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 _VERSION = 1
 _ENDPOINT = "endpoint"
 _LARGEST_FILE = 2**20
+# The broker's own: whoever got a route to one would be asked where everybody's messages go.
+_OF_SYSTEM = ("sql/servicebroker/", "http://schemas.microsoft.com/")
+_NAMED = 20
 
 
 class Side(msgspec.Struct, forbid_unknown_fields=True):
@@ -63,6 +66,10 @@ def exchange(
         str | None,
         typer.Option("--as", metavar="USER", help="What the other side is called here; else as in FILE."),
     ] = None,
+    service: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SERVICE", help="Route messages for it to the other side; with --in."),
+    ] = None,
     bind: Annotated[
         list[str] | None,
         typer.Option(metavar="SERVICE", help="Secure dialogs to this service of the other side; with --in."),
@@ -78,9 +85,10 @@ def exchange(
     With --out this side gets what it has not yet: a key, its certificate, registered for whoever runs this,
     and a STARTED endpoint at the port of --address. What the other side needs is written to FILE.
 
-    With --in the other side's certificates are registered for a user of its name, who gets CONNECT, and each
-    of its services gets a route. --bind makes a remote service binding, --allow grants SEND. What is there
-    already stays as it is, so a command may be given again, and after a new certificate must be.
+    With --in the other side's certificates are registered for a user of its name, who gets CONNECT. --service
+    makes a route to a service of the other side, --bind that and a remote service binding, --allow grants
+    SEND. A file alone makes no route: it may name services that are somebody else's. What is there already
+    stays as it is, so a command may be given again, and after a new certificate must be.
 
     FILE must come from the other side and nobody else: compare the fingerprints over the telephone.
 
@@ -89,7 +97,7 @@ def exchange(
       pybroker certificate exchange shop --out shop.json --address tcp://shop.example.com:4022 \\
         --key-directory keys --database-url postgresql://localhost/shop
       pybroker certificate exchange warehouse --in shop.json --out warehouse.json \\
-        --address tcp://warehouse.example.com:4022 --allow //warehouse/fulfilment \\
+        --address tcp://warehouse.example.com:4022 --service //shop/orders --allow //warehouse/fulfilment \\
         --key-directory keys --database-url postgresql://localhost/warehouse
       pybroker certificate exchange --in warehouse.json --bind //warehouse/fulfilment \\
         --database-url postgresql://localhost/shop
@@ -102,8 +110,8 @@ def exchange(
         raise typer.BadParameter("give --out, --in, or both")
     if out is not None and (name is None or address is None or key_directory is None):
         raise typer.BadParameter("--out needs NAME, --address and --key-directory")
-    if file is None and (bind or allow or known_as):
-        raise typer.BadParameter("--as, --bind and --allow need --in")
+    if file is None and (service or bind or allow or known_as):
+        raise typer.BadParameter("--as, --service, --bind and --allow need --in")
     far = None if file is None else _read_side(file)
     if far is not None and known_as is not None:
         far.name = known_as
@@ -120,11 +128,16 @@ def exchange(
         if far is not None:
             if known_as is None:
                 _refuse_role(connection, far.name)
-            _take_in(connection, far, bind or [], allow or [], done)
+            _take_in(connection, far, [*(service or []), *(bind or [])], done)
+            for one in bind or []:
+                _bind(connection, far, one, done)
+            for one in allow or []:
+                connection.execute("select broker.grant('SEND', 'SERVICE', %s, %s)", (one, far.name))
+                done.append(f'"{far.name}" may SEND to {one}')
     if as_json:
-        typer.echo(json.dumps({"done": done}))
+        say_json({"done": done})
     else:
-        typer.echo("\n".join(done))
+        say(*done)
 
 
 def _prepare(
@@ -188,10 +201,8 @@ def _refuse_role(connection: Connection[Any], name: str) -> None:
         fail(f'"{name}" is a role of this server, with rights of its own; give --as and another name')
 
 
-def _take_in(
-    connection: Connection[Any], far: Side, bind: list[str], allow: list[str], done: list[str]
-) -> None:
-    """Register what the other side has told."""
+def _take_in(connection: Connection[Any], far: Side, services: list[str], done: list[str]) -> None:
+    """Register what the other side has told, with routes to those of its services that were asked for."""
     endpoint = connection.execute("select name from broker.service_broker_endpoints").fetchone()
     if endpoint is None:
         fail("this database has no endpoint; give --out, --address and --key-directory too, or make one")
@@ -199,15 +210,15 @@ def _take_in(
         _register(connection, far, number, pem, done)
     connection.execute("select broker.grant('CONNECT', 'ENDPOINT', %s, %s)", (endpoint[0], far.name))
     done.append(f'"{far.name}" may CONNECT to the endpoint "{endpoint[0]}"')
-    for service in far.services:
-        _route(connection, far, service, done)
-    for service in bind:
+    for service in services:
+        if service.lower().startswith(_OF_SYSTEM):
+            fail(f'"{service}" is a name of the broker\'s own; broker.create_route makes such a route')
         if service not in far.services:
-            fail(f'"{far.name}" has no service "{service}"; it has {", ".join(far.services) or "none"}')
-        _bind(connection, far, service, done)
-    for service in allow:
-        connection.execute("select broker.grant('SEND', 'SERVICE', %s, %s)", (service, far.name))
-        done.append(f'"{far.name}" may SEND to {service}')
+            fail(f'"{far.name}" has no service "{service}"; it has {_named(far.services) or "none"}')
+        _route(connection, far, service, done)
+    others = [one for one in far.services if one not in services and _needs_route(connection, one)]
+    if others:
+        done.append(f"made no route to what --service does not name: {_named(others)}")
 
 
 def _register(connection: Connection[Any], far: Side, number: int, pem: str, done: list[str]) -> None:
@@ -240,17 +251,26 @@ def _register(connection: Connection[Any], far: Side, number: int, pem: str, don
 
 
 def _route(connection: Connection[Any], far: Side, service: str, done: list[str]) -> None:
-    """Make a route to a service, unless there is one, or such a service here."""
+    if _needs_route(connection, service):
+        connection.execute(
+            "select broker.create_route(%s, %s, service_name => %s)", (service, far.address, service)
+        )
+        done.append(f"made a route to {service} at {far.address}")
+
+
+def _needs_route(connection: Connection[Any], service: str) -> bool:
+    """Tell whether there is no route to a service, and no such service here."""
     found = connection.execute(
         "select from broker.routes r where r.remote_service_name = %s and r.scope = 'DATABASE'"
         " union all select from broker.services s where s.name = %s",
         (service, service),
     ).fetchone()
-    if found is None:
-        connection.execute(
-            "select broker.create_route(%s, %s, service_name => %s)", (service, far.address, service)
-        )
-        done.append(f"made a route to {service} at {far.address}")
+    return found is None
+
+
+def _named(services: list[str]) -> str:
+    more = len(services) - _NAMED
+    return ", ".join(services[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _bind(connection: Connection[Any], far: Side, service: str, done: list[str]) -> None:

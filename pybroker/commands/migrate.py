@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from pybroker.commands.options import Json, OptionalDatabaseUrl
+from pybroker.commands.telling import say, say_json, say_text
 
 
 def migrate(
@@ -60,7 +61,7 @@ def migrate(
                 "it prints the SQL of a fresh installation: leave --json and --no-worker-role out",
                 param_hint="--sql",
             )
-        typer.echo(migrations.offline_sql(worker_roles=worker_roles))
+        say_text(migrations.offline_sql(worker_roles=worker_roles))
         return
     if database_url is None:
         raise typer.BadParameter(
@@ -73,31 +74,25 @@ def migrate(
         new_broker=new_broker,
     )
     if json:
-        import msgspec
-
-        typer.echo(
-            msgspec.json.encode(
-                {
-                    "previous": result.previous,
-                    "current": result.current,
-                    "applied_files": result.applied_files,
-                    "broker_problem": result.broker_problem,
-                    "warnings": result.warnings,
-                }
-            )
+        say_json(
+            {
+                "previous": result.previous,
+                "current": result.current,
+                "applied_files": result.applied_files,
+                "broker_problem": result.broker_problem,
+                "warnings": result.warnings,
+            }
         )
     elif result.previous == result.current and not result.applied_files:
-        typer.echo(f"Already at version {result.current}: nothing to do.")
+        say(f"Already at version {result.current}: nothing to do.")
     elif result.previous is None:
-        typer.echo(f"Installed version {result.current} ({result.applied_files} files).")
+        say(f"Installed version {result.current} ({result.applied_files} files).")
     elif result.previous == result.current:
-        typer.echo(f"Renewed version {result.current} ({result.applied_files} files).")
+        say(f"Renewed version {result.current} ({result.applied_files} files).")
     else:
-        typer.echo(
-            f"Upgraded from version {result.previous} to {result.current} ({result.applied_files} files)."
-        )
+        say(f"Upgraded from version {result.previous} to {result.current} ({result.applied_files} files).")
     if not json:
         for warning in result.warnings:
-            typer.echo(warning, err=True)
+            say(warning, err=True)
     if result.broker_problem is not None and not json:
-        typer.echo(result.broker_problem, err=True)
+        say(result.broker_problem, err=True)

@@ -8,6 +8,8 @@ from uuid import UUID
 
 import typer
 
+from pybroker.commands.telling import say, say_json
+
 if TYPE_CHECKING:
     from pybroker import Broker
 
@@ -81,9 +83,9 @@ def release(
             except pybroker.BrokerError as error:
                 # Somebody else was there first, or may do what this role may not: the others go on.
                 failed += 1
-                typer.echo(f"pybroker: {handle}: {error}", err=True)
+                say(f"pybroker: {handle}: {error}", err=True)
     if not as_json:
-        typer.echo(f"{len(handles)} chosen, {failed} failed.")
+        say(f"{len(handles)} chosen, {failed} failed.")
     return failed == 0
 
 
@@ -95,11 +97,9 @@ def _release(broker: Broker, verb: Literal["redrive", "discard"], handle: UUID) 
 def _report(handle: UUID, verb: str, ready: int | None, *, as_json: bool) -> None:
     """Say how many messages of the conversation can be received now; none were asked for in a dry run."""
     if as_json:
-        import msgspec
-
-        typer.echo(msgspec.json.encode({"conversation_handle": handle, "messages_ready": ready}))
+        say_json({"conversation_handle": handle, "messages_ready": ready})
     elif ready is None:
-        typer.echo(f"Would {verb} conversation {handle}.")
+        say(f"Would {verb} conversation {handle}.")
     else:
         plural = "" if ready == 1 else "s"
-        typer.echo(f"{_WORDS[verb]}: {ready} message{plural} ready on conversation {handle}.")
+        say(f"{_WORDS[verb]}: {ready} message{plural} ready on conversation {handle}.")

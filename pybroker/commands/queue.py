@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from pybroker.commands.options import DatabaseUrl, Json
+from pybroker.commands.telling import say, say_json
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The queue's name.")]
 
@@ -33,12 +34,10 @@ def list_queues(*, database_url: DatabaseUrl, json: Json = False) -> None:
             "select name, is_receive_enabled and is_enqueue_enabled from broker.service_queues order by name"
         ).fetchall()
     if json:
-        import msgspec
-
-        typer.echo(msgspec.json.encode([{"queue": name, "is_enabled": is_on} for name, is_on in found]))
+        say_json([{"queue": name, "is_enabled": is_on} for name, is_on in found])
         return
     for name, is_on in found:
-        typer.echo(f"{name}\t{'on' if is_on else 'off'}")
+        say(f"{name}\t{'on' if is_on else 'off'}")
 
 
 @queue.command("on")
@@ -68,4 +67,4 @@ def _turn(name: str, url: str, *, is_on: bool) -> None:
 
     with psycopg.connect(url, application_name="pybroker queue") as connection:
         connection.execute("select broker.alter_queue(%s, status => %s)", (name, is_on))
-    typer.echo(f"{name}\t{'on' if is_on else 'off'}")
+    say(f"{name}\t{'on' if is_on else 'off'}")

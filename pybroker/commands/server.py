@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import threading
 import time
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pybroker.commands.telling import say_json, say_text
 from pybroker.embedded import EmbeddedServer, EmbeddedServerError
 
 if TYPE_CHECKING:
@@ -65,7 +65,10 @@ def server(
             for name in names:
                 running.create_database(name, exist_ok=True)
             described = _describe(running, names, temporary=data is None)
-            typer.echo(json.dumps(described) if as_json else _text(described))
+            if as_json:
+                say_json(described)
+            else:
+                say_text(_text(described))
             while running.running:
                 time.sleep(1)
             # A temporary directory takes its log with it, so the end of the log is shown.
@@ -74,7 +77,7 @@ def server(
         return
     except EmbeddedServerError as error:
         ended = str(error)
-    typer.echo(f"pybroker server: {ended}", err=True)
+    say_text(f"pybroker server: {ended}", err=True)
     raise typer.Exit(1)
 
 

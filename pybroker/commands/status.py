@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pybroker.commands.options import DatabaseUrl, Json
+from pybroker.commands.telling import say, say_json
 from pybroker.printable import printable
 
 if TYPE_CHECKING:
@@ -41,10 +42,8 @@ def status(
     """
     try:
         if json:
-            import msgspec
-
             for shown in _statuses(database_url, interval, watch=watch):
-                typer.echo(msgspec.json.encode(shown))
+                say_json(shown)
             return
         from rich.console import Console
         from rich.live import Live
@@ -74,7 +73,7 @@ def _statuses(url: str, interval: float, *, watch: bool) -> Iterator[Status]:
         found = connection.execute(database_version.COMMENT.encode()).fetchone()
         wanted = database_version.newer(found[0] if found else None)
         if wanted is not None:
-            typer.echo(f"pybroker: {database_version.advice(wanted)}", err=True)
+            say(f"pybroker: {database_version.advice(wanted)}", err=True)
         before = read(connection)
         while True:
             time.sleep(interval)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from pybroker.commands.options import Json, connection_string, connection_strings
+from pybroker.commands.telling import say, say_json, say_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -226,7 +227,7 @@ def throughput(
         raise typer.BadParameter("a payload has 24 bytes at least: each message carries its number")
     if show_list:
         for cell in chosen:
-            typer.echo(f"{cell.name}: {cell.how.title}")
+            say(f"{cell.name}: {cell.how.title}")
         return
     equipment = Equipment(
         postgres_image, worker_image, initiator_cores, 0.45 if target_cores is None else target_cores
@@ -268,7 +269,7 @@ def _run(
         from pybroker.throughput.results import Results
         from pybroker.throughput.series import SPARK_LOG, run_series
     except ModuleNotFoundError as error:
-        typer.echo(f'pybroker throughput: {error}; pip install "pybroker[spark,embedded]"', err=True)
+        say(f'pybroker throughput: {error}; pip install "pybroker[spark,embedded]"', err=True)
         raise typer.Exit(1) from None
     try:
         require_servers()
@@ -284,26 +285,22 @@ def _run(
                 master=spark_master,
             )
     except Interruption as interruption:
-        typer.echo("Stopped: the servers have ended. The same command goes on from here.", err=True)
+        say("Stopped: the servers have ended. The same command goes on from here.", err=True)
         raise typer.Exit(128 + interruption.number) from None
     except (ThroughputError, DemoError, EmbeddedServerError, JavaNotFoundError) as error:
         _show_end_of(output / SPARK_LOG)
-        typer.echo(f"pybroker throughput: {error}", err=True)
+        say_text(f"pybroker throughput: {error}", err=True)
         raise typer.Exit(1) from None
     finished = {outcome.cell: outcome for outcome in results.outcomes()}
     mine = [finished[cell] for cell in chosen]
     page = write_report(results, effort)
     if json:
-        import msgspec
-
         for outcome in mine:
-            typer.echo(msgspec.json.encode(outcome))
+            say_json(outcome)
     else:
-        typer.echo(f"{len(mine)} cells, {sum(outcome.sent for outcome in mine):,} messages: {page}")
+        say(f"{len(mine)} cells, {sum(outcome.sent for outcome in mine):,} messages: {page}")
     if any(outcome.has_failed for outcome in mine):
-        typer.echo(
-            "pybroker throughput: a cell lost, doubled or swapped messages; the report names it", err=True
-        )
+        say("pybroker throughput: a cell lost, doubled or swapped messages; the report names it", err=True)
         raise typer.Exit(1)
 
 
@@ -314,7 +311,7 @@ def _tell_model(output: Path, cores: float, flush: float, round_trip: float, *, 
         from pybroker.throughput.model import WELL_PREDICTED, Hardware, Model
         from pybroker.throughput.results import read_finished
     except ModuleNotFoundError as error:
-        typer.echo(f'pybroker throughput: {error}; pip install "pybroker[spark,embedded]"', err=True)
+        say(f'pybroker throughput: {error}; pip install "pybroker[spark,embedded]"', err=True)
         raise typer.Exit(1) from None
     from pybroker.throughput.failures import ThroughputError
 
@@ -323,47 +320,45 @@ def _tell_model(output: Path, cores: float, flush: float, round_trip: float, *, 
     try:
         fitted = Model(read_finished(output).outcomes)
     except ThroughputError as error:
-        typer.echo(f"pybroker throughput: {error}", err=True)
+        say_text(f"pybroker throughput: {error}", err=True)
         raise typer.Exit(1) from None
     hardware = Hardware(cores=cores, flush=flush, round_trip=round_trip)
     capacities = fitted.capacities(hardware, range(1, 17))
     (output / "model.svg").write_bytes(model_figure(capacities, hardware, with_legend=True).alone)
     if json:
-        import msgspec
-
         for one in capacities:
-            typer.echo(msgspec.json.encode(one))
+            say_json(one)
         return
-    typer.echo(f"Fitted on {fitted.cells} cells of one and two initiators.")
+    say(f"Fitted on {fitted.cells} cells of one and two initiators.")
     predictions = fitted.predictions()
     near = sum(abs(found.error) <= WELL_PREDICTED for found in predictions)
     if predictions:
-        typer.echo(
+        say(
             f"{near} of {len(predictions)} cells of three initiators are within ±{WELL_PREDICTED:.0%} of"
             " what it predicts:"
         )
     for found in predictions:
-        typer.echo(
+        say(
             f"  {found.cell.name}: {found.predicted:,.0f} messages per processor-second predicted,"
             f" {found.measured:,.0f} measured, {found.error:+.0%}"
         )
-    typer.echo(
+    say(
         f"Servers of {cores:g} processors like these, {hardware.threads} threads an initiator,"
         f" {hardware.payload} bytes:"
     )
     for one in capacities:
-        typer.echo(
+        say(
             f"  {one.initiators:2} initiators: {one.rate.mean:,.0f} messages/s"
             f" ({one.rate.low:,.0f} to {one.rate.high:,.0f}), bound by {one.bound_by}"
         )
-    typer.echo(f"The picture: {output / 'model.svg'}")
+    say(f"The picture: {output / 'model.svg'}")
 
 
 def _show_end_of(log: Path) -> None:
     """Show what Spark said last: to a failure it may be the reason."""
     if log.exists():
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-_LOG_LINES:]
-        typer.echo("\n".join([f"The last lines of {log}:", *(f"  {line}" for line in lines)]), err=True)
+        say(f"The last lines of {log}:", *(f"  {line}" for line in lines), err=True)
 
 
 def _require_servers(on: str) -> None:
@@ -428,13 +423,13 @@ class _Lines:
     def begin(self, cell: Cell, done: int, total: int) -> None:
         left = (time.monotonic() - self._began) / max(done, 1) * (total - done) / 60
         estimate = f", about {left:.0f} minutes left" if done else ""
-        typer.echo(f"{done + 1} of {total}: {cell.name}{estimate}", err=True)
+        say(f"{done + 1} of {total}: {cell.name}{estimate}", err=True)
 
     def rate(self, messages_per_second: float) -> None:
         pass
 
     def end(self, outcome: Outcome) -> None:
-        typer.echo(f"  {_line(outcome)}", err=True)
+        say(f"  {_line(outcome)}", err=True)
 
 
 class _Bar:

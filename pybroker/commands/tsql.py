@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pybroker.commands.options import Json, connection_string
+from pybroker.commands.telling import say, say_json, say_text
 
 if TYPE_CHECKING:
     from pybroker.tsql.databases import Databases
@@ -106,7 +107,7 @@ class _Terminal:
     """What scripts print goes to standard output, what is said about them to standard error."""
 
     def show(self, line: str) -> None:
-        typer.echo(line)
+        say_text(line)
 
     def note(self, line: str) -> None:
         _say(line, err=True)
@@ -116,7 +117,7 @@ def _say(text: str, *, err: bool = False) -> None:
     """Print what quotes a script, which may hold what moves a terminal's cursor."""
     from pybroker.tsql.showing import printable
 
-    typer.echo(printable(text), err=err)
+    say_text(printable(text), err=err)
 
 
 @tsql.command()
@@ -132,8 +133,6 @@ def check(
     scripts = _read(files, define, encoding, can_ask=False)
     found = [one for script in scripts for one in script.findings]
     if json:
-        import msgspec
-
         from pybroker.tsql.administration import without_passwords
 
         rows = [
@@ -147,13 +146,13 @@ def check(
             }
             for one in found
         ]
-        typer.echo(msgspec.json.encode(rows))
+        say_json(rows)
     else:
         for one in found:
             _say(f"{one.place}: {_described(one)}")
         for script in scripts:
             refused = sum(one.step is None for one in script.findings)
-            typer.echo(f"{script.file}: {len(script.findings)} statements, {refused} refused")
+            say(f"{script.file}: {len(script.findings)} statements, {refused} refused")
     if any(one.step is None for one in found):
         raise typer.Exit(1)
 
@@ -191,7 +190,7 @@ def translate(
             lines += writer.batch(batch) * batch.count
     text = "".join(f"{line}\n" for line in lines)
     if output is None:
-        typer.echo(text, nl=False)
+        say_text(text)
     else:
         output.write_text(text, "utf-8")
 
@@ -368,7 +367,7 @@ def _show_plan(scripts: list[ReadScript], databases: Databases) -> None:
             for one in batch.findings:
                 form = writer.write(one)
                 where = "master" if one.step and one.step.at_home else writer.database
-                typer.echo(f"-- in {where}{times}\n{form}")
+                say_text(f"-- in {where}{times}\n{form}")
 
 
 def _answer(one: Finding) -> str:

@@ -84,7 +84,7 @@ def test_one_command_on_each_side_and_they_know_each_other(sides: tuple[Side, Si
         # A second time nothing is new, and nothing is refused.
         for result in (
             shop.tell(),
-            warehouse.tell("--in", shop.file, "--allow", "//warehouse"),
+            warehouse.tell("--in", shop.file, "--service", "//shop", "--allow", "//warehouse"),
             shop.exchange("--in", warehouse.file, "--bind", "//warehouse"),
         ):
             assert result.exit_code == 0, result.output
@@ -105,6 +105,32 @@ def test_one_command_on_each_side_and_they_know_each_other(sides: tuple[Side, Si
     )
     assert shop.psql.rows(bound) == [("//warehouse", "warehouse", False)]
     assert warehouse.psql.rows(bound) == []
+
+
+def test_a_file_makes_no_route_that_nobody_asked_for(sides: tuple[Side, Side]) -> None:
+    shop, warehouse = sides
+    assert shop.tell().exit_code == 0
+    system = "SQL/ServiceBroker/BrokerConfiguration"
+    told = [
+        "//shop",
+        system,
+        "//bank/payments",
+        "//x/\x1b]0;owned\x07\n\x9b2Jmade a route",
+        *map(str, range(50)),
+    ]
+    shop.file.write_text(json.dumps({**json.loads(shop.file.read_text()), "services": told}))
+    taken = warehouse.tell("--in", shop.file, "--service", "//shop")
+    assert taken.exit_code == 0, taken.output
+    routes = "select remote_service_name from broker.routes where remote_service_name is not null"
+    assert warehouse.psql.rows(routes) == [("//shop",)]
+    assert "//bank/payments" in taken.output
+    assert len(taken.output) < 2_000
+    assert all(character.isprintable() for character in taken.output.replace("\n", ""))
+    assert "//x/\\x1b]0;owned\\x07\\n\\x9b2Jmade a route" in taken.output
+    assert warehouse.exchange("--in", shop.file, "--service", system).exit_code == 1
+    assert warehouse.exchange("--in", shop.file, "--bind", system).exit_code == 1
+    assert warehouse.exchange("--in", shop.file, "--service", "//elsewhere").exit_code == 1
+    assert warehouse.psql.rows(routes) == [("//shop",)]
 
 
 def test_what_is_exchanged_holds_no_secret(sides: tuple[Side, Side]) -> None:

@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from pybroker import logs
 from pybroker.commands import application
 from pybroker.diagnosis.catalogue import KINDS, table
 from tests.conftest import migrated_database
@@ -718,6 +719,31 @@ def test_a_name_of_a_stranger_does_not_command_the_terminal(newest: Diagnosed) -
     assert code == 1
     assert "\x1b" not in output
     assert "//far\\x1b[2J" in output
+
+
+def test_no_command_and_no_log_line_commands_a_terminal(newest: Diagnosed, tmp_path: Path) -> None:
+    evil = "a\x1b]0;owned\x07\n\x9b2J\u202eb"
+    newest.psql.rows("select broker.create_queue(%s)", evil)
+    file = tmp_path / "objects.py"
+    file.write_text(f"import pybroker\ndefinitions = [pybroker.MessageType({evil!r})]\n")
+    url = ("--database-url", newest.database.url)
+    for command in (
+        ("queue", "list"),
+        ("queue", "list", "--json"),
+        ("queue", "off", evil),
+        ("apply", str(file)),
+    ):
+        result = CliRunner().invoke(application, [*command, *url])
+        assert (result.exit_code, "owned" in result.output) == (0, True), result.output
+        assert all(one.isprintable() or one in "\n\t" for one in result.output), result.output
+        if "--json" in command:
+            assert evil in [queue["queue"] for queue in json.loads(result.output)]
+    event = {"timestamp": "now", "level": "error", "event": evil, "queue": evil, "exception": evil}
+    for log_format in ("text", "json"):
+        line = logs.rendered(event, log_format)
+        assert all(one.isprintable() or one == "\n" for one in line), line
+    assert json.loads(line) == event
+    newest.psql.rows("select broker.drop_queue(%s)", evil)
 
 
 def test_a_database_that_is_away_is_an_error(newest: Diagnosed) -> None:

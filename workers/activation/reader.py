@@ -261,7 +261,11 @@ async def _is_receiving(session: AsyncConnection[Any], error: psycopg.Error) -> 
     found = receiving.told_by(error.diag.context or "")
     if isinstance(found, bool):
         return found
-    text = await _first(session, _TEXT, found.line, LONGEST, found.function)
+    try:
+        text = await _first(session, _TEXT, found.line, LONGEST, found.function)
+    except psycopg.Error:
+        # The function is in a schema that this role may not use.
+        return False
     # As bytes, where the procedure has left a session without an encoding behind.
     return receiving.is_loop_of(text.decode(errors="replace") if isinstance(text, bytes) else text or "")
 
