@@ -22,6 +22,8 @@ from pybroker.workers.database import Database as Served
 from pybroker.workers.event_notifications import LOOK_SECONDS, EventNotifications
 from pybroker.workers.external_activation import applications, read
 from pybroker.workers.external_activation.configuration import ApplicationConfiguration
+from pybroker.workers.external_activation.watcher import EVENT_NOTIFICATION, Watcher
+from pybroker.workers.validation import Validation
 from pybroker.workers.wake_ups import WakeUps
 from tests import forked
 from tests.shop import DEFINITIONS, Session, until
@@ -162,6 +164,40 @@ def notify(site: Site, times: int = 1) -> None:
     for _ in range(times):
         site.psql.rows("delete from broker_private.notified_queues")
         assert site.psql.rows("select problem from broker_private.emit_queue_activations()") == [(None,)]
+
+
+def test_who_may_send_to_the_activator_starts_no_program(site: Site) -> None:
+    stranger = site.database.role()
+    site.psql.rows("select broker.grant('SEND', 'SERVICE', '//activator', %s)", stranger)
+    for kind in ("queue", "service"):
+        options = ", 'strangers'" if kind == "service" else ""
+        site.psql.rows(f"select broker.create_{kind}('{'//' if options else ''}strangers'{options})")
+    site.psql.rows(f"select broker.alter_authorization('SERVICE', '//strangers', '{stranger}')")
+    contract = "http://schemas.microsoft.com/SQL/Notifications/PostEventNotification"
+    forged = "<EVENT_INSTANCE><EventType>QUEUE_ACTIVATION</EventType><ObjectName>warehouse</ObjectName></EVENT_INSTANCE>"
+    dialog = site.psql.value("select broker.begin_dialog('//strangers', '//activator', %s)", contract)
+    told: list[Any] = []
+
+    async def read() -> None:
+        served = Served(site.url)
+        await served.open()
+        validation = Validation(served, Clock())
+        await validation.look()
+        await validation.close()
+        await served.close()
+        watcher = Watcher(site.url, "notifications", lambda one: told.append(one.queue) or True, Clock())
+        await watcher.open()
+        await watcher._read()
+        await watcher.close()
+
+    site.psql.rows("select broker.send(%s, %s, %s)", dialog, EVENT_NOTIFICATION, forged)
+    with capture_logs() as events:
+        asyncio.run(read())
+    assert (told, [event["event"] for event in events][1:]) == ([], ["event_of_stranger"])
+    site.psql.send(site.psql.dialog())
+    notify(site)
+    asyncio.run(read())
+    assert told == ["warehouse"]
 
 
 def test_processes_stay_between_minimum_and_maximum_and_what_is_killed_is_replaced(site: Site) -> None:

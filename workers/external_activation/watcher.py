@@ -22,6 +22,14 @@ if TYPE_CHECKING:
     from pybroker.workers.clock import Clock
 
 EVENT_NOTIFICATION = "http://schemas.microsoft.com/SQL/Notifications/EventNotification"
+# Who only may SEND to the notification queue's service begins no dialog from the broker's own service.
+_FROM_BROKER = """
+select conversation_handle from broker.conversation_endpoints
+where conversation_handle = any(%s) and not is_initiator
+  and far_service = 'http://schemas.microsoft.com/SQL/Notifications/EventNotificationService'
+"""
+# Bytes. An event names a queue and roles; what is longer is none, and is not parsed.
+_LONGEST = 64 * 1024
 # A wait ends now and then, so that a connection that was cut without a word is noticed.
 WAIT_SECONDS = 30.0
 
@@ -92,11 +100,17 @@ class Watcher:
         # Many events of one queue in one batch came while nobody read: they ask for one more process.
         notifications: dict[Notification, None] = {}
         ended: list[AsyncMessage] = []
-        async with self._broker.transaction():
-            for message in await self._broker.receive(self._queue, timeout=WAIT_SECONDS):
+        async with self._broker.transaction() as transaction:
+            messages = await self._broker.receive(self._queue, timeout=WAIT_SECONDS)
+            handles = list({message.conversation_handle for message in messages})
+            cursor = await (await transaction.connection()).execute(_FROM_BROKER, (handles,))
+            of_broker = {handle for (handle,) in await cursor.fetchall()} if messages else set()
+            for message in messages:
                 if message.is_end_dialog or message.is_error:
                     ended.append(message)
                     await message.conversation.end()
+                elif message.conversation_handle not in of_broker:
+                    logger.warning("event_of_stranger", conversation=str(message.conversation_handle))
                 elif (notification := _parse(message)) is not None:
                     notifications[notification] = None
         for message in ended:
@@ -116,7 +130,7 @@ class Watcher:
 def _parse(message: AsyncMessage) -> Notification | None:
     names = ("EventType", "DatabaseName", "SchemaName", "ObjectName")
     try:
-        if message.message_type_name == EVENT_NOTIFICATION:
+        if message.message_type_name == EVENT_NOTIFICATION and len(message.message_body or b"") <= _LONGEST:
             document = message.xml()
             return Notification(*(document.findtext(name) or "" for name in names))
     except etree.XMLSyntaxError:
