@@ -1015,6 +1015,20 @@ def test_what_waits_of_one_conversation_is_shown_without_numbering_what_waits_of
             assert pages_of_one(psql, shown) < 2 * DEEP, shown
 
 
+def test_the_depths_of_a_flooded_queue_cost_as_much_more_as_it_has_more_messages(shop: Shop) -> None:
+    psql = shop.psql
+    dialog = psql.dialog()
+    looked = []
+    # As after a flood: no statistics tell of them.
+    for messages in (1_000, 3_000):
+        psql.rows(
+            "select broker.send_batch(%s, 'order', array_fill('\\x01'::bytea, array[%s]))", dialog, messages
+        )
+        looked.append(pages_of_one(psql, VIEWS["queue_depths"]))
+    assert psql.value("select ready from broker.queue_depths where queue_name = 'warehouse'") == 4_000
+    assert looked[1] < 6 * looked[0], "four times as many messages, read once"
+
+
 def test_who_looks_for_what_is_set_aside_looks_at_no_conversation_while_nothing_is(shop: Shop) -> None:
     psql = shop.psql
     # As after a flood: no statistics tell of them.
