@@ -7,11 +7,19 @@ from typing import Annotated
 
 import typer
 
-from pybroker.commands.options import DatabaseUrl, LogFormat, LogFormatOption, LogLevel, LogLevelOption
+from pybroker.commands.options import (
+    DatabaseUrl,
+    LogFormat,
+    LogFormatOption,
+    LogLevel,
+    LogLevelOption,
+    advice_on_passwords,
+)
 from pybroker.commands.worker import until_signalled
 
 
 def activate(
+    context: typer.Context,
     *,
     database_url: DatabaseUrl,
     config: Annotated[
@@ -58,6 +66,8 @@ def activate(
     # Imported when it runs: the client and the event loop take longer to import than the help to print.
     import asyncio
 
+    import structlog
+
     from pybroker.workers import external_activation, log_setup
 
     try:
@@ -65,6 +75,8 @@ def activate(
     except external_activation.ConfigurationError as error:
         raise typer.BadParameter(str(error), param_hint="--config") from None
     log_setup.set_up(log_format.value, log_level.value)
+    if advice := advice_on_passwords(context, [database_url]):
+        structlog.get_logger().warning("password_in_arguments", advice=advice)
 
     async def serve() -> None:
         stop = asyncio.Event()

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pybroker.commands.options import DatabaseUrls
+from pybroker.commands.options import DatabaseUrls, advice_on_passwords
 from pybroker.commands.telling import say
 
 _HERE = ("127.0.0.1", "::1", "localhost")
@@ -15,6 +15,7 @@ File = Annotated[Path | None, typer.Option(exists=True, dir_okay=False, readable
 
 
 def console(
+    context: typer.Context,
     *,
     database_url: DatabaseUrls,
     port: Annotated[int, typer.Option(min=0, max=65_535, help="0 takes a free one.")] = 8750,
@@ -68,6 +69,8 @@ def console(
         trace_url = None if trace_url is None else trace_links.checked(trace_url)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--trace-url") from None
+    if advice := advice_on_passwords(context, database_url):
+        say(advice, err=True)
     targets = tuple(Target.of(number, url) for number, url in enumerate(database_url, start=1))
     is_secure = tls_certificate is not None or behind_proxy
     try:

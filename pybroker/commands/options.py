@@ -46,6 +46,22 @@ def connection_strings(values: list[str] | None) -> list[str] | None:
     return values
 
 
+def advice_on_passwords(context: typer.Context, urls: list[str]) -> str | None:
+    """Say what to do where a password stands in the arguments, for a command that runs for long."""
+    from psycopg.conninfo import conninfo_to_dict
+
+    source = context.get_parameter_source("database_url")
+    if source is None or source.name != "COMMANDLINE":
+        return None
+    if not any(conninfo_to_dict(url).get("password") for url in urls):
+        return None
+    return (
+        "Everybody on this host can read the arguments of a process, and so the password in --database-url."
+        " Put it into libpq's password file (passfile=FILE in the URL, or PGPASSFILE), or a service file"
+        " (service=NAME)."
+    )
+
+
 DatabaseUrl = Annotated[
     str,
     typer.Option(

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pybroker.commands.options import DatabaseUrls, LogFormat, LogFormatOption, LogLevel, LogLevelOption
+from pybroker.commands.options import (
+    DatabaseUrls,
+    LogFormat,
+    LogFormatOption,
+    LogLevel,
+    LogLevelOption,
+    advice_on_passwords,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
@@ -16,6 +23,7 @@ if TYPE_CHECKING:
 
 
 def worker(
+    context: typer.Context,
     *,
     database_url: DatabaseUrls,
     key_directory: Annotated[
@@ -171,6 +179,8 @@ def worker(
     from pybroker.workers.transport.retry_schedule import Pace
 
     log_setup.set_up(log_format.value, log_level.value)
+    if advice := advice_on_passwords(context, database_url):
+        structlog.get_logger().warning("password_in_arguments", advice=advice)
 
     pace = Pace(
         resend_after=resend_after,

@@ -9,8 +9,12 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
 from pybroker import logs
+from pybroker.commands.options import DatabaseUrls, advice_on_passwords
+from pybroker.commands.telling import say
 from tests.activated import CLI, REPOSITORY, next_event, start_worker
 from tests.patience import PATIENCE
 from tests.shop import Shop
@@ -124,14 +128,32 @@ def test_what_others_wrote_is_cut_before_it_is_searched_and_shows_no_password(
 
 
 def test_a_worker_that_cannot_serve_says_so_in_one_line_without_the_password() -> None:
-    code, lines = run("worker", "--database-url", NOWHERE, "--log-level", "error")
+    code, lines = run("worker", "--database-url", NOWHERE, "--log-level", "warning")
     assert code == 1
-    (line,) = lines
+    assert " warning password_in_arguments " in lines[0]
+    assert "s3cret" not in "".join(lines)
+    line = lines[-1]
     assert "s3cret" not in line
     matched = TEXT.fullmatch(line)
     assert matched, line
     assert matched.groups()[0] == "error"
     assert matched.groups()[1].startswith("worker_cannot_serve error=")
+
+
+def test_a_password_in_the_arguments_is_warned_of_and_one_in_the_environment_is_not() -> None:
+    command = typer.Typer()
+
+    @command.command()
+    def advise(context: typer.Context, database_url: DatabaseUrls) -> None:
+        say(str(advice_on_passwords(context, database_url)))
+
+    def said(*arguments: str, **environment: str) -> str:
+        return CliRunner().invoke(command, arguments, env=environment).output
+
+    plain = NOWHERE.replace(":s3cret", "")
+    assert "passfile=" in said("--database-url", plain, "--database-url", NOWHERE)
+    assert "passfile=" in said("--database-url", "host=db password=s3cret")
+    assert said("--database-url", plain) == said(PYBROKER_DATABASE_URL=NOWHERE) == "None\n"
 
 
 def test_an_activator_writes_from_the_level_on(shop: Shop, tmp_path: Path) -> None:
