@@ -28,7 +28,14 @@ begin
     into far
     from broker_private.endpoints f
     join broker_private.queues q on q.queue_id = f.queue_id
-    where f.endpoint_no = e.far_endpoint_no;
+    where f.endpoint_no = e.far_endpoint_no and f.local_end is distinct from '<cleaned up>';
+    if not found then
+      perform broker_private.put_broker_error(
+        e.endpoint_no, 8462,
+        'The remote conversation endpoint is either in a state where no more messages can be exchanged, or it has been dropped.'
+      );
+      return;
+    end if;
     -- What follows on this dialog must not overtake what waits now: it takes the same way until nothing waits.
     if not far.is_enqueue_enabled then
       e.path := '<delayed>';

@@ -12,6 +12,8 @@ import pytest
 from tests.shop import END_DIALOG, ERROR, in_background, until, waits
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.shop import Shop
 
 
@@ -221,6 +223,28 @@ def test_row_075_cleanup_removes_a_side_in_every_state_with_all_of_its_messages(
     assert psql.state(side) is None
     for view in ("shop", "broker.transmission_queue"):
         assert psql.rows(f"select from {view}") == []
+
+
+@pytest.mark.parametrize("is_swept", [False, True])
+def test_row_075_who_sends_to_a_side_that_was_cleaned_up_is_told_and_may_end(
+    shop: Shop, clock: Callable[[str], None], is_swept: bool
+) -> None:
+    psql = shop.psql
+    sends, ends = psql.dialog(), psql.dialog()
+    for dialog in (sends, ends):
+        psql.send(dialog)
+        psql.rows("select broker.end_conversation(%s, cleanup => true)", psql.handle_of(dialog))
+    if is_swept:
+        clock("2 h")
+        psql.rows("select broker_private.sweep()")
+        assert psql.value("select count(*) from broker_private.endpoints") == 2
+    psql.send(sends)
+    ((kind, _, body),) = psql.receive("shop", conversation_handle=sends)
+    assert kind == ERROR
+    assert b"-8462" in (body or b"")
+    for dialog in (sends, ends):
+        psql.end(dialog)
+        assert psql.state(dialog) is None
 
 
 def test_row_076_what_is_sent_while_the_far_side_ends_is_dropped(shop: Shop) -> None:

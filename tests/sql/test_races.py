@@ -298,7 +298,7 @@ def test_whoever_lets_a_queue_run_a_procedure_is_a_member_of_the_role_that_runs_
     psql = shop.psql
     owner, other = shop.database.role(), shop.database.role()
     psql.rows(f"grant create on database {shop.database.name} to {owner}")
-    psql.rows(f"create schema app authorization {owner}")
+    psql.rows(f"create schema app authorization {owner}; grant usage on schema app to {other}")
     user = shop.session(user=owner)
     user.rows("create procedure app.work() language plpgsql as 'begin end'")
     create = "select broker.create_queue('mine', activation_procedure => 'work', max_queue_readers => 1, schema => 'app', execute_as => %s)"
@@ -329,7 +329,7 @@ def test_whoever_inherits_a_role_and_may_not_set_it_lets_no_queue_run_as_it(
     owner, other = shop.database.role(), shop.database.role()
     psql.rows(f"grant create on database {shop.database.name} to {owner}")
     psql.rows(f"grant {other} to {owner} with inherit true, set false")
-    psql.rows(f"create schema app authorization {owner}")
+    psql.rows(f"create schema app authorization {owner}; grant usage on schema app to {other}")
     psql.rows("create procedure app.work() language sql as ''")
     create = (
         "select broker.create_queue('mine', activation_procedure => 'work', max_queue_readers => 1, schema => 'app',"
