@@ -4,8 +4,8 @@ BIN := .venv/bin
 ORDERS ?= 200
 ROUNDS ?= 20
 RESTORES ?= 2
-# Six processes on two cores: a test mostly waits for a server or a worker process. Each process gets whole files.
-PROCESSES ?= 6
+# Four processes on two cores keep them busy, and each more collects all tests again. Each process gets whole files.
+PROCESSES ?= 4
 PYTEST_OPTIONS := --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
 PYTHON_FLOOR ?= 85
 # Container images set it. Then each worker process that a test starts compiles all it imports: three times the work.

@@ -26,6 +26,8 @@ def test_under_faults_at_random_nothing_is_lost_doubled_changed_or_out_of_order(
     assert report.sealed == 10
 
 
+# At each landing single dialogs go back with their database: tests/conformance/test_identity_gone_back.py.
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_a_restore_in_the_midst_of_it_leaves_no_dialog_that_hangs_or_delivers_twice(tmp_path: Path) -> None:
     # A copy of a data directory that is being written is as good with fsync as without, while the machine stays up.

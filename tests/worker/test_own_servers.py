@@ -149,6 +149,8 @@ def _objects(url: str) -> set[str]:
     return {name for (name,) in rows}
 
 
+# At each landing the same application runs in containers, with ordinary roles, and each is killed in turn.
+@pytest.mark.nightly
 def test_the_acceptance_application_runs_on_the_user_s_servers_and_leaves_nothing_there(
     server_urls: list[str], tmp_path: Path
 ) -> None:
