@@ -25,6 +25,7 @@ from sqlalchemy.pool import NullPool
 
 from pybroker import database_version
 from pybroker.connection_string import checked
+from pybroker.migrations import emptied
 from pybroker.migrations.errors import MigrationError
 from pybroker.migrations.table_locks import lock_tables
 from pybroker.sql import sql_files
@@ -122,13 +123,17 @@ def _upgrade(
     new_broker: bool,
 ) -> MigrationResult:
     _execute(connection, f"select pg_advisory_xact_lock({_LOCK_KEY})")
+    _refuse_stranger(_driver(connection))
     _execute(connection, f"create schema if not exists {VERSION_TABLE_SCHEMA}")
     context = MigrationContext.configure(
         connection, opts={"version_table": VERSION_TABLE, "version_table_schema": VERSION_TABLE_SCHEMA}
     )
     previous = context.get_current_revision()
     applied_before = _applied(_driver(connection)) if previous is not None else {}
-    if previous is None and _has_foreign_installation(connection):
+    is_half = previous is None and _has_installation(connection)
+    if is_half and emptied.remove(_driver(connection)):
+        _execute(connection, f"create schema {VERSION_TABLE_SCHEMA}")
+    elif is_half:
         raise MigrationError(
             "This database's pybroker was installed by another Alembic, with a version table of its own.",
             hint="Upgrade it with that Alembic: alembic upgrade heads.",
@@ -138,6 +143,8 @@ def _upgrade(
         _run_revisions(connection)
         _apply_changed_files(connection)
         _set_rights(_driver(connection), worker_roles, former_worker_roles)
+    if is_half:
+        warnings.insert(0, emptied.WARNING)
     current = context.get_current_revision()
     if current is None:
         raise RuntimeError("Alembic recorded no revision")
@@ -147,6 +154,16 @@ def _upgrade(
         _execute(connection, "select broker.alter_broker('NEW_BROKER')")
         problem = _broker_problem(connection)
     return MigrationResult(previous, current, len(applied), problem, tuple(warnings))
+
+
+def _refuse_stranger(driver: psycopg.Connection[Any]) -> None:
+    """Refuse a role that has not the rights of the owner of the schemas, and name that owner."""
+    found = driver.execute(database_version.STRANGER.encode()).fetchone()
+    if found is not None:
+        raise MigrationError(
+            f'The pybroker of this database belongs to the role "{found[0]}", and this is "{found[1]}".',
+            hint=f"Migrate as that role. {database_version.handed_over(*found)} Nothing was changed.",
+        )
 
 
 def _refuse_newer(connection: Connection, previous: str | None) -> None:
@@ -238,7 +255,7 @@ def _broker_problem(connection: Connection) -> str | None:
     return None if found is None else found[0]
 
 
-def _has_foreign_installation(connection: Connection) -> bool:
+def _has_installation(connection: Connection) -> bool:
     found = _driver(connection).execute("select to_regtype('broker.message')").fetchone()
     return found is not None and found[0] is not None
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 import re
 from importlib.metadata import version
 
+from psycopg import sql
+
 COMMENT = "select pg_catalog.obj_description(pg_catalog.to_regnamespace('broker')::oid, 'pg_namespace')"
+# Who has the schema, as a role that has not the owner's rights sees it; no row for one that has them.
+STRANGER = """
+select pg_catalog.pg_get_userbyid(n.nspowner)::text, current_user::text
+from pg_catalog.pg_namespace n
+where n.nspname = 'broker_private' and not pg_catalog.pg_has_role(n.nspowner, 'USAGE')
+"""
 _STATED = re.compile(r"pybroker (\d+(?:\.\d+)*)")
 
 
@@ -29,6 +37,12 @@ def advice(wanted: str) -> str:
         f"The database was migrated with pybroker {wanted}, and this is {version('pybroker')}."
         f" Run: pip install 'pybroker>={wanted}'"
     )
+
+
+def handed_over(owner: str, role: str) -> str:
+    """Say how the schemas follow a database that was given to another role."""
+    old, new = (sql.Identifier(one).as_string(None) for one in (owner, role))
+    return f"If the database was given to {new}, a superuser runs in it: REASSIGN OWNED BY {old} TO {new}."
 
 
 def _parts(stated: re.Match[str]) -> tuple[int, ...]:

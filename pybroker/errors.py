@@ -23,6 +23,7 @@ _FIRST_OF_FIVE_DIGITS = 20000
 # else.
 _NOT_MIGRATED = frozenset({"3F000", "42883", "42P01"})
 _DISK_FULL = "53100"
+_MIGRATE = "Run pybroker migrate --database-url postgresql://…, as the database's owner."
 
 
 class BrokerError(Exception):
@@ -167,10 +168,18 @@ def _refusal(error: psycopg.Error) -> BrokerError | None:
     if error.sqlstate in _NOT_MIGRATED and error.diag.context is None:
         return NotMigratedError(
             f"The database has no broker of this version: {message}.",
-            hint="Run pybroker migrate --database-url postgresql://…, as the database's owner.",
+            hint=_MIGRATE,
             sqlstate=error.sqlstate,
         )
     return None
+
+
+def emptied_error() -> NotMigratedError:
+    """Return the error of a database that has the broker's tables without their first rows."""
+    return NotMigratedError(
+        "The database has the tables of pybroker and none of their rows, as pg_dump --schema-only leaves it.",
+        hint=_MIGRATE,
+    )
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from psycopg.rows import class_row
 
-from pybroker.errors import broker_errors
+from pybroker.errors import broker_errors, emptied_error
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -238,7 +238,7 @@ def read(connection: psycopg.Connection[Any]) -> Reading:
         programs = connection.cursor(row_factory=class_row(Program)).execute(_PROGRAMS).fetchall()
         certificates = connection.execute(_CERTIFICATES).fetchall()
     if broker is None:
-        raise LookupError("broker.databases is empty: run pybroker migrate.")
+        raise emptied_error()
     left = _days_left(certificates, broker.read_at)
     return Reading(broker, tuple(queues), tuple(waiting), left, tuple(programs))
 

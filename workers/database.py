@@ -350,7 +350,7 @@ class Database:
                     " is_in_recovery, server_started_at"
                     " from broker_private.worker_greeting()"
                 )
-                return await anext(cursor)
+                greeting = await cursor.fetchone()
         except (psycopg.errors.InvalidSchemaName, psycopg.errors.UndefinedFunction) as error:
             # A transaction that has failed answers nothing more.
             wanted = await _newer_version(connection) if connection.autocommit else None
@@ -362,11 +362,18 @@ class Database:
             ) from error
         except psycopg.errors.InsufficientPrivilege as error:
             role = connection.info.user
+            handed_over = await _handed_over(connection) if connection.autocommit else ""
             raise ServingError(
                 f'the role "{role}" has no right to run a worker on the database {self.address}. Run, as the '
                 f"owner of the database: pybroker migrate --database-url {_as_owner(self.url)} "
-                f"--worker-role {shlex.quote(role)}"
+                f"--worker-role {shlex.quote(role)}{handed_over}"
             ) from error
+        if greeting is None:
+            raise ServingError(
+                f"the database {self.address} has the tables of pybroker and none of their rows, as pg_dump "
+                f"--schema-only leaves it. Run: pybroker migrate --database-url {_as_owner(self.url)}"
+            )
+        return greeting
 
 
 async def _rights(connection: AsyncConnection[Any]) -> list[tuple[str, str]]:
@@ -379,6 +386,15 @@ async def _rights(connection: AsyncConnection[Any]) -> list[tuple[str, str]]:
         # An upgrade of the database brings it.
         return []
     return await found.fetchall()
+
+
+async def _handed_over(connection: AsyncConnection[Any]) -> str:
+    """Say how the schemas follow the database, if it belongs to this role and they don't."""
+    cursor = await connection.execute(
+        f"{database_version.STRANGER} and pg_catalog.pg_has_role('pg_database_owner', 'USAGE')".encode()
+    )
+    found = await cursor.fetchone()
+    return "" if found is None else f". {database_version.handed_over(*found)}"
 
 
 async def _newer_version(connection: AsyncConnection[Any]) -> str | None:

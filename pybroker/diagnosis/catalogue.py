@@ -35,6 +35,12 @@ KINDS = {
         Kind(2, "error", "pybroker is not installed in the database", "`pybroker migrate`"),
         Kind(3, "error", "the database is newer than the package", "`pip install 'pybroker>=…'`"),
         Kind(4, "error", "the database is older than the package", "`pybroker migrate`"),
+        Kind(
+            5,
+            "error",
+            "the tables of pybroker lack their rows, as after a dump of the schema alone",
+            "`pybroker migrate`",
+        ),
         Kind(101, "error", "the broker is disabled", "`alter_broker('ENABLE_BROKER')`", "9791"),
         Kind(102, "error", "the database is a copy", "`alter_broker('NEW_BROKER')`, destructive", "9773"),
         Kind(103, "error", "no worker serves the database, and messages wait", "`pybroker worker`"),

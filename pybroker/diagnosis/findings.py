@@ -126,8 +126,11 @@ def findings_of(connection: psycopg.Connection[Any], handle: UUID | None = None)
                 (handle,),
             )
             rows = cursor.fetchall()
+        emptied = connection.execute("select from broker.databases").rowcount == 0
     except _NOT_INSTALLED:
         return newer or [_not_installed(connection)]
+    if emptied:
+        return [*newer, _emptied(connection)]
     return newer + [
         Finding(
             row.number,
@@ -159,16 +162,23 @@ def _newer(database: str, wanted: str) -> Finding:
     )
 
 
+def _emptied(connection: psycopg.Connection[Any]) -> Finding:
+    return Finding(
+        5,
+        "error",
+        connection.info.dbname,
+        "The database has the tables of pybroker and none of their rows.",
+        "pg_dump --schema-only leaves it so. Nothing can be sent, received or created.",
+        mend=(_migrate(connection),),
+    )
+
+
 def _not_installed(connection: psycopg.Connection[Any]) -> Finding:
     database = connection.info.dbname
     found = connection.execute(
         "select pg_catalog.to_regclass('broker_private.applied_sql') is not null"
     ).fetchone()
     is_older = found is not None and found[0]
-    owner = connection.execute(
-        "select pg_catalog.pg_get_userbyid(datdba) from pg_catalog.pg_database"
-        " where datname = pg_catalog.current_database()"
-    ).fetchone()
     return Finding(
         4 if is_older else 2,
         "error",
@@ -177,15 +187,18 @@ def _not_installed(connection: psycopg.Connection[Any]) -> Finding:
         if is_older
         else "pybroker is not installed in this database.",
         "It has no broker.diagnose.",
-        mend=(
-            Mend(
-                database,
-                owner and owner[0],
-                f"pybroker migrate --database-url postgresql:///{database}",
-                False,
-            ),
-        ),
+        mend=(_migrate(connection),),
     )
+
+
+def _migrate(connection: psycopg.Connection[Any]) -> Mend:
+    database = connection.info.dbname
+    owner = connection.execute(
+        "select pg_catalog.pg_get_userbyid(datdba) from pg_catalog.pg_database"
+        " where datname = pg_catalog.current_database()"
+    ).fetchone()
+    command = f"pybroker migrate --database-url postgresql:///{database}"
+    return Mend(database, owner and owner[0], command, is_destructive=False)
 
 
 def shown(findings: Iterable[Finding], *, level: Level, ignored: set[int]) -> list[Finding]:

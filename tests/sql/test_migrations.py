@@ -17,7 +17,10 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
+from typer.testing import CliRunner
 
+from pybroker.commands import application
+from pybroker.diagnosis.findings import findings_of
 from pybroker.migrations import VERSIONS, MigrationError, migrate, offline_sql, upgrade
 from tests.conftest import migrated_database
 from tests.shop import DEFINITIONS, Session
@@ -467,3 +470,66 @@ def _listening(url: str, told: list[str | None]) -> psycopg.Connection[Any]:
 
 def _database(url: str) -> str:
     return str(psycopg.conninfo.conninfo_to_dict(url)["dbname"])
+
+
+# What pg_dump --schema-only leaves: the tables, and in them nothing.
+EMPTIED = """
+do $$ begin execute (
+  select 'truncate ' || string_agg(c.oid::regclass::text, ', ') from pg_class c
+  where c.relnamespace = 'broker_private'::regnamespace and c.relkind = 'r'
+); end $$
+"""
+
+
+def test_a_dump_of_the_schema_alone_is_found_and_filled(any_server: EmbeddedServer) -> None:
+    url = _fresh(any_server)
+    with psycopg.connect(url, autocommit=True) as session:
+        session.execute("select broker.create_queue('iq', schema => 'public')")
+        session.execute(EMPTIED)
+        (finding,) = findings_of(session)
+        assert (finding.number, finding.mend[0].statement.split()[:2]) == (5, ["pybroker", "migrate"])
+    for command_line in (["status"], ["worker"]):
+        refused = CliRunner().invoke(application, [*command_line, "--database-url", url])
+        assert refused.exit_code == 1, command_line
+        assert "pybroker migrate --database-url" in refused.output
+        assert len(refused.output.splitlines()) == 1
+
+    with psycopg.connect(url, autocommit=True) as session:
+        session.execute("create view public.mine as select 1 as one from broker.service_queues")
+    with pytest.raises(MigrationError, match=r'them: rule "_RETURN" on public\.mine\.'):
+        migrate(url)
+    with psycopg.connect(url, autocommit=True) as session:
+        session.execute("drop view public.mine")
+    assert "--schema-only" in migrate(url).warnings[0]
+    assert _catalog(url) == _catalog(_fresh(any_server))
+    with psycopg.connect(url, autocommit=True) as session:
+        session.execute("select broker.create_queue('iq', schema => 'public')")
+
+
+def test_rows_without_those_of_migrations_are_left_alone(any_server: EmbeddedServer) -> None:
+    url = _fresh(any_server)
+    with psycopg.connect(url, autocommit=True) as session:
+        session.execute(EMPTIED)
+        session.execute("insert into broker_private.worker_roles values (current_user::regrole)")
+    with pytest.raises(MigrationError, match=r"broker_private\.worker_roles"):
+        migrate(url)
+
+
+def test_a_database_that_was_given_away_says_how_the_broker_follows(any_server: EmbeddedServer) -> None:
+    old, new = (f"{word}_{uuid.uuid4().hex[:8]}" for word in ("old", "new"))
+    with psycopg.connect(any_server.url("postgres"), autocommit=True) as session:
+        session.execute(f"create role {old} login; create role {new} login".encode())
+        url = _empty(any_server, old)
+        migrate(url)
+        name = psycopg.conninfo.conninfo_to_dict(url)["dbname"]
+        session.execute(f"alter database {name} owner to {new}".encode())
+    theirs = any_server.url(str(name), user=new)
+    with pytest.raises(MigrationError) as refused:
+        migrate(theirs)
+    mend = f'REASSIGN OWNED BY "{old}" TO "{new}"'
+    assert mend in str(refused.value.hint)
+    worker = CliRunner().invoke(application, ["worker", "--database-url", theirs])
+    assert mend in worker.output.replace('\\"', '"')
+    with psycopg.connect(any_server.url(str(name)), autocommit=True) as session:
+        session.execute(mend.encode())
+    assert migrate(theirs).applied_files == 0
