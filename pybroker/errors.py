@@ -160,7 +160,8 @@ def error_of(number: int, message: str, hint: str | None = None, sqlstate: str |
     return _CLASSES.get(number, BrokerError)(message, number, hint, sqlstate)
 
 
-def _refusal(error: psycopg.Error) -> BrokerError | None:
+def refusal_of(error: psycopg.Error) -> BrokerError | None:
+    """Return what a psycopg error is as the broker's refusal; None where it stays what it is."""
     message = error.diag.message_primary or str(error)
     if match := _REFUSAL.fullmatch(error.sqlstate or ""):
         number = int(match[2]) + (_FIRST_OF_FIVE_DIGITS if match[1] == "T" else 0)
@@ -188,7 +189,7 @@ def broker_errors() -> Iterator[None]:
     try:
         yield
     except psycopg.Error as error:
-        refusal = _refusal(error)
+        refusal = refusal_of(error)
         if refusal is not None:
             raise refusal from error
         if error.sqlstate == _DISK_FULL:

@@ -34,7 +34,10 @@ SUBCOMMANDS = {
 MENDABLE_ERRORS = (
     ("pybroker.errors", "BrokerError"),
     ("psycopg", "OperationalError"),
+    # A character that the database's encoding lacks, among others.
+    ("psycopg", "DataError"),
     ("psycopg.errors", "InsufficientPrivilege"),
+    ("psycopg.errors", "ReadOnlySqlTransaction"),
 )
 
 
@@ -118,9 +121,8 @@ def one_line(error: Exception, command: str | None = None) -> str | None:
         getattr(sys.modules[module], name) for module, name in MENDABLE_ERRORS if module in sys.modules
     )
     # Alembic's connections raise an error of SQLAlchemy's from the one of psycopg.
-    found = next(
-        (one for one in (error, error.__cause__) if isinstance(one, mendable) or _is_refusal(one)), None
-    )
+    chain = map(_lack, (error, error.__cause__))
+    found = next((one for one in chain if isinstance(one, mendable) or _is_refusal(one)), None)
     if found is None:
         return None
     diagnosis = getattr(found, "diag", None)
@@ -134,6 +136,18 @@ def one_line(error: Exception, command: str | None = None) -> str | None:
 def _is_refusal(error: BaseException | None) -> bool:
     """Tell whether a SQLSTATE is one of the broker's own: its message and hint say everything."""
     return re.fullmatch(r"[ST]\d{4}", getattr(error, "sqlstate", None) or "") is not None
+
+
+def _lack(error: BaseException | None) -> BaseException | None:
+    """Return the error of a call that the database has not as what it means: there is no broker."""
+    if "psycopg" not in sys.modules:
+        return error
+    import psycopg
+
+    from pybroker.errors import NotMigratedError, refusal_of
+
+    refusal = refusal_of(error) if isinstance(error, psycopg.Error) else None
+    return refusal if isinstance(refusal, NotMigratedError) else error
 
 
 def print_version(wanted: bool) -> None:

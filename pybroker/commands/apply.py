@@ -38,9 +38,10 @@ def apply(
     Exit codes: 0 done, or nothing to do; 1 refused, and nothing was done; 2 wrong usage.
     """
     import pybroker
+    from pybroker.operator_session import broker_session
 
-    with pybroker.connect(database_url, application_name="pybroker apply") as broker:
-        plan = broker.apply(_definitions(file), prune=prune, dry_run=dry_run)
+    with broker_session(database_url, "pybroker apply") as connection:
+        plan = pybroker.connect(connection).apply(_definitions(file), prune=prune, dry_run=dry_run)
     if json:
         steps = [
             {

@@ -162,10 +162,10 @@ def install(
 
     Exit codes: 0 installed, 1 refused or no certificate, 2 wrong usage.
     """
-    import psycopg
+    from pybroker.operator_session import broker_session
 
     read, pem = read_certificate(file)
-    with psycopg.connect(database_url) as connection:
+    with broker_session(database_url, "pybroker certificate", autocommit=False) as connection:
         connection.execute("select broker.create_certificate(%s, %s, %s)", (name, pem, user))
         if connect:
             endpoint = connection.execute("select name from broker.service_broker_endpoints").fetchone()

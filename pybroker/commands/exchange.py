@@ -104,7 +104,7 @@ def exchange(
 
     Exit codes: 0 done, 1 refused or an unusable file, 2 wrong usage.
     """
-    import psycopg
+    from pybroker.operator_session import broker_session
 
     if out is None and file is None:
         raise typer.BadParameter("give --out, --in, or both")
@@ -116,7 +116,7 @@ def exchange(
     if far is not None and known_as is not None:
         far.name = known_as
     done: list[str] = []
-    with psycopg.connect(database_url) as connection:
+    with broker_session(database_url, "pybroker certificate", autocommit=False) as connection:
         if out is not None:
             assert name is not None and address is not None and key_directory is not None  # noqa: S101, PT018
             own = _prepare(connection, name, address, key_directory, done)

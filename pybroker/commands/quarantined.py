@@ -60,11 +60,10 @@ def release(
 ) -> bool:
     """Redrive or discard them one by one; return whether each of them could be."""
     # Imported when it runs: the help of a command needs no client.
-    import psycopg
-
     import pybroker
+    from pybroker.operator_session import broker_session
 
-    with psycopg.connect(database_url, autocommit=True, application_name=f"pybroker {verb}") as connection:
+    with broker_session(database_url, f"pybroker {verb}") as connection:
         broker = pybroker.connect(connection)
         if isinstance(chosen, UUID):
             _report(chosen, verb, None if is_dry else _release(broker, verb, chosen), as_json=as_json)

@@ -27,9 +27,9 @@ def list_queues(*, database_url: DatabaseUrl, json: Json = False) -> None:
     Example:
       pybroker queue list --database-url postgresql://localhost/shop
     """
-    import psycopg
+    from pybroker.operator_session import broker_session
 
-    with psycopg.connect(database_url, application_name="pybroker queue") as connection:
+    with broker_session(database_url, "pybroker queue") as connection:
         found = connection.execute(
             "select name, is_receive_enabled and is_enqueue_enabled from broker.service_queues order by name"
         ).fetchall()
@@ -63,8 +63,8 @@ def off(name: Name, *, database_url: DatabaseUrl) -> None:
 
 
 def _turn(name: str, url: str, *, is_on: bool) -> None:
-    import psycopg
+    from pybroker.operator_session import broker_session
 
-    with psycopg.connect(url, application_name="pybroker queue") as connection:
+    with broker_session(url, "pybroker queue") as connection:
         connection.execute("select broker.alter_queue(%s, status => %s)", (name, is_on))
     say(f"{name}\t{'on' if is_on else 'off'}")

@@ -66,10 +66,10 @@ def _statuses(url: str, interval: float, *, watch: bool) -> Iterator[Status]:
     import time
 
     from pybroker import database_version
-    from pybroker.operator_session import opened
+    from pybroker.operator_session import broker_session
     from pybroker.status_readings import read, status_of
 
-    with opened(url, "pybroker status") as connection:
+    with broker_session(url, "pybroker status") as connection:
         found = connection.execute(database_version.COMMENT.encode()).fetchone()
         wanted = database_version.newer(found[0] if found else None)
         if wanted is not None:
