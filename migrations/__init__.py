@@ -86,7 +86,11 @@ def migrate(
         psycopg.Error: the database can't be reached, or the role lacks a right; nothing was changed.
     """
     url = checked(database_url)
-    engine = create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(url), poolclass=NullPool)
+    engine = create_engine(
+        "postgresql+psycopg://",
+        creator=lambda: psycopg.connect(url, client_encoding="UTF8"),
+        poolclass=NullPool,
+    )
     with engine.begin() as connection:
         return upgrade(
             connection,

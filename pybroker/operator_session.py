@@ -18,7 +18,11 @@ def opened(url: str, application_name: str, *, connect_timeout: int | None = Non
         psycopg.OperationalError: the database can't be reached.
     """
     connection = psycopg.connect(
-        url, autocommit=True, connect_timeout=connect_timeout, application_name=application_name
+        url,
+        autocommit=True,
+        client_encoding="UTF8",
+        connect_timeout=connect_timeout,
+        application_name=application_name,
     )
     connection.execute("set datestyle = 'ISO'")
     return connection

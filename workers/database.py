@@ -150,7 +150,9 @@ class Database:
         given = conninfo_to_dict(url)
         self._name = str(given.get("dbname") or "")
         self._conninfo = make_conninfo(
-            url, **{name: value for name, value in _NETWORK.items() if name not in given}
+            url,
+            client_encoding="UTF8",
+            **{name: value for name, value in _NETWORK.items() if name not in given},
         )
         self._greeting: Greeting | None = None
         self._pool = AsyncConnectionPool(

@@ -49,6 +49,8 @@ def opened(url: str, **options: Any) -> psycopg.Connection[Any]:
     Behind a pooler that gives a session for a transaction only, it prepares nothing: what it prepared would
     be in another client's session a moment later. An option ``prepare_threshold`` is taken as it is.
     """
+    # The server's may be SQL_ASCII, of which the driver makes bytes.
+    options.setdefault("client_encoding", "UTF8")
     connection = psycopg.Connection.connect(url, autocommit=True, **options)
     if "prepare_threshold" not in options:
         query = statements.is_own_session(connection.info.backend_pid)
@@ -168,12 +170,16 @@ class Session:
     def lend(self) -> Iterator[psycopg.Connection[Any]]:
         """Give the connection, or one of the pool's for as long as it is needed."""
         if isinstance(self._source, psycopg.Connection):
+            statements.require_texts(self._source.info)
             yield self._source
         elif isinstance(self._source, ConnectionPool):
             with self._source.connection() as connection:
+                statements.require_texts(connection.info)
                 yield connection
         else:
-            yield begun(self._source)
+            connection = begun(self._source)
+            statements.require_texts(connection.info)
+            yield connection
 
     def transaction(self) -> Transaction:
         """Return a transaction block inside the one that is open here, if there is one."""

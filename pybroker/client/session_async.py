@@ -48,6 +48,8 @@ async def opened_async(url: str, **options: Any) -> psycopg.AsyncConnection[Any]
     Behind a pooler that gives a session for a transaction only, it prepares nothing: what it prepared would
     be in another client's session a moment later. An option ``prepare_threshold`` is taken as it is.
     """
+    # The server's may be SQL_ASCII, of which the driver makes bytes.
+    options.setdefault("client_encoding", "UTF8")
     connection = await psycopg.AsyncConnection.connect(url, autocommit=True, **options)
     if "prepare_threshold" not in options:
         query = statements.is_own_session(connection.info.backend_pid)
@@ -173,12 +175,16 @@ class AsyncSession:
     async def lend(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
         """Give the connection, or one of the pool's for as long as it is needed."""
         if isinstance(self._source, psycopg.AsyncConnection):
+            statements.require_texts(self._source.info)
             yield self._source
         elif isinstance(self._source, AsyncConnectionPool):
             async with self._source.connection() as connection:
+                statements.require_texts(connection.info)
                 yield connection
         else:
-            yield await begun_async(self._source)
+            connection = await begun_async(self._source)
+            statements.require_texts(connection.info)
+            yield connection
 
     def transaction(self) -> AsyncTransaction:
         """Return a transaction block inside the one that is open here, if there is one."""

@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pybroker.definitions.applying import applying
 from pybroker.duration import as_interval, as_timedelta
-from pybroker.errors import error_of
+from pybroker.errors import ArgumentError, error_of
 from pybroker.message import COLUMNS, encoded
 from pybroker.xml import NOT_WELL_FORMED, SchemaCollection, SchemaCollectionError, fault_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from uuid import UUID
+
+    from psycopg import ConnectionInfo
 
     from pybroker.definitions import Definition, Grant, Plan
     from pybroker.duration import Duration
@@ -280,6 +282,19 @@ def end_conversation(
         "select broker.end_conversation(%b::uuid, %b::integer, %b::text, %b::boolean)",
         (handle, error_code, error_description, cleanup),
     )
+
+
+def require_texts(info: ConnectionInfo) -> None:
+    """Refuse a program's connection on which names and texts arrive as bytes.
+
+    Raises:
+        ArgumentError: its client_encoding is SQL_ASCII.
+    """
+    if info.parameter_status("client_encoding") == "SQL_ASCII":
+        raise ArgumentError(
+            "The connection's client_encoding is SQL_ASCII: names and texts would arrive as bytes.",
+            hint="Connect with client_encoding='UTF8', or set it in the URL: ?client_encoding=UTF8.",
+        )
 
 
 def note_failure(handle: UUID, error: str, retry_after: Sequence[Duration] | None) -> Steps[bool]:

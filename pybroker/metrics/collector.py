@@ -108,6 +108,7 @@ class _Database:
             self._connection = psycopg.Connection.connect(
                 self._url,
                 autocommit=True,
+                client_encoding="UTF8",
                 row_factory=dict_row,
                 application_name="pybroker metrics",
                 options=f"-c statement_timeout={_TIMEOUT_MS} -c default_transaction_read_only=on",

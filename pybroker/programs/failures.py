@@ -42,6 +42,17 @@ def raise_as_failure(handle: UUID, received: Sequence[ReceivedMessage], error: E
     raise HandlerFailure(handle, is_alone=is_alone) from error
 
 
+def noted(error: Any, server_encoding: str | None) -> str:
+    """Return an error in one line that the database can store: what its encoding lacks is escaped."""
+    text = in_one_line(error).replace("\0", "\\x00")
+    # SQL_ASCII stores any bytes, and the client's are UTF-8.
+    name = "utf-8" if server_encoding in (None, "SQL_ASCII") else server_encoding.replace("WIN", "cp", 1)
+    try:
+        return text.encode(name, "backslashreplace").decode(name)
+    except LookupError:
+        return text.encode("ascii", "backslashreplace").decode()
+
+
 def in_one_line(error: Any) -> str:
     """Return an error, or the outcome that holds one, as its class and text in one line."""
     found = error.exception() if hasattr(error, "exception") and callable(error.exception) else error

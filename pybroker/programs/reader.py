@@ -28,6 +28,7 @@ from pybroker.programs.failures import (
     LONGEST_PAUSE,
     HandlerFailure,
     in_one_line,
+    noted,
     raise_as_failure,
 )
 from pybroker.programs.group_state import GroupState, statements_for
@@ -105,7 +106,7 @@ class Reader:
                 except HandlerFailure as failure:
                     if connection.closed:
                         raise psycopg.OperationalError(in_one_line(failure.__cause__)) from failure
-                    self._note(broker, failure)
+                    self._note(broker, connection, failure)
                     self._pause(self._backoff.failed())
                 else:
                     self._backoff.reset()
@@ -152,12 +153,12 @@ class Reader:
             connection = transaction.connection()
             connection.execute(*change)
 
-    def _note(self, broker: Broker, failure: HandlerFailure) -> None:
+    def _note(self, broker: Broker, connection: psycopg.Connection[Any], failure: HandlerFailure) -> None:
         named = {"conversation_handle": str(failure.handle)}
         self._log.error("A handler failed", exc_info=failure.__cause__, extra=named)
         try:
             broker.conversation(failure.handle).note_failure(
-                in_one_line(failure.__cause__),
+                noted(failure.__cause__, connection.info.parameter_status("server_encoding")),
                 retry_after=self._program.retry if failure.is_alone and self._program.retry else None,
             )
         except ConversationNotFound:

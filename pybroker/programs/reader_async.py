@@ -27,6 +27,7 @@ from pybroker.programs.failures import (
     LONGEST_PAUSE,
     HandlerFailure,
     in_one_line,
+    noted,
     raise_as_failure,
 )
 from pybroker.programs.group_state import GroupState, statements_for
@@ -104,7 +105,7 @@ class AsyncReader:
                 except HandlerFailure as failure:
                     if connection.closed:
                         raise psycopg.OperationalError(in_one_line(failure.__cause__)) from failure
-                    await self._note(broker, failure)
+                    await self._note(broker, connection, failure)
                     await self._pause(self._backoff.failed())
                 else:
                     self._backoff.reset()
@@ -151,12 +152,14 @@ class AsyncReader:
             connection = await transaction.connection()
             await connection.execute(*change)
 
-    async def _note(self, broker: AsyncBroker, failure: HandlerFailure) -> None:
+    async def _note(
+        self, broker: AsyncBroker, connection: psycopg.AsyncConnection[Any], failure: HandlerFailure
+    ) -> None:
         named = {"conversation_handle": str(failure.handle)}
         self._log.error("A handler failed", exc_info=failure.__cause__, extra=named)
         try:
             await broker.conversation(failure.handle).note_failure(
-                in_one_line(failure.__cause__),
+                noted(failure.__cause__, connection.info.parameter_status("server_encoding")),
                 retry_after=self._program.retry if failure.is_alone and self._program.retry else None,
             )
         except ConversationNotFound:

@@ -114,6 +114,21 @@ def test_a_handler_gets_the_body_as_its_annotation_says_and_replies_in_the_same_
         )
 
 
+def test_an_error_that_the_database_cannot_store_ends_no_application(shop: Shop) -> None:
+    app = App(shop.database.url)
+
+    @app.service_program("warehouse")
+    def fulfil(conversation: ProgramConversation) -> None:
+        raise ValueError("no such article: a\0b \ud800")
+
+    shop.psql.rows("select broker.alter_queue('warehouse', poison_action => 'QUARANTINE')")
+    order(shop.psql)
+    with running(app):
+        until(lambda: shop.psql.value("select count(*) from broker.quarantine") == 1)
+    told = shop.psql.value("select last_error from broker.quarantine")
+    assert told == "ValueError: no such article: a\\x00b \\ud800"
+
+
 def test_a_function_gets_each_conversation_with_its_messages(shop: Shop) -> None:
     app = App(shop.database.url)
     calls = []
