@@ -10,8 +10,9 @@ import json
 import logging
 import re
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from pybroker import tracing
 from pybroker.printable import printable, printable_json
@@ -54,7 +55,7 @@ def set_up(log_format: LogFormat = "text", *, level: LogLevel = "info") -> None:
     if log_format not in {"text", "json"}:
         raise ValueError(f'"{log_format}" is no log format: use text or json.')
     number = number_of(level)
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(Lines(sys.stderr))
     handler.setFormatter(Formatter(log_format))
     logging.basicConfig(handlers=[handler], level=max(logging.WARNING, number), force=True)
     logging.getLogger("pybroker").setLevel(number)
@@ -69,6 +70,33 @@ def number_of(level: LogLevel) -> int:
     if level not in _LEVELS:
         raise ValueError(f'"{level}" is no log level: use {", ".join(_LEVELS)}.')
     return _LEVELS[level]
+
+
+class Lines:
+    """A stream of lines that nobody need read: what can't be written is lost, and whoever logs goes on.
+
+    A log collector that has gone, or a full disk, must not end a worker in the middle of its work. Nothing is
+    buffered either: at its exit Python would try to write that, and change the exit code.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write whole lines, if that is possible."""
+        with suppress(OSError, ValueError):
+            raw = getattr(getattr(self._stream, "buffer", None), "raw", None)
+            if raw is None:
+                self._stream.write(text)
+                self._stream.flush()
+            else:
+                rest = text.encode(errors="backslashreplace")
+                while rest:
+                    rest = rest[raw.write(rest) or len(rest) :]
+        return len(text)
+
+    def flush(self) -> None:
+        """Do nothing: each line is written at once."""
 
 
 class Formatter(logging.Formatter):

@@ -29,5 +29,5 @@ def set_up(log_format: logs.LogFormat, level: logs.LogLevel) -> None:
             render,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logs.number_of(level)),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(logs.Lines(sys.stderr)),  # type: ignore[arg-type]
     )

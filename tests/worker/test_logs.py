@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,13 +17,13 @@ from typer.testing import CliRunner
 from pybroker import logs
 from pybroker.commands.options import DatabaseUrls, advice_on_passwords
 from pybroker.commands.telling import say
+from tests import forked
 from tests.activated import CLI, REPOSITORY, next_event, start_worker
 from tests.patience import PATIENCE
-from tests.shop import Shop
+from tests.shop import Shop, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from tests.conftest import Database
 
@@ -39,6 +41,7 @@ def fulfil(conversation):
 
 app.run()
 """
+WAITS = "select count(*) from pg_locks where not granted and relation = 'gate'::regclass"
 NOWHERE = "postgresql://clerk:s3cret@127.0.0.1:1/shop"
 TEXT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z (\w+) (\S.*)")
 
@@ -208,3 +211,28 @@ def test_a_mistyped_format_or_level_is_refused_with_the_choices() -> None:
     code, lines = run("worker", "--database-url", NOWHERE, "--log-level", "loud")
     assert code == 2
     assert "--log-level" in " ".join(lines)
+
+
+def test_a_full_disk_under_its_log_lets_a_worker_wait_for_a_running_procedure(shop: Shop) -> None:
+    psql = shop.psql
+    psql.rows("create table done (word text); create table gate (word text)")
+    psql.rows(
+        "create procedure act() language plpgsql as $$ begin"
+        " perform count(*) from broker.receive('warehouse'); lock table gate; insert into done values ('done');"
+        " end $$"
+    )
+    psql.rows("select broker.alter_queue('warehouse', activation_procedure => 'act', max_queue_readers => 1)")
+    # As a pipe whose reader has gone, it takes no line.
+    with Path("/dev/full").open("w") as full, shop.database.connect(autocommit=False) as holder:
+        holder.execute("lock table gate")
+        worker = forked.start(["worker", "--database-url", shop.database.url], stderr=full)
+        try:
+            psql.send(psql.dialog())
+            until(lambda: worker.poll() is not None or psql.value(WAITS))
+            worker.send_signal(signal.SIGTERM)
+            holder.rollback()
+            assert worker.wait(PATIENCE) == 0
+        finally:
+            worker.kill()
+            worker.wait(PATIENCE)
+    assert psql.rows("select word from done") == [("done",)]
