@@ -31,7 +31,7 @@ from pybroker.migrations.table_locks import lock_tables
 from pybroker.sql import sql_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from sqlalchemy.engine import Connection
 
@@ -190,6 +190,19 @@ def _note_version(driver: psycopg.Connection[Any]) -> None:
     found = driver.execute(database_version.COMMENT.encode()).fetchone()
     if found is None or found[0] != database_version.comment():
         driver.execute(sql.SQL("comment on schema broker is {}").format(database_version.comment()))
+
+
+def include_name(name: str | None, type_: str, _parent_names: Mapping[str, str | None]) -> bool:
+    """Keep an application's Alembic away from the broker's schemas: for ``context.configure`` in ``env.py``.
+
+    With ``include_schemas`` and without this, ``--autogenerate`` drops what no model of the application's
+    describes.
+
+    Args:
+        name: of a schema, or of what is in one.
+        type_: as Alembic says it; ``"schema"`` for a schema.
+    """
+    return type_ != "schema" or name not in {"broker", VERSION_TABLE_SCHEMA}
 
 
 def offline_sql(*, worker_roles: Sequence[str] = ()) -> str:

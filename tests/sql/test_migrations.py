@@ -14,19 +14,22 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 from alembic import command
+from alembic.autogenerate import compare_metadata
 from alembic.config import Config
-from sqlalchemy import create_engine
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import MetaData, create_engine
 from sqlalchemy.pool import NullPool
 from typer.testing import CliRunner
 
 from pybroker.commands import application
 from pybroker.diagnosis.findings import findings_of
-from pybroker.migrations import VERSIONS, MigrationError, migrate, offline_sql, upgrade
+from pybroker.migrations import VERSIONS, MigrationError, include_name, migrate, offline_sql, upgrade
 from tests.conftest import migrated_database
 from tests.shop import DEFINITIONS, Session
 
 if TYPE_CHECKING:
     from pybroker.embedded import EmbeddedServer
+    from tests.conftest import Database
 
 RELEASES = Path(__file__).parents[1] / "releases"
 
@@ -470,6 +473,18 @@ def _listening(url: str, told: list[str | None]) -> psycopg.Connection[Any]:
 
 def _database(url: str) -> str:
     return str(psycopg.conninfo.conninfo_to_dict(url)["dbname"])
+
+
+@pytest.mark.filterwarnings("ignore:Did not recognize type")
+def test_an_application_that_autogenerates_drops_nothing_of_the_broker(any_database: Database) -> None:
+    engine = create_engine(
+        "postgresql+psycopg://", creator=lambda: psycopg.connect(any_database.url), poolclass=NullPool
+    )
+    with engine.connect() as connection:
+        for named, drops in ((None, True), (include_name, False)):
+            options = {"include_schemas": True, "include_name": named}
+            context = MigrationContext.configure(connection, opts=options)
+            assert bool(compare_metadata(context, MetaData())) is drops
 
 
 # What pg_dump --schema-only leaves: the tables, and in them nothing.
