@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import subprocess
 import sys
@@ -114,7 +115,11 @@ def test_a_handler_gets_the_body_as_its_annotation_says_and_replies_in_the_same_
         )
 
 
-def test_an_error_that_the_database_cannot_store_ends_no_application(shop: Shop) -> None:
+def test_an_error_that_the_database_cannot_store_ends_no_application(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    # What pytest's processes tell each other can't hold such a text either.
+    caplog.set_level(logging.CRITICAL, "pybroker")
     app = App(shop.database.url)
 
     @app.service_program("warehouse")
