@@ -149,6 +149,19 @@ def test_a_key_file_that_others_can_read_is_told_with_its_chmod(tmp_path: Path) 
     assert f"chmod 600 {shop.path}" in refusal(shop, shop.endpoint, shop.directory).text
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone takes another account's key directory")
+@pytest.mark.parametrize("link", [os.symlink, os.link])
+def test_root_uses_no_key_of_its_own_that_an_account_has_linked_to(
+    tmp_path: Path, link: Callable[[Path, Path], None]
+) -> None:
+    shop = Identity(tmp_path / "keys", "shop")
+    os.chown(shop.directory, 65534, -1)
+    assert shop.credentials().certificate is not None
+    of_root = shop.path.rename(tmp_path / "root's.key")
+    link(of_root, shop.path)
+    assert f"{shop.path} is a link" in refusal(shop, shop.endpoint, shop.directory).text
+
+
 def test_a_certificate_whose_key_can_be_broken_is_not_trusted(tmp_path: Path) -> None:
     warehouse = Identity(tmp_path / "warehouse", "warehouse")
     weak_keys = (

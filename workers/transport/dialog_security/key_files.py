@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import errno
 import hashlib
 import os
 import secrets
@@ -92,7 +93,7 @@ def check_key_directory(key_directory: Path) -> None:
     """Refuse a key directory that somebody else can write: who can may take keys away, or put others there.
 
     A mount that is read-only can be written by nobody, whatever its mode says: so Kubernetes mounts secrets.
-    Root's worker takes a directory that an account gave it: the key files must still be root's own.
+    Root's worker takes a directory that an account gave it: the key files must be root's own, and no links.
 
     Raises:
         TransportError: 28037, it can be written by others, belongs to somebody else, or can't be read.
@@ -213,23 +214,40 @@ def _encoded(master_key: MasterKey) -> bytes:
 
 def _read(path: Path) -> bytes:
     check_key_directory(path.parent)
+    # What an account gives to root's worker may hold links to files that only root can read.
+    is_lent = os.geteuid() == 0 and path.parent.stat().st_uid != 0
+    flags = os.O_NONBLOCK | (os.O_NOFOLLOW if is_lent else 0)
     try:
-        status = path.stat()
-        # PostgreSQL's own rule for its server key: the group may read it where root owns it.
-        forbidden = 0o037 if status.st_uid == 0 else 0o077
-        if not stat.S_ISREG(status.st_mode) or status.st_mode & forbidden:
-            raise TransportError(
-                faults.NO_PRIVATE_KEY,
-                f"The key file {path} can be read by others: make its mode 0600 (0640 where root owns it)."
-                f" Run: chmod 600 {shlex.quote(str(path))}",
-            )
-        if status.st_uid not in (0, os.geteuid()):
-            raise TransportError(
-                faults.NO_PRIVATE_KEY,
-                f"The key file {path} belongs to another user than the worker's or root.",
-            )
-        return path.read_bytes()
+        # The open file is asked, not its name: between two looks at a name its file can be another one.
+        with open(path, "rb", opener=lambda name, mode: os.open(name, mode | flags)) as file:
+            status = os.fstat(file.fileno())
+            # PostgreSQL's own rule for its server key: the group may read it where root owns it.
+            forbidden = 0o037 if status.st_uid == 0 else 0o077
+            if not stat.S_ISREG(status.st_mode) or status.st_mode & forbidden:
+                raise TransportError(
+                    faults.NO_PRIVATE_KEY,
+                    f"The key file {path} can be read by others: make its mode 0600"
+                    f" (0640 where root owns it). Run: chmod 600 {shlex.quote(str(path))}",
+                )
+            if status.st_uid not in (0, os.geteuid()):
+                raise TransportError(
+                    faults.NO_PRIVATE_KEY,
+                    f"The key file {path} belongs to another user than the worker's or root.",
+                )
+            if is_lent and status.st_nlink > 1:
+                raise _link(path)
+            return file.read()
     except OSError as error:
+        if is_lent and error.errno == errno.ELOOP:
+            raise _link(path) from error
         raise TransportError(
             faults.NO_PRIVATE_KEY, f"The key file {path} cannot be read: {error.strerror}."
         ) from error
+
+
+def _link(path: Path) -> TransportError:
+    return TransportError(
+        faults.NO_PRIVATE_KEY,
+        f"The key file {path} is a link, in a directory that is not root's."
+        " Put the file itself there, or give the worker a directory that root owns.",
+    )
