@@ -221,7 +221,7 @@ def _loop() -> float:
 
 def _sections(pace: float) -> dict[str, float]:
     """Return what else `.ci/run` has measured: user and system seconds of each of its sections, in a file each."""
-    taken = {path.stem: path.read_text().split() for path in LAST_RUN.glob("*.seconds")}
+    taken = {path.stem: path.read_text().split()[-2:] for path in LAST_RUN.glob("*.seconds")}
     return {name: pace * (float(user) + float(system)) for name, (user, system) in taken.items()}
 
 
@@ -240,7 +240,7 @@ def _main() -> int:
     if tier == "ci":
         folders |= _sections(run["pace"])
     rows = [
-        f"| `{folder}` | {seconds:.0f} | {budget.get(folder, 0):.0f} |"
+        f"| `{folder}` | {seconds:.0f} | {budget.get(folder, '')} |"
         for folder, seconds in sorted(folders.items(), key=lambda each: -each[1])
     ]
     whole, most = sum(folders.values()), budget["all"]
