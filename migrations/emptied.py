@@ -33,7 +33,8 @@ join pg_catalog.pg_namespace n on n.oid = c.relnamespace
 where d.classid = 'pg_catalog.pg_rewrite'::regclass
   and d.refobjid = pg_catalog.to_regclass('broker.queue_messages')
   and n.nspname not in ('broker', 'broker_private')
-  and pg_catalog.pg_get_viewdef(c.oid) ~ 'FROM broker\\.queue_messages\\s+WHERE \\(queue_id = \\d+\\);$'
+  and pg_catalog.pg_get_viewdef(c.oid)
+    ~ 'FROM broker\\.queue_messages\\s+WHERE \\((queue_messages\\.)?queue_id = \\d+\\);$'
 """
 # What hangs on a table, as a rule or a trigger, has no schema: its address begins with the table's.
 _FOREIGN: LiteralString = """
