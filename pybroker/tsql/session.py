@@ -460,14 +460,16 @@ class Session:
         others = [name for name in self.databases.names if name.casefold() not in HOME_NAMES]
         numbered = {name: number for number, name in zip((1, 4), HOME_NAMES, strict=True)}
         for name in (*HOME_NAMES, *others):
-            # Neither one that is not there yet, nor one without a broker.
+            # Neither one that is not there yet, nor one without a broker or with the tables of one alone.
             with suppress(psycopg.Error), psycopg.connect(self.databases.url(name) or "") as connection:
                 row = connection.execute(
                     "select service_broker_guid, is_broker_enabled, is_broker_priority_honored, d.oid::bigint"
                     " from broker.databases, pg_catalog.pg_database d"
                     " where d.datname = pg_catalog.current_database()"
                 ).fetchone()
-                guid, enabled, honored, oid = row or (None, False, False, None)
+                if row is None:
+                    continue
+                guid, enabled, honored, oid = row
                 rows.append(
                     {
                         "name": name,

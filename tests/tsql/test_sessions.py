@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from pybroker.commands import application
 from pybroker.workers.transport.dialog_security.key_files import public_key_of, read_private_key
 from tests.activated import next_event, start_worker
+from tests.sql.test_migrations import EMPTIED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -120,6 +121,20 @@ def test_the_databases_of_a_server_are_there_for_the_next_script(
         assert f"{name} 1\n" in output
         assert "is there already" not in output
         assert queues(server.url(name)) == ["q"]
+
+
+def test_a_database_of_the_server_with_the_tables_of_a_broker_alone_is_passed_over(
+    scripts: Scripts, server: EmbeddedServer, make_database: Make
+) -> None:
+    half, whole = make_database("half"), make_database("whole")
+    with half.connect() as session:
+        session.execute(EMPTIED)
+    output = scripts.done(
+        "SELECT name FROM sys.databases",
+        *("--server", server.url("postgres"), "--database", f"Shop={whole.url}"),
+    )
+    assert "Shop" in output
+    assert half.name not in output
 
 
 def test_create_database_migrates_an_empty_one_and_refuses_one_that_is_used(
