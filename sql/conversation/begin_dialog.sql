@@ -51,6 +51,7 @@ declare
   member broker_private.endpoints%rowtype;
   conversation_group broker_private.groups%rowtype;
   handle uuid := gen_random_uuid();
+  endpoint bigint;
   instance_guid uuid;
   expiry timestamp with time zone;
   longest constant interval := make_interval(secs => 2147483647);
@@ -119,9 +120,9 @@ begin
       'All conversations of a group belong to one service of this database: begin the dialog from that service, or in a group of its own.'
     );
   end if;
-  perform broker_private.new_endpoint(
-    handle, gen_random_uuid(), true, conversation_group.group_no, this.service_id, coalesce(conversation_group.queue_id, this.queue_id), this.contract_id,
-    to_service, instance_guid, '<unsent>', null, expiry, encryption, broker_private.find_role(caller)
+  endpoint := broker_private.new_endpoint(
+    handle, gen_random_uuid(), true, conversation_group.group_no, this.service_id, from_service,
+    coalesce(conversation_group.queue_id, this.queue_id), this.contract_id, contract_name, to_service, instance_guid, '<unsent>', null, expiry, encryption, broker_private.find_role(caller)
   );
   -- A worker, which looks once in five seconds, would be late.
   if lifetime <= interval '5 s' then

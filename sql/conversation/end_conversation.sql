@@ -107,9 +107,9 @@ begin
       'This side has ended the conversation already; its row goes by itself.'
     );
   elsif e.path = '<unsent>' or has_far_ended then
-    perform broker_private.close_side(e);
+    found := broker_private.close_side(e);
   else
-    perform broker_private.send_end(e, error_code, error_description);
+    found := broker_private.send_end(e, error_code, error_description);
   end if;
   if has_remains then
     perform broker_private.drop_remains(e);

@@ -25,7 +25,7 @@ begin
   set
     receive_made = made,
     receive_plan = row(
-      e.endpoint_no, e.message_id_prefix, case when e.is_initiator then 2::bigint << 60 else 6::bigint << 60 end,
+      e.endpoint_no, left(e.conversation_id::text, 18), case when e.is_initiator then 2::bigint << 60 else 6::bigint << 60 end,
       row(
         0, e.priority, null, e.conversation_group_id, e.conversation_handle, null, e.service_name, e.service_id, e.contract_name,
         e.contract_id, y.name, y.message_type_id, y.validation, null, null, null

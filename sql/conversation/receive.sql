@@ -250,12 +250,14 @@ begin
       if of_endpoint is null or plan.endpoint_no is distinct from of_endpoint then
         select
           0::smallint, e.priority, e.conversation_group_id, e.conversation_handle, e.service_name, e.service_id,
-          e.contract_name, e.contract_id,
-          e.message_id_prefix, case when e.is_initiator then 2::bigint << 60 else 6::bigint << 60 end
+          e.contract_name, e.contract_id, y.name, y.message_type_id, y.validation::text,
+          left(e.conversation_id::text, 18), case when e.is_initiator then 2::bigint << 60 else 6::bigint << 60 end
         into
           message.status, message.priority, message.conversation_group_id, message.conversation_handle, message.service_name,
-          message.service_id, message.service_contract_name, message.service_contract_id, plan.id_prefix, plan.id_base
+          message.service_id, message.service_contract_name, message.service_contract_id, message.message_type_name,
+          message.message_type_id, message.validation, plan.id_prefix, plan.id_base
         from broker_private.endpoints e
+        left join broker_private.message_types y on y.message_type_id = type_id
         where e.endpoint_no = of_endpoint and e.local_end is null;
         if not found then
           -- It lay on an endpoint that has ended, and is removed now; or there was none.
@@ -267,11 +269,12 @@ begin
           missed_group := picked.group_no;
           continue;
         end if;
+      elsif message.message_type_id is distinct from type_id then
+        select y.name, y.message_type_id, y.validation::text
+        into message.message_type_name, message.message_type_id, message.validation
+        from broker_private.message_types y
+        where y.message_type_id = type_id;
       end if;
-      select y.name, y.message_type_id, y.validation::text
-      into message.message_type_name, message.message_type_id, message.validation
-      from broker_private.message_types y
-      where y.message_type_id = type_id;
       if message_urgency < 2 then
         select
           coalesce(message.message_sequence_number, broker_private.number_of_error(of_endpoint)),

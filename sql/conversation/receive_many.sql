@@ -107,7 +107,7 @@ begin
 
     if is_alike then
       select
-        e.conversation_handle, e.message_id_prefix, case when e.is_initiator then 2::bigint << 60 else 6::bigint << 60 end,
+        e.conversation_handle, left(e.conversation_id::text, 18), case when e.is_initiator then 2::bigint << 60 else 6::bigint << 60 end,
         e.conversation_group_id, e.service_name, e.service_id, e.contract_name, e.contract_id
       into of_handle, id_prefix, id_base, of_group, service_name, service, contract_name, contract
       from broker_private.endpoints e

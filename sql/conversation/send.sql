@@ -120,8 +120,7 @@ begin
       return null;
     end if;
     if octet_length(content) <= broker_private.largest_body() is not true then
-      perform broker_private.send_slowly(caller, handle, type_name, array[content]);
-      return true;
+      return broker_private.send_slowly(caller, handle, type_name, array[content]);
     end if;
     if current_setting('pybroker.traceparent', true) <> '' and broker_private.send_traced(caller, handle, type_name, content) then
       return true;
@@ -179,8 +178,7 @@ begin
     perform from broker_private.endpoints e where e.ctid = location and e.xmin = version;
     exit when not found;
   end loop;
-  perform broker_private.send_slowly(caller, handle, type_name, array[content]);
-  return true;
+  return broker_private.send_slowly(caller, handle, type_name, array[content]);
 end
 $$;
 

@@ -1,11 +1,12 @@
 -- SEND of any number of messages in every case, and every refusal.
 --
--- With the number of a shared body that is the content, which is one then, and stays there.
+-- With the number of a shared body that is the content, which is one then, and stays there. Returns
+-- true.
 -- Locks: the group's row.
 create or replace function broker_private.send_slowly(
   caller name, handle uuid, type_name text, contents bytea[], shared_no bigint default null
 )
-returns void
+returns boolean
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -22,12 +23,7 @@ declare
   is_too_large boolean := octet_length(contents[1]) > broker_private.largest_body();
   is_checked boolean;
 begin
-  -- Before the lock too: who may not send waits for nobody.
-  perform broker_private.require_receive(caller, x.queue_id)
-  from broker_private.endpoints x
-  join broker_private.queues q on q.queue_id = x.queue_id
-  where x.conversation_handle = handle and x.local_end is null and not broker_private.is_owner(caller, q.owner);
-  e := broker_private.lock_group_of(handle);
+  e := broker_private.lock_group_of(handle, caller);
   select
     q.owner, q.is_retention_enabled, c as sendable, c.message_type_id, c.is_sent_by_initiator, c.is_sent_by_target, c.validation,
     e.local_end is null and not exists (
@@ -92,10 +88,11 @@ begin
   if this.is_retention_enabled then
     perform broker_private.retain_sent(e, this.message_type_id, contents, shared_no);
   end if;
-  perform broker_private.place_messages(e, this.message_type_id, contents, is_checked, shared_no);
+  found := broker_private.place_messages(e, this.message_type_id, contents, is_checked, shared_no);
   -- Most conversations have one message: the plan comes with the second.
-  if e.path <> '<unsent>' then
+  if found and e.path <> '<unsent>' then
     perform broker_private.refresh_plan(e.endpoint_no, caller);
   end if;
+  return true;
 end
 $$;

@@ -104,7 +104,8 @@ begin
     found := broker_private.refuse_duplicate('event notification', notification_name);
   end if;
   perform broker_private.new_endpoint(
-    handle, gen_random_uuid(), true, null, source.service_id, source.queue_id, 2, target_service, instance_guid, '<unsent>', null,
+    handle, gen_random_uuid(), true, null, source.service_id, source.name, source.queue_id, 2,
+    (select c.name from broker_private.contracts c where c.contract_id = 2), target_service, instance_guid, '<unsent>', null,
     broker_private.clock() + make_interval(secs => 2147483647), false, broker_private.find_role(caller)
   );
   return true;

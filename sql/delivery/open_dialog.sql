@@ -16,6 +16,8 @@ as $$
 declare
   service broker_private.services%rowtype;
   contract integer;
+  is_listed boolean;
+  queue integer;
 begin
   if to_broker <> (select b.service_broker_guid from broker_private.broker_instance b where b.is_the_only_row) then
     fault_code := -9795;
@@ -32,7 +34,14 @@ begin
     return;
   end if;
   select s.* into service from broker_private.services s where s.name = to_service;
-  select c.contract_id into contract from broker_private.contracts c where c.name = contract_name;
+  select
+    c.contract_id,
+    exists (select from broker_private.service_contracts x where x.service_id = service.service_id and x.contract_id = c.contract_id)
+  into contract, is_listed
+  from broker_private.contracts c
+  where c.name = contract_name;
+  -- As open_local_dialog says.
+  queue := case when is_listed or contract not in (4, 5) then service.queue_id else 3 end;
   if service.service_id is null then
     is_final := to_broker is not null;
     fault_code := case when is_final then -8490 else -9793 end;
@@ -47,23 +56,24 @@ begin
     is_final := true;
     fault_code := -8425;
     fault_text := format('The service contract "%s" is not found.', contract_name);
-  elsif not broker_private.accepts_contract(service.service_id, contract) then
+  elsif not is_listed and contract not in (4, 5) then
     is_final := true;
     fault_code := -8408;
     fault_text := format('Target service "%s" does not support contract "%s".', to_service, contract_name);
-  elsif not (select q.is_enqueue_enabled from broker_private.queues q where q.queue_id = broker_private.queue_for(service, contract)) then
+  elsif not (select q.is_enqueue_enabled from broker_private.queues q where q.queue_id = queue) then
     is_final := false;
     fault_code := -9749;
     fault_text := broker_private.fault_text(row(9749, null)::broker_private.fault);
   elsif first_number is not null then
-    endpoint_no := broker_private.accept_dialog(
-      conversation, service, contract, from_service, from_broker, '<remote>', null,
+    endpoint_no := broker_private.new_endpoint(
+      gen_random_uuid(), conversation, false, null, service.service_id, service.name, queue, contract, contract_name, from_service,
+      from_broker, '<remote>', null,
       -- The far clock says when; no lifetime is longer than begin_dialog's longest, so that times can be added to it.
       greatest(
         least(expiry, broker_private.clock() + make_interval(secs => 2147483647)),
         broker_private.clock() - make_interval(secs => 2147483647)
       ),
-      encryption
+      encryption, service.owner
     );
     insert into broker_private.dialog_security (endpoint_no, kind, far_user, session_key)
     select open_dialog.endpoint_no, security_kind::"char", broker_private.principal_of(open_dialog.far_user::name), open_dialog.session_key

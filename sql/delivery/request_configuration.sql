@@ -38,7 +38,8 @@ begin
   end if;
   select s.* into source from broker_private.services s where s.service_id = 2;
   perform broker_private.new_endpoint(
-    handle, gen_random_uuid(), true, null, source.service_id, source.queue_id, 3, 'SQL/ServiceBroker/BrokerConfiguration', null, '<unsent>', null,
+    handle, gen_random_uuid(), true, null, source.service_id, source.name, source.queue_id, 3,
+    (select c.name from broker_private.contracts c where c.contract_id = 3), 'SQL/ServiceBroker/BrokerConfiguration', null, '<unsent>', null,
     broker_private.clock() + interval '1 day', false,
     broker_private.find_role(broker_private.role_of_owner('pg_database_owner'))
   );

@@ -2,9 +2,9 @@
 --
 -- No message has gone, or the far side has ended or failed. If the broker's own Error is still on
 -- its way to the far side (tell_far_side) the side is DO until it is acknowledged. The caller holds
--- the group.
+-- the group. Returns true.
 create or replace function broker_private.close_side(e broker_private.endpoints)
-returns void
+returns boolean
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
@@ -22,5 +22,6 @@ begin
       then broker_private.closing_time(e)
     end
   where x.endpoint_no = e.endpoint_no;
+  return true;
 end
 $$;

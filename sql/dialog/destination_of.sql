@@ -12,7 +12,6 @@ begin
   select d.destination_no into number
   from broker_private.destinations d
   where d.service_name = far_service and d.broker_instance is not distinct from far_instance
-  order by d.destination_no
   limit 1;
   if not found then
     insert into broker_private.destinations (service_name, broker_instance, met_at)

@@ -67,7 +67,8 @@ begin
     query := query || '<Conversation>' || conversation_id || '</Conversation>';
   end if;
   perform broker_private.new_endpoint(
-    handle, gen_random_uuid(), true, null, service.service_id, 3, 5, to_service, null, '<unsent>', null,
+    handle, gen_random_uuid(), true, null, service.service_id, service.name, 3, 5,
+    (select c.name from broker_private.contracts c where c.contract_id = 5), to_service, null, '<unsent>', null,
     broker_private.clock() + interval '1 minute', encryption, broker_private.find_role(caller)
   );
   perform broker_private.send_system_message(handle, 11, convert_to('<Query>' || query || '</Query>', 'UTF8'));

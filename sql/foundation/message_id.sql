@@ -2,9 +2,8 @@
 --
 -- The first half is the conversation's. The second says which side sent it, what it is, and its
 -- number. That is its sequence number or, for a DialogTimer or an Error, its place in the queue.
--- RECEIVE has this formula inlined (conversation/receive.sql and receive_many.sql, "As
--- broker_private.message_id does"), and its first part lies in endpoints.message_id_prefix: change
--- all, or none.
+-- RECEIVE has this formula inlined (conversation/receive.sql, receive_many.sql, "As
+-- broker_private.message_id does", and make_receive_plan.sql): change all, or none.
 create or replace function broker_private.message_id(conversation uuid, is_from_initiator boolean, urgency smallint, number bigint)
 returns uuid
 language sql immutable

@@ -1,32 +1,58 @@
 -- Locks the group of an open conversation, waiting for whoever has it, and returns the endpoint.
 --
--- The endpoint is read after the lock: what was read before may be old when the lock comes. A
--- session in REPEATABLE READ can't read it anew, so there the endpoint is locked too: it fails with
--- 40001 if the endpoint changed since.
--- Locks: the group's row.
--- Errors: 8426 unknown handle.
-create or replace function broker_private.lock_group_of(handle uuid)
+-- The endpoint is locked after its group, in the same statement, so it is as new as the lock. In
+-- REPEATABLE READ that fails with 40001 if it changed since the snapshot. With the name of a sender
+-- this waits for nobody unless he may send.
+-- Locks: the group's row, then the endpoint's.
+-- Plan: LIMIT 1, a probe of the key, whatever the planner believes of its size. The key is
+-- compared once more outside: that is looked at again with what was locked. Not by =, or an index
+-- in the order of groups seems of use.
+-- Errors: 8426 unknown handle, 229 the sender has no RECEIVE on the queue.
+create or replace function broker_private.lock_group_of(handle uuid, sender name default null)
 returns broker_private.endpoints
 language plpgsql
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 as $$
 declare
   e broker_private.endpoints%rowtype;
-  locked bigint;
+  waits boolean := sender is null;
   is_there boolean;
 begin
   loop
-    select g.group_no into locked
-    from broker_private.endpoints x
-    -- LIMIT 1: a probe of the key, whatever the planner believes of the table's size.
-    cross join lateral (
-      select y.group_no from broker_private.groups y where y.group_no = x.group_no limit 1 for update
-    ) g
-    where x.conversation_handle = handle;
-    e := (select x from broker_private.endpoints x where x.conversation_handle = handle);
-    is_there := found and locked is not null;
+    if waits then
+      e := (
+        select x
+        from broker_private.endpoints x
+        cross join lateral (
+          select y.group_no from broker_private.groups y where y.group_no = x.group_no limit 1 for update
+        ) g
+        where x.conversation_handle = handle and g.group_no is not distinct from x.group_no
+        for update of x
+      );
+    else
+      e := (
+        select x
+        from broker_private.endpoints x
+        cross join lateral (
+          select y.group_no from broker_private.groups y where y.group_no = x.group_no limit 1 for update skip locked
+        ) g
+        where x.conversation_handle = handle and g.group_no is not distinct from x.group_no
+        for update of x
+      );
+    end if;
+    exit when e.local_end is null and e.endpoint_no is not null;
     if e.local_end is not null then
-      is_there := (select s.state from broker_private.endpoint_states s where s.endpoint_no = e.endpoint_no) is not null;
+      exit when (select s.state from broker_private.endpoint_states s where s.endpoint_no = e.endpoint_no) is not null;
+      is_there := false;
+    else
+      -- It is held, or MOVE CONVERSATION changed its group while this waited for the lock.
+      is_there := exists (
+        select
+        from broker_private.endpoints x
+        join broker_private.groups g on g.group_no = x.group_no
+        where x.conversation_handle = handle
+      );
     end if;
     if not is_there then
       found := broker_private.refuse(
@@ -34,12 +60,13 @@ begin
         'It never existed here, or the conversation is over: broker.conversation_endpoints lists those of this database.'
       );
     end if;
-    -- MOVE CONVERSATION may have changed the group while this waited for the lock.
-    exit when e.group_no = locked;
+    if not waits then
+      perform broker_private.require_receive(sender, x.queue_id)
+      from broker_private.endpoints x
+      where x.conversation_handle = handle and x.local_end is null;
+      waits := true;
+    end if;
   end loop;
-  if current_setting('transaction_isolation') <> 'read committed' then
-    perform from broker_private.endpoints x where x.conversation_handle = handle for update;
-  end if;
   return e;
 end
 $$;

@@ -81,7 +81,16 @@ begin
     -- END CONVERSATION WITH ERROR has dropped it, or is dropping it and the rest; what came before it stays delivered.
     exit when not found;
     if f.endpoint_no is null then
-      far_endpoint := broker_private.open_local_dialog(e, service);
+      far_endpoint := (
+        select broker_private.open_local_dialog(
+          e, service.service_id, service.queue_id, service.owner,
+          exists (select from broker_private.service_contracts c where c.service_id = service.service_id and c.contract_id = e.contract_id),
+          n.owner, b.service_broker_guid
+        )
+        from broker_private.services n
+        join broker_private.broker_instance b on b.is_the_only_row
+        where n.service_id = e.service_id
+      );
       exit when far_endpoint is null;
       select x.* into f from broker_private.endpoints x where x.endpoint_no = far_endpoint;
     end if;

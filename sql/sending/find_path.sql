@@ -1,5 +1,7 @@
 -- Decides how the messages of an endpoint travel, and returns the endpoint with the decision.
 --
+-- One that is refused at its first message stays unsent: its Error is what there is to receive.
+--
 -- At the first message the path is chosen: straight into the queue of a service of this database,
 -- or by the transmission queue. The target's endpoint is made here. If several brokers have the
 -- service, one of them is chosen for the dialog. A local dialog whose messages had to wait goes
@@ -12,12 +14,18 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  address text;
+  route record;
   problem text;
-  instances uuid[];
   chosen uuid;
   disabled text;
-  here record;
+  is_on boolean;
+  own_guid uuid;
+  target integer;
+  target_queue integer;
+  target_owner regrole;
+  is_enqueue_enabled boolean;
+  sender regrole;
+  is_listed boolean;
   far_endpoint bigint;
   new_path "char" := '<remote>';
 begin
@@ -59,47 +67,52 @@ begin
     from broker_private.endpoints f
     where f.conversation_id = e.conversation_id and f.is_initiator <> e.is_initiator;
   end if;
-  select r.address, r.problem, r.broker_instances into address, problem, instances
-  from broker_private.route_of(e.far_service, e.far_broker_instance) r;
-  if instances is not null then
-    chosen := instances[1 + floor(random() * cardinality(instances))::integer];
+  route := broker_private.route_of(e.far_service, e.far_broker_instance);
+  if route.broker_instances is not null then
+    chosen := route.broker_instances[1 + floor(random() * cardinality(route.broker_instances))::integer];
     update broker_private.endpoints x set destination_no = broker_private.destination_of(e.far_service, chosen)
     where x.endpoint_no = e.endpoint_no
     returning x.destination_no into e.destination_no;
-    select r.address, r.problem into address, problem from broker_private.route_of(e.far_service, chosen) r;
+    route := broker_private.route_of(e.far_service, chosen);
   end if;
-  select broker_private.is_surely_on(b) as is_on, b.service_broker_guid as broker, s as service, q.queue_id, q.is_enqueue_enabled
-  into here
+  problem := route.problem;
+  -- Each a look-up of its own: a join costs more than two of them.
+  select
+    broker_private.is_surely_on(b), b.service_broker_guid, s.service_id, s.queue_id, s.owner,
+    (select q.is_enqueue_enabled from broker_private.queues q where q.queue_id = s.queue_id),
+    (select n.owner from broker_private.services n where n.service_id = e.service_id),
+    exists (select from broker_private.service_contracts c where c.service_id = s.service_id and c.contract_id = e.contract_id)
+  into is_on, own_guid, target, target_queue, target_owner, is_enqueue_enabled, sender, is_listed
   from broker_private.broker_instance b
   left join broker_private.services s on s.name = e.far_service
-  left join broker_private.queues q on q.queue_id = s.queue_id
   where b.is_the_only_row;
-  if not here.is_on then
+  if not is_on then
     disabled := broker_private.broker_problem();
   end if;
   if disabled is not null then
     new_path := '<delayed>';
     problem := disabled;
-  elsif address = 'LOCAL' then
+  elsif route.address = 'LOCAL' then
     new_path := '<delayed>';
     if far_endpoint is not null then
       new_path := case when exists (select from broker_private.incomplete_messages i where i.endpoint_no = far_endpoint) then '<behind incomplete>' else '<local>' end;
-    elsif here.is_enqueue_enabled and not broker_private.is_poisoned(here.queue_id) then
-      far_endpoint := broker_private.open_local_dialog(e, here.service);
-      if far_endpoint is not null then
+    elsif is_enqueue_enabled and not broker_private.is_poisoned(target_queue) then
+      far_endpoint := broker_private.open_local_dialog(e, target, target_queue, target_owner, is_listed, sender, own_guid);
+      if far_endpoint is null and e.path = '<unsent>' then
+        return e;
+      elsif far_endpoint is not null then
         new_path := '<local>';
       end if;
     else
-      problem := (select broker_private.waiting_reason(q) from broker_private.queues q where q.queue_id = here.queue_id);
+      problem := (select broker_private.waiting_reason(q) from broker_private.queues q where q.queue_id = target_queue);
     end if;
-  elsif address is null and e.path = '<unsent>'
-    and e.far_broker_instance = here.broker then
+  elsif route.address is null and e.path = '<unsent>' and e.far_broker_instance = own_guid then
     -- A broker that is named is asked, and answers: this one has no such service. Without a name the message waits for one.
     perform broker_private.put_broker_error(
       e.endpoint_no, 8490, format('Cannot find the remote service "%s" because it does not exist.', e.far_service)
     );
     return e;
-  elsif address is null then
+  elsif route.address is null then
     new_path := '<delayed>';
   end if;
   if problem is not null and new_path = '<delayed>' then

@@ -3,10 +3,12 @@
 -- Wakes who sleeps there. With made, when the plan was made, only if it may be believed and the far
 -- side is still open; returns whether they were put. level: -1 minus the precedence where they go
 -- into the transmission queue. shared_no: the stored body that all of them have (send_all), or
--- null. The caller holds the group.
+-- null. to_group: the far side's group, where it is known, whether that side is open or not. The
+-- caller holds the group.
 -- Locks: the queue's advisory lock, shared, by trying, until the transaction ends.
 create or replace function broker_private.put_messages(
-  made bigint, target bigint, place integer, level smallint, type_id integer, contents bytea[], shared_no bigint default null
+  made bigint, target bigint, place integer, level smallint, type_id integer, contents bytea[], shared_no bigint default null,
+  to_group bigint default null
 )
 returns boolean
 language plpgsql
@@ -15,8 +17,6 @@ set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set jit = off
 as $$
-declare
-  to_group bigint;
 begin
   if made is not null then
     if broker_private.is_plan_marked(made)
@@ -26,11 +26,11 @@ begin
     end if;
   end if;
   if level >= 0 then
-    select f.group_no into to_group
-    from broker_private.endpoints f
-    where f.endpoint_no = target and (made is null or f.local_end is null);
-    if not found then
-      return false;
+    if to_group is null then
+      select f.group_no into to_group from broker_private.endpoints f where f.endpoint_no = target and f.local_end is null;
+      if not found then
+        return false;
+      end if;
     end if;
     insert into broker_private.messages (
       group_no, endpoint_no, enqueue_time, queue_id, message_type_id, precedence, urgency, body, shared_body_no, shared_size

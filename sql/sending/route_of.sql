@@ -35,6 +35,23 @@ declare
   dynamic_routing constant text := 'SQL/ServiceBroker/BrokerConfiguration';
 begin
   is_missing := false;
+  select
+    exists (select from broker_private.services s where s.name = far_service), b.service_broker_guid,
+    (
+      select bool_and(r.address = 'LOCAL' and r.mirror_address is null and r.broker_instance is null and r.expires_at is null)
+      from broker_private.routes r
+      where r.scope = route_scope and (r.remote_service_name is null or r.remote_service_name = far_service)
+    )
+  into has_service, own_guid, is_local
+  from broker_private.broker_instance b
+  where b.is_the_only_row;
+  -- Where nothing leads away no step needs to be looked for.
+  if is_local and has_service and route_scope = 'DATABASE' and (far_instance is null or far_instance = own_guid) then
+    is_exact := false;
+    address := 'LOCAL';
+    return;
+  end if;
+  is_local := null;
   for matching in
     select
       r.broker_instance, r.mirror_address, r.remote_service_name is not null as is_named,
@@ -76,11 +93,6 @@ begin
       mirror_address := matching.mirror_address;
     end if;
   end loop;
-  select exists (select from broker_private.services s where s.name = far_service), b.service_broker_guid
-  into has_service, own_guid
-  from broker_private.broker_instance b
-  where b.is_the_only_row;
-
   is_exact := coalesce(step = 1, false);
   if (step is null or step = 5) and route_scope = 'DATABASE' and not has_service and far_service <> dynamic_routing
     and broker_private.has_dynamic_routing()

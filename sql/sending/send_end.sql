@@ -3,9 +3,9 @@
 -- Within this database the far side is told at once and this side is closed. Otherwise it is DO
 -- until the far broker acknowledges, or EndDialog is no longer behind an incomplete message. The
 -- caller holds the group. On a straight dialog (path local) the far side's SEND sees this end by
--- local_end alone. So the far event and local_end are written in one transaction.
+-- local_end alone. So the far event and local_end are written in one transaction. Returns true.
 create or replace function broker_private.send_end(e broker_private.endpoints, error_code integer, error_description text)
-returns void
+returns boolean
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
@@ -49,24 +49,27 @@ begin
     from broker_private.endpoints f
     where f.endpoint_no = far.endpoint_no;
     update broker_private.endpoints x set local_end = '<ended>' where x.endpoint_no = e.endpoint_no;
-  else
-    if not far.has_ended then
-      with told as (
-        insert into broker_private.far_events (endpoint_no, event) values (far.endpoint_no, end_kind) on conflict do nothing
-      )
-      insert into broker_private.messages (
-        group_no, endpoint_no, enqueue_time, queue_id, message_type_id, precedence, urgency, body
-      )
-      values (
-        far.group_no, far.endpoint_no, broker_private.clock(), far.queue_id, case end_kind when '<end dialog>' then 2 else 1 end,
-        10 - far.priority, case end_kind when '<end dialog>' then 2 else 1 end, content
-      )
-      returning pg_try_advisory_xact_lock_shared(broker_private.sleepers_lock(), queue_id) into is_awake;
-      if not is_awake then
-        perform broker_private.wake_sleepers(far.queue_id);
-      end if;
-    end if;
+  elsif far.has_ended is not false then
     update broker_private.endpoints x set local_end = end_kind, closed_at = broker_private.clock() where x.endpoint_no = e.endpoint_no;
+  else
+    with told as (
+      insert into broker_private.far_events (endpoint_no, event) values (far.endpoint_no, end_kind) on conflict do nothing
+    ),
+    ended as (
+      update broker_private.endpoints x set local_end = end_kind, closed_at = broker_private.clock() where x.endpoint_no = e.endpoint_no
+    )
+    insert into broker_private.messages (
+      group_no, endpoint_no, enqueue_time, queue_id, message_type_id, precedence, urgency, body
+    )
+    values (
+      far.group_no, far.endpoint_no, broker_private.clock(), far.queue_id, case end_kind when '<end dialog>' then 2 else 1 end,
+      10 - far.priority, case end_kind when '<end dialog>' then 2 else 1 end, content
+    )
+    returning pg_try_advisory_xact_lock_shared(broker_private.sleepers_lock(), queue_id) into is_awake;
+    if not is_awake then
+      perform broker_private.wake_sleepers(far.queue_id);
+    end if;
   end if;
+  return true;
 end
 $$;

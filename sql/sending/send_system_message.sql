@@ -8,6 +8,6 @@ set enable_seqscan = off
 set jit = off
 as $$
 begin
-  perform broker_private.place_messages(broker_private.lock_group_of(handle), type_id, array[content], true, null);
+  found := broker_private.place_messages(broker_private.lock_group_of(handle), type_id, array[content], true, null);
 end
 $$;
