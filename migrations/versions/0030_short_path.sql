@@ -18,3 +18,7 @@ drop function if exists broker_private.accept_dialog(
 );
 drop function if exists broker_private.queue_for(broker_private.services, integer);
 drop function if exists broker_private.accepts_contract(integer, integer);
+
+-- A walk over many groups goes on where it was.
+drop function if exists broker_private.walk_to_group(integer, bigint[], boolean, boolean);
+drop function if exists broker_private.get_conversation_group(name, text, interval, uuid[]);

@@ -2,35 +2,35 @@
 --
 -- Returns its id, or NULL if there is none within the timeout. Nothing is received.
 --
--- Called again in one transaction it locks the next group: the setting broker.returned_groups says
--- which it has returned, and these it passes over. A group that the transaction holds otherwise is
--- returned as any other.
+-- Called again in one transaction it locks the next group. The setting broker.returned_groups says
+-- how far it has walked, and which groups it has returned (walk_to_group). A group that the
+-- transaction holds otherwise is returned as any other.
 -- Locks: the group's row.
 -- Errors: as broker.receive.
 -- Why: it is a setting, as set local goes with its transaction, and back with ROLLBACK TO
 -- SAVEPOINT, as the locks do. No row is written, and the lock table does not fill. Rights and locks
 -- don't depend on it. Anybody can forge it, but then only the own session is offered a group twice
--- or not at all. What is not a list of ids is an error (22P02, 22P03) of who wrote it. The
--- counterpart returns the nil UUID if it wants the public function to vouch (see is_seen).
+-- or not at all. What is not a list of numbers is an error (22P02) of who wrote it. The counterpart
+-- returns '{}' if it wants the public function to vouch (see is_seen).
 create or replace function broker.get_conversation_group(queue text, timeout interval default '0')
 returns uuid
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  conversation_group uuid;
+  next record;
   deadline timestamp with time zone;
   pause double precision := 0.002;
-  returned constant uuid[] := coalesce(nullif(current_setting('broker.returned_groups', true), ''), '{}');
+  walked constant bigint[] := nullif(current_setting('broker.returned_groups', true), '');
   is_called boolean;
 begin
   loop
-    conversation_group := broker_private.get_conversation_group(current_user, queue, timeout, returned);
-    if conversation_group = '00000000-0000-0000-0000-000000000000' then
+    next := broker_private.get_conversation_group(current_user, queue, timeout, walked);
+    if next.walked = '{}' then
       is_called := broker_private.vouch(current_user);
-    elsif conversation_group is not null then
-      perform set_config('broker.returned_groups', (returned || conversation_group)::text, true);
-      return conversation_group;
+    elsif next.conversation_group is not null then
+      perform set_config('broker.returned_groups', next.walked::text, true);
+      return next.conversation_group;
     elsif timeout = interval '0' or broker_private.clock() >= deadline then
       return null;
     else
@@ -43,9 +43,8 @@ end
 $$;
 
 create or replace function broker_private.get_conversation_group(
-  caller name, queue_name text, timeout interval, passed_over uuid[]
+  caller name, queue_name text, timeout interval, inout walked bigint[], out conversation_group uuid
 )
-returns uuid
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -63,23 +62,25 @@ declare
   holds_quarantine boolean;
   has_floors boolean;
   group_number bigint;
-  passed_over_numbers constant bigint[] := array(
-    select g.group_no from broker_private.groups g where g.conversation_group_id = any (passed_over)
-  );
+  is_first constant boolean := walked is null;
 begin
   get diagnostics stack = pg_context;
   if not broker_private.is_seen(stack, caller) then
-    return '00000000-0000-0000-0000-000000000000';
+    walked := '{}';
+    return;
   end if;
   perform broker_private.check_receive(caller, queue_name, null, null, null, timeout);
   select q.queue_id, q.receive_marks, q.holds_quarantine, q.has_floors into queue, marks, holds_quarantine, has_floors
   from broker_private.queues q
   where q.name = queue_name;
   loop
-    group_number := case
-      when passed_over = '{}' then broker_private.lock_next_group(queue)
-      else broker_private.walk_to_group(queue, passed_over_numbers, true, has_floors)
-    end;
+    if is_first then
+      group_number := broker_private.lock_next_group(queue);
+      walked := array[null, null, group_number];
+    else
+      walked := broker_private.walk_to_group(queue, walked, true, has_floors);
+      group_number := walked[cardinality(walked)];
+    end if;
     if group_number is not null and broker_private.is_poisoned(queue) then
       perform broker_private.refuse_poisoned_queue(queue_name);
     end if;
@@ -111,9 +112,9 @@ begin
     ) is null;
   end loop;
   if marks is not null then
-    mark := case when group_number is null and passed_over = '{}' then broker_private.mark_empty_receive(marks) else nextval(marks) end;
+    mark := case when group_number is null and is_first then broker_private.mark_empty_receive(marks) else nextval(marks) end;
   end if;
-  return (select g.conversation_group_id from broker_private.groups g where g.group_no = group_number);
+  conversation_group := (select g.conversation_group_id from broker_private.groups g where g.group_no = group_number);
 end
 $$;
 

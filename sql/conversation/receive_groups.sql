@@ -13,8 +13,9 @@ rows 100
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  next_group uuid;
-  taken uuid[] := '{}';
+  next record;
+  walked bigint[];
+  turns integer := 0;
   received broker.message[];
   wanted bigint;
   deadline timestamp with time zone;
@@ -28,12 +29,12 @@ begin
   elsif top < 0 then
     found := broker_private.refuse(153, format('top is %s.', top), 'Give a number of messages, or leave top out for all of each group.');
   end if;
-  while cardinality(taken) < max_groups loop
-    next_group := broker_private.get_conversation_group(current_user, queue, timeout, taken);
-    if next_group = '00000000-0000-0000-0000-000000000000' then
+  while turns < max_groups loop
+    next := broker_private.get_conversation_group(current_user, queue, timeout, walked);
+    if next.walked = '{}' then
       is_called := broker_private.vouch(current_user);
       continue;
-    elsif next_group is null then
+    elsif next.conversation_group is null then
       exit when timeout = interval '0' or top = 0 or broker_private.clock() >= deadline;
       deadline := coalesce(deadline, broker_private.clock() + timeout);
       perform pg_sleep(pause);
@@ -42,10 +43,11 @@ begin
     end if;
     exit when top = 0;
     timeout := interval '0';
-    taken := taken || next_group;
+    walked := next.walked;
+    turns := turns + 1;
     wanted := top;
     loop
-      received := broker_private.receive(current_user, queue, wanted, null, next_group, timeout);
+      received := broker_private.receive(current_user, queue, wanted, null, next.conversation_group, timeout);
       exit when received is null;
       if received = '{}' then
         is_called := broker_private.vouch(current_user);

@@ -1,5 +1,11 @@
 -- hot path
--- As lock_next_group, past the messages of groups that others hold and of those passed over.
+-- As lock_next_group, past the messages of groups that others hold and of those walked to before.
+--
+-- walked: the place of the message at which the last walk ended, its precedence first, and the
+-- groups that were found. It goes on behind that place, or where something more urgent has come
+-- since; so many groups of one transaction cost a single walk. Without a place it begins at the
+-- queue's head, and so it does once more before it finds nothing. Returns the same with the group
+-- that it locked at the end, or null.
 --
 -- Groups that are held may have any number of messages at the head, and walking past them all costs
 -- as much as they are many. So it first tries the next 32 in order, where many readers have a few
@@ -14,8 +20,8 @@
 -- Locks: the group's row, skipping groups that are locked.
 -- Plan: messages_head, 48 rows, then two for each look; then from the queue's first message for
 -- each probe.
-create or replace function broker_private.walk_to_group(queue integer, passed_over bigint[], is_near boolean, uses_floors boolean)
-returns bigint
+create or replace function broker_private.walk_to_group(queue integer, walked bigint[], is_near boolean, uses_floors boolean)
+returns bigint[]
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -27,16 +33,36 @@ as $$
 declare
   picked bigint;
   has_moved boolean;
+  passed_over constant bigint[] := coalesce(walked[3:], '{}');
   held bigint[] := passed_over;
   held_endpoints bigint[] := '{}';
   next_group bigint;
   next_endpoint bigint;
-  level smallint;
-  head bigint;
+  next_level smallint;
+  next_head bigint;
+  level smallint := walked[1];
+  head bigint := walked[2];
+  urgent_level smallint;
+  urgent_head bigint;
+  is_on_from_a_place boolean := head is not null;
   tail bigint;
   looks_from_head integer;
 begin
-  if uses_floors then
+  if head is not null then
+    select l.level, m.id into urgent_level, urgent_head
+    from generate_series(0, level - 1) as l (level)
+    cross join lateral (
+      select x.id from broker_private.messages x
+      where x.queue_id = queue and x.precedence = l.level and x.id > head
+      order by x.id
+      limit 1
+    ) m
+    limit 1;
+    if found then
+      level := urgent_level;
+      head := urgent_head;
+    end if;
+  elsif uses_floors then
     select m.level, m.id into level, head from broker_private.first_message(queue) m;
   else
     select m.precedence, m.id into level, head
@@ -84,7 +110,7 @@ begin
     ) g
     limit 1;
     if found then
-      return picked;
+      return array[level, head] || passed_over || picked;
     end if;
   end if;
   if not is_near and head + 128 < tail then
@@ -111,26 +137,37 @@ begin
     ) g
     limit 1;
     if found then
-      return picked;
+      return array[level, head] || passed_over || picked;
     end if;
   end if;
 
   loop
-    select m.group_no, m.endpoint_no into next_group, next_endpoint
+    select m.group_no, m.endpoint_no, m.precedence, m.id into next_group, next_endpoint, next_level, next_head
     from broker_private.messages m
     where m.queue_id = queue and (m.precedence, m.id) >= (level, head)
       and m.group_no <> all (held) and m.endpoint_no <> all (held_endpoints)
     order by m.precedence, m.id
     limit 1;
+    if not found and is_on_from_a_place then
+      is_on_from_a_place := false;
+      select m.precedence, m.id into level, head
+      from broker_private.messages m
+      where m.queue_id = queue
+      order by m.precedence, m.id
+      limit 1;
+      continue when found;
+    end if;
     if not found then
       return null;
     end if;
+    level := next_level;
+    head := next_head;
     select g.group_no, g.has_moved into picked, has_moved
     from broker_private.groups g
     where g.group_no = next_group
     for update skip locked;
     if found and not has_moved then
-      return picked;
+      return array[level, head] || passed_over || picked;
     elsif not found and not exists (
       select from broker_private.moved_conversations v where v.old_group_no = next_group
     ) then
@@ -138,7 +175,7 @@ begin
     else
       picked := broker_private.pick_moved(queue, next_endpoint);
       if picked is not null and picked <> all (held) then
-        return picked;
+        return array[level, head] || passed_over || picked;
       end if;
       held_endpoints := held_endpoints || next_endpoint;
     end if;

@@ -6,6 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from tests.shop import until, waits
+from tests.sql.test_hot_paths import pages_of_one
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -74,6 +75,51 @@ def test_more_messages_than_one_array_holds_come_all(shop: Shop) -> None:
             psql.dialog(),
         )
     assert take(psql, 2) == 2 * [str(number).encode() for number in range(1, 1501)]
+
+
+def test_many_groups_cost_each_as_much_as_few(shop: Shop) -> None:
+    psql = shop.psql
+    for _ in range(2):
+        psql.rows(
+            "select broker.send(broker.begin_dialog('//shop', '//warehouse', contract => 'ordering'), 'order', 'x')"
+            " from generate_series(1, 240)"
+        )
+    call = "select count(*) from broker.receive_groups('warehouse', {}, top => 1)"
+    pages_of_one(psql, call.format(20))
+    few, many = (pages_of_one(psql, call.format(groups)) / groups for groups in (20, 400))
+    assert many < 1.5 * few, (few, many)
+
+
+def test_what_is_more_urgent_comes_next_and_what_was_held_comes_at_last(shop: Shop) -> None:
+    psql = shop.psql
+    groups = []
+
+    def fill(body: bytes) -> None:
+        handle = psql.dialog()
+        psql.send(handle, "order", body)
+        groups.append(
+            psql.value(
+                "select conversation_group_id from broker.conversation_endpoints where conversation_handle = %s",
+                psql.handle_of(handle),
+            )
+        )
+
+    for body in (b"0", b"1", b"2", b"3"):
+        fill(body)
+    reader, other = shop.sessions(2)
+    following = "select broker.get_conversation_group('warehouse')"
+    assert reader.value(following) == groups[0]
+    assert other.bodies(top=1) == [b"1"]
+    assert reader.value(following) == groups[2]
+    other.connection.rollback()
+    assert [reader.value(following) for _ in range(3)] == [groups[3], groups[1], None]
+    reader.connection.rollback()
+    assert [reader.value(following) for _ in range(3)] == groups[:3]
+    psql.rows(
+        "select broker.create_broker_priority('urgent', local_service_name => '//warehouse', priority_level => 9)"
+    )
+    fill(b"urgent")
+    assert [reader.value(following) for _ in range(3)] == [groups[4], groups[3], None]
 
 
 def test_what_makes_no_sense_is_refused(shop: Shop) -> None:
