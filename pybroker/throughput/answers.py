@@ -99,12 +99,14 @@ def _receive_top(by_cell: dict[Cell, Outcome]) -> list[str]:
 def _dialog_reuse(by_cell: dict[Cell, Outcome]) -> list[str]:
     found = []
     for first, second in _twins(by_cell, "whitepaper", "one-dialog"):
-        each = by_cell.get(Cell("dialog-a-message", *place_of_twin(first.cell)))
-        last = "" if each is None else f", a dialog for each message {each.rate:,.0f}/s"
-        found.append(
-            f"{shape(first.cell)}: a dialog for each thread {first.rate:,.0f}/s, one for all"
-            f" {second.rate:,.0f}/s{last}"
-        )
+        rates = [("a dialog for each thread", first.rate), ("one for all", second.rate)]
+        for words, name in (
+            ("one for each message", "dialog-a-message"),
+            ("that ends", "short-conversations"),
+        ):
+            other = by_cell.get(Cell(name, *place_of_twin(first.cell)))
+            rates += [] if other is None else [(words, other.rate)]
+        found.append(f"{shape(first.cell)}: {', '.join(f'{words} {rate:,.0f}/s' for words, rate in rates)}")
     return found
 
 

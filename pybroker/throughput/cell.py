@@ -392,12 +392,12 @@ def _prepare_initiator(bed: Bed, cell: Cell, test: int, number: int, *, is_secur
 
 def _set_readers(bed: Bed, target: psycopg.Connection[Any], how: Series) -> None:
     readers = how.readers_on(bed.target_cores(is_limited=how.is_limited))
-    wanted = (how.top, timedelta(seconds=how.timeout), readers)
+    wanted = (how.top, timedelta(seconds=how.timeout), how.dialogs == "ended", readers)
     if (
         wanted
         == target.execute(
             """
-        select r.top, r.timeout, q.max_readers::integer
+        select r.top, r.timeout, r.ends_dialogs, q.max_readers::integer
         from lab.reader_settings r, broker.service_queues q
         where q.name = %s
         """,
@@ -408,7 +408,7 @@ def _set_readers(bed: Bed, target: psycopg.Connection[Any], how: Series) -> None
     # Readers that run go on with the settings that they have read: first they must end.
     target.execute("select broker.alter_queue(%s, activation_status => false)", [QUEUE])
     _wait(bed, lambda: _value(target, _READERS) == 0)
-    target.execute("update lab.reader_settings set top = %s, timeout = %s", wanted[:2])
+    target.execute("update lab.reader_settings set top = %s, timeout = %s, ends_dialogs = %s", wanted[:3])
     target.execute(
         "select broker.alter_queue(%s, activation_status => true, max_queue_readers => %s)", [QUEUE, readers]
     )
@@ -419,7 +419,7 @@ def _dialogs(
 ) -> list[tuple[str, ...]]:
     """Return the dialogs that each thread uses; those that are missing are opened."""
     how = cell.how
-    if how.dialogs == "each":
+    if how.dialogs in ("each", "ended"):
         return [()] * cell.threads
     if how.dialogs == "rotating":
         # New ones each time, since warm or cold is what is looked at.

@@ -73,3 +73,27 @@ begin
   );
 end
 $$;
+
+-- What activation starts here: ends the dialogs that the target has ended.
+create procedure lab.end_dialogs()
+language plpgsql
+as $$
+declare
+  handles uuid[];
+  handle uuid;
+begin
+  loop
+    handles := array(
+      select m.conversation_handle from broker.receive_groups('MySSBLabTestQueue', max_groups => 100, timeout => '1 s') m
+    );
+    if handles = '{}' then
+      rollback;
+      exit;
+    end if;
+    foreach handle in array handles loop
+      perform broker.end_conversation(handle);
+    end loop;
+    commit;
+  end loop;
+end
+$$;

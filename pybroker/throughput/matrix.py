@@ -39,7 +39,8 @@ class Series(msgspec.Struct, frozen=True):
         secure: Whether dialogs are ENCRYPTION = ON, with a binding.
         batch: Messages in a transaction.
         dialogs: `own`: each thread has one; `shared`: all threads of an initiator share one; `each`: each
-            message has one; `rotating`: each thread has as many as the ratio, and uses one after the other.
+            message has one; `ended`: so, and both sides end it; `rotating`: each thread has as many as the
+            ratio, and uses one after the other.
         warm: Whether one message was sent on each dialog beforehand.
         top: RECEIVE TOP.
         timeout: Seconds that RECEIVE waits.
@@ -56,7 +57,7 @@ class Series(msgspec.Struct, frozen=True):
     endpoint: Literal["DISABLED", "REQUIRED"] = "DISABLED"
     secure: bool = True
     batch: int = 1
-    dialogs: Literal["own", "shared", "each", "rotating"] = "own"
+    dialogs: Literal["own", "shared", "each", "ended", "rotating"] = "own"
     warm: bool = True
     top: int = 10_000
     timeout: float = 3.0
@@ -86,6 +87,7 @@ SERIES = {
     ),
     "one-dialog": Series(title="one dialog for all threads", rows=(171,), dialogs="shared"),
     "dialog-a-message": Series(title="a dialog for each message", rows=(171,), dialogs="each"),
+    "short-conversations": Series(title="conversations of one message", rows=(171,), dialogs="ended"),
     "top-1": Series(title="RECEIVE TOP (1)", rows=(172,), top=1),
     "sparse": Series(title="a message every 0.5 s, WAITFOR 3 s", rows=(173,), pause=0.5),
     "sparse-no-wait": Series(
@@ -102,8 +104,8 @@ SERIES = {
 }
 # What the five recommendations, the warm-up and the row of one dialog a message are measured by.
 RECOMMENDATIONS = (
-    "one-dialog", "dialog-a-message", "top-1", "sparse", "sparse-no-wait", "1-reader", "2-readers",
-    "4-readers", "warm", "cold",
+    "one-dialog", "dialog-a-message", "short-conversations", "top-1", "sparse", "sparse-no-wait",
+    "1-reader", "2-readers", "4-readers", "warm", "cold",
 )  # fmt: skip
 
 

@@ -79,15 +79,14 @@ def define(url: str, *, is_target: bool) -> str:
             )
         _run_script(connection, "common.sql")
         _run_script(connection, "target.sql" if is_target else "initiator.sql")
-        if is_target:
-            connection.execute(
-                """
-                select broker.alter_queue(
-                  %s, activation_procedure => 'lab.test_queue', execute_as => 'SELF', max_queue_readers => 1
-                )
-                """,
-                [QUEUE],
+        connection.execute(
+            """
+            select broker.alter_queue(
+              %s, activation_procedure => %s, execute_as => 'SELF', max_queue_readers => 1
             )
+            """,
+            [QUEUE, "lab.test_queue" if is_target else "lab.end_dialogs"],
+        )
         row = connection.execute("select service_broker_guid::text from broker.databases").fetchone()
         assert row is not None  # noqa: S101
         return str(row[0])

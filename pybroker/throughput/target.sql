@@ -17,8 +17,8 @@ create table lab.receives (
 );
 create sequence lab.receive_numbers;
 
-create table lab.reader_settings (top integer not null, timeout interval not null);
-insert into lab.reader_settings values (10000, '3 s');
+create table lab.reader_settings (top integer not null, timeout interval not null, ends_dialogs boolean not null);
+insert into lab.reader_settings values (10000, '3 s', false);
 
 -- SRPerf_Queue_LabTest: receive, write and count in one transaction; end when nothing came in time.
 create procedure lab.test_queue()
@@ -28,7 +28,8 @@ declare
   settings lab.reader_settings;
   number bigint;
   received integer;
-  other uuid[];
+  tests integer;
+  ended uuid[];
   handle uuid;
 begin
   select * into settings from lab.reader_settings;
@@ -44,18 +45,20 @@ begin
       from received r
       where r.message_type_name = '//MySSB.com/Lab/M_Test'
     )
-    select count(*), array_agg(r.conversation_handle) filter (where r.message_type_name <> '//MySSB.com/Lab/M_Test')
-    into received, other
+    select
+      count(*), count(*) filter (where r.message_type_name = '//MySSB.com/Lab/M_Test'),
+      array_agg(r.conversation_handle) filter (where settings.ends_dialogs or r.message_type_name <> '//MySSB.com/Lab/M_Test')
+    into received, tests, ended
     from received r;
     if received = 0 then
       rollback;
       exit;
     end if;
-    foreach handle in array coalesce(other, '{}') loop
+    foreach handle in array coalesce(ended, '{}') loop
       perform broker.end_conversation(handle);
     end loop;
     insert into lab.receives (receive_no, reader, messages, processed_at)
-    values (number, pg_backend_pid(), received - cardinality(coalesce(other, '{}')), clock_timestamp());
+    values (number, pg_backend_pid(), tests, clock_timestamp());
     commit;
   end loop;
 end

@@ -131,7 +131,15 @@ def test_a_cell_that_lost_a_message_has_failed() -> None:
 @pytest.mark.nightly
 def test_an_interrupted_run_leaves_no_server_and_goes_on(tmp_path: Path) -> None:
     output = tmp_path / "results"
-    arguments = ("--initiators", "1", *QUICK, "--series", "whitepaper,plain", "--output", str(output))
+    arguments = (
+        "--initiators",
+        "1",
+        *QUICK,
+        "--series",
+        "whitepaper,short-conversations",
+        "--output",
+        str(output),
+    )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with (tmp_path / "errors").open("wb") as errors:
         first = psutil.Popen(command(*arguments), stdout=subprocess.DEVNULL, stderr=errors, env=environment)
@@ -152,7 +160,7 @@ def test_an_interrupted_run_leaves_no_server_and_goes_on(tmp_path: Path) -> None
     assert "WARN" not in second.stderr
     assert "WARN" in (output / "spark.log").read_text()
     outcomes = [msgspec.json.decode(line, type=Outcome) for line in second.stdout.splitlines()]
-    assert [one.cell.series for one in outcomes] == ["whitepaper", "plain"]
+    assert [one.cell.series for one in outcomes] == ["whitepaper", "short-conversations"]
     assert finished.read_bytes() == before
     for one in outcomes:
         assert one.sent > 0
