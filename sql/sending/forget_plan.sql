@@ -37,3 +37,4 @@ before update of
   group_no, expires_at, queue_id, priority, path, destination_no, far_endpoint_no, local_end
 on broker_private.endpoints
 for each row execute function broker_private.forget_plan();
+alter table broker_private.endpoints enable always trigger forget_plan;

@@ -41,24 +41,30 @@ $$;
 create or replace trigger mark_plans
 after update of is_enqueue_enabled, is_retention_enabled, owner on broker_private.queues
 for each statement execute function broker_private.mark_plans();
+alter table broker_private.queues enable always trigger mark_plans;
 
 create or replace trigger mark_plans
 after update of validation, schema_collection_id on broker_private.message_types
 for each statement execute function broker_private.mark_plans();
+alter table broker_private.message_types enable always trigger mark_plans;
 
 create or replace trigger mark_plans
 after update of name on broker_private.contracts
 for each statement execute function broker_private.mark_plans();
+alter table broker_private.contracts enable always trigger mark_plans;
 
 create or replace trigger mark_plans
 after delete or update on broker_private.permissions
 for each row when (old.permission = 'RECEIVE') execute function broker_private.mark_plans();
+alter table broker_private.permissions enable always trigger mark_plans;
 
 create or replace trigger mark_plans
 after update of is_broker_enabled on broker_private.broker_instance
 for each statement execute function broker_private.mark_plans();
+alter table broker_private.broker_instance enable always trigger mark_plans;
 
 -- The place that the far side's plans name.
 create or replace trigger mark_plans
 after update of queue_id on broker_private.endpoints
 for each row when (old.queue_id <> new.queue_id) execute function broker_private.mark_plans();
+alter table broker_private.endpoints enable always trigger mark_plans;

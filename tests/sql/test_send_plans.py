@@ -127,6 +127,28 @@ def test_a_plan_that_was_made_before_a_change_was_committed_is_never_believed(
     assert_seen(shop, outcome(sender, dialog), expected)
 
 
+@pytest.mark.parametrize("name", ["retention", "validation", "revoke", "end"])
+def test_a_session_that_fires_no_triggers_changes_what_others_may_send(shop: Shop, name: str) -> None:
+    """Who restores or copies by hand sets that, and a right that is taken in such a session is gone all the same."""
+    clerk = new_clerk(shop)
+    sender = shop.session(user=clerk)
+    dialog = shop.psql.dialog()
+    for _ in range(2):
+        sender.send(dialog)
+    ended = (f"select broker.end_conversation('{dialog}')", "S8426")
+    change, expected = {**CHANGES, "end": ended}[name]
+    shop.psql.rows("set session_replication_role = replica")
+    shop.psql.rows(change.format(clerk=clerk))
+    assert_seen(shop, outcome(sender, dialog), expected)
+    assert (
+        shop.psql.rows(
+            "select tgrelid::regclass from pg_trigger join pg_class c on c.oid = tgrelid where not tgisinternal"
+            " and relnamespace = 'broker_private'::regnamespace and tgenabled <> 'A'"
+        )
+        == []
+    )
+
+
 def test_definitions_change_while_a_session_holds_many_groups_and_sends_on(shop: Shop) -> None:
     (holding,) = shop.sessions(1)
     dialogs = [holding.dialog() for _ in range(3)]

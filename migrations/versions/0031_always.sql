@@ -1,0 +1,4 @@
+-- Triggers fire whatever session_replication_role says; their files in sql/ say that of each.
+--
+-- The files are applied after this, and replace triggers of tables that everybody uses. A revision
+-- locks all tables first, in an order that no deadlock comes of.
