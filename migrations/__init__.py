@@ -21,6 +21,7 @@ from alembic.runtime.migration import MigrationContext, MigrationStep
 from alembic.script import ScriptDirectory
 from psycopg import sql
 from sqlalchemy import create_engine
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from pybroker import database_version
@@ -41,6 +42,10 @@ VERSION_TABLE_SCHEMA = "broker_private"
 # Others may create functions and operators in a schema of the owner's search_path. One whose arguments fit
 # better than PostgreSQL's own would be called as the owner, or get into a view for good.
 _PINNED_PATH = "set local search_path = pg_catalog, pg_temp"
+_EVENT_TRIGGERS = """
+select evtfoid::regprocedure::text, format('alter event trigger %I disable', evtname)
+from pg_event_trigger where evtenabled <> 'D'
+"""
 _LOCK_KEY = 0x70796272  # "pybr"
 # Service Broker's number for a database whose broker instance may live on in another.
 _COPY = "9773"
@@ -115,7 +120,7 @@ def upgrade(
         former_worker_roles: as in :func:`migrate`.
         new_broker: as in :func:`migrate`.
     """
-    with _pinned_path(connection):
+    with _pinned_path(connection), _named_event_triggers(_driver(connection)):
         return _upgrade(connection, worker_roles, former_worker_roles, new_broker=new_broker)
 
 
@@ -248,6 +253,25 @@ def _pinned_path(connection: Connection) -> Iterator[None]:
     driver.execute(_PINNED_PATH)
     yield
     driver.execute("select pg_catalog.set_config('search_path', %s, true)", found)
+
+
+@contextmanager
+def _named_event_triggers(driver: psycopg.Connection[Any]) -> Iterator[None]:
+    """Refuse with the name of the event trigger in whose function a statement failed."""
+    triggers = driver.execute(_EVENT_TRIGGERS.encode()).fetchall()
+    try:
+        yield
+    except (psycopg.Error, DBAPIError) as error:
+        failed = error.orig if isinstance(error, DBAPIError) else error
+        if isinstance(failed, psycopg.Error):
+            for function, disabled in triggers:
+                if f" {function} " in (failed.diag.context or ""):
+                    raise MigrationError(
+                        f"The function {function} of an event trigger failed: {failed.diag.message_primary}",
+                        hint="Let it pass what is in the schemas broker and broker_private, and qualify each"
+                        f" name that it uses. Or turn it off meanwhile: {disabled}. Nothing was changed.",
+                    ) from error
+        raise
 
 
 @contextmanager

@@ -80,6 +80,8 @@ def lock_tables(driver: psycopg.Connection[Any]) -> None:
     with driver.cursor(row_factory=scalar_row) as cursor:
         setting = "select setting::bigint from pg_settings where name = 'lock_timeout'"
         own: int = cursor.execute(setting).fetchone() or 0
+    # Between attempts it is idle, for as long as one took.
+    driver.execute("set local idle_in_transaction_session_timeout = 0")
     patience = own or _PATIENCE_MS
     last_begin = time.monotonic() + patience / 1000
     wait = _FIRST_WAIT_MS

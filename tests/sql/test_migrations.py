@@ -46,7 +46,33 @@ where c.relnamespace in ('broker'::regnamespace, 'broker_private'::regnamespace)
 union all
 select 'constraint', concat(conrelid::regclass, conname), pg_get_constraintdef(oid)
 from pg_constraint where connamespace in ('broker'::regnamespace, 'broker_private'::regnamespace)
+union all
+select 'trigger', concat(tgrelid::regclass, tgname), concat(pg_get_triggerdef(oid), tgenabled) from pg_trigger where not tgisinternal
 order by 1, 2
+"""
+
+# Event triggers that note, protect and grant, as frameworks and hosts have them, and another kind of table.
+NEIGHBOURS = """
+create table seen (tag text);
+create function note() returns event_trigger language plpgsql as $$ begin insert into public.seen values (tg_tag); end $$;
+create event trigger note_made on ddl_command_end execute function note();
+create event trigger note_dropped on sql_drop execute function note();
+create function protect() returns event_trigger language plpgsql as $$
+declare r record;
+begin
+  for r in select * from pg_event_trigger_ddl_commands() where command_tag = 'CREATE TABLE' loop
+    execute format('alter table %s enable row level security', r.object_identity);
+  end loop;
+  notify reload_schema;
+end $$;
+create event trigger protect on ddl_command_end execute function protect();
+create access method other type table handler heap_tableam_handler;
+do $$ begin
+  execute format('alter database %I set default_table_access_method = other', current_database());
+  execute format('alter database %I set search_path = nowhere, public', current_database());
+  execute format('alter database %I set default_transaction_isolation = serializable', current_database());
+  execute format('alter database %I set check_function_bodies = off', current_database());
+end $$;
 """
 
 
@@ -174,6 +200,39 @@ def test_a_migration_that_fails_leaves_nothing(empty: str) -> None:
         migrate(empty)
     with psycopg.connect(empty) as session:
         assert session.execute("select to_regnamespace('broker_private')").fetchone() == (None,)
+
+
+def test_what_an_application_set_for_its_whole_database_hinders_no_broker(empty: str) -> None:
+    with psycopg.connect(empty, autocommit=True) as session:
+        session.execute(NEIGHBOURS.encode())
+    migrate(empty)
+    with psycopg.connect(empty, autocommit=True) as session:
+        psql = Session(session)
+        psql.rows(DEFINITIONS)
+        dialog = psql.dialog()
+        psql.send(dialog, "order", b"1")
+        assert psql.bodies() == [b"1"]
+        psql.end(psql.handle_of(dialog))
+        psql.receive("shop")
+        psql.end(dialog)
+        psql.rows("select broker.drop_service('//shop'), broker.drop_queue('shop'), broker_private.sweep()")
+        assert psql.rows("select number from broker.diagnose()") == []
+        assert psql.value("select count(*) from seen where tag = 'DROP SEQUENCE'") > 0
+
+
+def test_a_migration_that_an_event_trigger_stops_names_it(empty: str) -> None:
+    with psycopg.connect(empty, autocommit=True) as session:
+        session.execute(
+            "create function guard() returns event_trigger language plpgsql as $$ begin"
+            " if tg_tag = 'CREATE TABLE' then raise 'not in this house'; end if; end $$;"
+            'create event trigger "House" on ddl_command_start execute function guard()'
+        )
+    shown = CliRunner().invoke(application, ["migrate", "--database-url", empty])
+    assert shown.exit_code == 1
+    assert "public.guard() of an event trigger failed: not in this house" in shown.output
+    with psycopg.connect(empty, autocommit=True) as session:
+        session.execute('alter event trigger "House" disable')
+    migrate(empty)
 
 
 @pytest.mark.dear

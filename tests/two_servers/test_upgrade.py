@@ -232,6 +232,9 @@ def test_schema_first_and_worker_first_under_load_nothing_is_lost_or_doubled(
         assert all(retries.total() <= 1 for retries in load.retries.values()), load.retries
 
 
+IMPATIENT = "-c lock_timeout=500ms -c idle_in_transaction_session_timeout=250ms"
+
+
 @pytest.mark.parametrize(
     "statement", ["select broker.send(%s, 'order', 'x')", "select from broker.conversation_endpoints"]
 )
@@ -247,7 +250,7 @@ def test_an_upgrade_names_who_keeps_it_waiting_and_waits_no_longer_than_it_is_to
         psql = Session(connection)
         psql.rows(DEFINITIONS)
         idle.execute(statement, [psql.dialog()][: statement.count("%s")])
-        impatient = psycopg.conninfo.make_conninfo(url, options="-c lock_timeout=500ms")
+        impatient = psycopg.conninfo.make_conninfo(url, options=IMPATIENT)
         with pytest.raises(MigrationError, match=rf"stayed in use(.|\n)*: {idle.info.backend_pid}\."):
             migrate(impatient)
         # Nobody waits for it afterwards, and nothing was changed.
