@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,6 +21,8 @@ from pybroker.commands.options import (
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
     from typing import Any
+
+_SECONDS_FOR_LAST_SPANS = 2.0
 
 
 def worker(
@@ -249,7 +252,10 @@ def exported(wanted: bool) -> Iterator[None]:
     try:
         yield
     finally:
-        provider.shutdown()
+        # A collector that says nothing would be waited for longer than an orchestrator waits for the worker.
+        last = Thread(target=provider.shutdown, daemon=True)
+        last.start()
+        last.join(_SECONDS_FOR_LAST_SPANS)
 
 
 @contextmanager

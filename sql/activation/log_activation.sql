@@ -1,6 +1,8 @@
 -- Writes down what an activated procedure put out.
 --
 -- The newest thousand rows of a queue are kept.
+-- Errors: 55P03, if somebody has the table for a second.
+-- Why: the log decides nothing, so a reader that has ended waits no longer for it.
 create or replace function broker_private.log_activation(
   queue integer, queue_name text, procedure_name text, session integer,
   numbers integer[], severities text[], texts text[], states text[], details text[]
@@ -8,6 +10,7 @@ create or replace function broker_private.log_activation(
 returns void
 language plpgsql security definer
 set search_path = pg_catalog, pg_temp
+set lock_timeout = '1s'
 as $$
 begin
   insert into broker_private.activation_log (queue_id, queue_name, procedure_name, "time", spid, number, severity, text, sqlstate, detail)

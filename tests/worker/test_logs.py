@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -19,12 +20,14 @@ from pybroker.commands.options import DatabaseUrls, advice_on_passwords
 from pybroker.commands.telling import say
 from tests import forked
 from tests.activated import CLI, REPOSITORY, next_event, start_worker
+from tests.brokers import free_port, two_sites
 from tests.patience import PATIENCE
 from tests.shop import Shop, until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+    from pybroker.embedded import EmbeddedServer
     from tests.conftest import Database
 
 PROGRAM = """
@@ -236,3 +239,51 @@ def test_a_full_disk_under_its_log_lets_a_worker_wait_for_a_running_procedure(sh
             worker.kill()
             worker.wait(PATIENCE)
     assert psql.rows("select word from done") == [("done",)]
+
+
+ANSWERING = """
+create procedure answer() language plpgsql as $$
+declare m record;
+begin
+  for m in select * from broker.receive('warehouse') loop
+    raise notice 'answered';
+    perform broker.send(m.conversation_handle, 'ack', m.message_body);
+  end loop;
+end $$;
+select broker.alter_queue('warehouse', activation_procedure => 'answer', max_queue_readers => 1);
+"""
+
+
+def test_nothing_that_a_worker_tells_others_keeps_a_message_or_a_procedure(
+    tmp_path: Path,
+    server_for: Callable[[str, int], EmbeddedServer],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with (
+        two_sites(tmp_path, server_for=server_for) as (shop, warehouse),
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        warehouse.session(autocommit=False).connection as holder,
+    ):
+        monkeypatch.setenv("PYBROKER_TRACES", "1")
+        monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        shop.start_worker()
+        port = free_port()
+        monkeypatch.setenv("PYBROKER_METRICS_PORT", str(port))
+        monkeypatch.setenv("PYBROKER_HEARTBEAT_FILE", str(tmp_path / "nowhere" / "heartbeat"))
+        # No file takes a byte: neither the log nor one in the temporary directory.
+        warehouse.prefix = ("prlimit", "--fsize=0")
+        warehouse.psql.rows(ANSWERING)
+        holder.execute("lock table broker_private.activation_log")
+        warehouse.start_worker()
+        shop.psql.rows(
+            "select set_config('pybroker.traceparent', '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01', false)"
+        )
+        dialog = shop.psql.value(
+            "select broker.begin_dialog('//shop', '//warehouse', 'ordering', encryption => false)"
+        )
+        for body in (b"1", b"2", b"3"):
+            shop.psql.send(dialog, "order", body)
+            assert shop.psql.received(1, "shop") == [("ack", int(body) - 1, body)]
+        with socket.create_connection(("127.0.0.1", port)):
+            assert warehouse.stop_worker() == 0

@@ -7,8 +7,8 @@ authority, and no host name in them that could be checked. Private keys stay in 
 from __future__ import annotations
 
 import hashlib
+import os
 import ssl
-import tempfile
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -272,13 +272,16 @@ def _known(certificates: Sequence[KnownCertificate]) -> tuple[dict[bytes, KnownP
 
 
 def _load_own(context: ssl.SSLContext, certificate: x509.Certificate, key_path: Path) -> None:
-    # Python's ssl reads certificates of its own side from files only. The key is read where it is.
-    with tempfile.NamedTemporaryFile(suffix=".pem") as file:
-        file.write(certificate.public_bytes(Encoding.PEM))
-        file.flush()
-        try:
-            context.load_cert_chain(file.name, key_path)
-        except (ssl.SSLError, OSError):
-            raise TransportError(
-                faults.NO_PRIVATE_KEY, f"OpenSSL does not accept the key file {key_path} and its certificate."
-            ) from None
+    # Python's ssl reads certificates of its own side from files only. A pipe needs no room on any disk, and
+    # holds more than one certificate. The key is read where it is.
+    reading, writing = os.pipe()
+    try:
+        with os.fdopen(writing, "wb") as file:
+            file.write(certificate.public_bytes(Encoding.PEM))
+        context.load_cert_chain(f"/dev/fd/{reading}", key_path)
+    except (ssl.SSLError, OSError):
+        raise TransportError(
+            faults.NO_PRIVATE_KEY, f"OpenSSL does not accept the key file {key_path} and its certificate."
+        ) from None
+    finally:
+        os.close(reading)
