@@ -58,7 +58,7 @@ begin
     for update;
   end if;
   if type_id is null or not broker_private.put_messages(made, target, place, level, type_id, contents) then
-    perform broker_private.send_slowly(caller, handle, type_name, contents);
+    return broker_private.send_slowly(caller, handle, type_name, contents);
   end if;
   return true;
 end

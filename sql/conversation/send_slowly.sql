@@ -1,7 +1,7 @@
 -- SEND of any number of messages in every case, and every refusal.
 --
--- With the number of a shared body that is the content, which is one then, and stays there. Returns
--- true.
+-- With the number of a shared body that is the content, which is one then, and stays there. It
+-- returns true: a call by RETURN is one line of an error's CONTEXT, one by PERFORM two.
 -- Locks: the group's row.
 create or replace function broker_private.send_slowly(
   caller name, handle uuid, type_name text, contents bytea[], shared_no bigint default null
@@ -54,7 +54,7 @@ begin
   end if;
 
   if this.message_type_id is null then
-    perform broker_private.find_message_type(type_name);
+    found := (broker_private.find_message_type(type_name)).message_type_id is not null;
     found := broker_private.refuse(
       8431, format('The message type "%s" is not part of the service contract of conversation "%s".', type_name, handle),
       'broker.service_contract_message_usages lists the types of each contract.'

@@ -52,14 +52,12 @@ begin
     insert into broker_private.traceparents (endpoint_no, queuing_order, noted_at, traceparent)
     select target, p.id, broker_private.clock(), context from put p;
   else
-    perform broker_private.send_slowly(sender, handle, type_name, array[content]);
-    return true;
+    return broker_private.send_slowly(sender, handle, type_name, array[content]);
   end if;
-  if found then
-    perform broker_private.note_arrival(case when level >= 0 then place else 0 end);
-  else
-    perform broker_private.send_slowly(sender, handle, type_name, array[content]);
+  if not found then
+    return broker_private.send_slowly(sender, handle, type_name, array[content]);
   end if;
+  perform broker_private.note_arrival(case when level >= 0 then place else 0 end);
   return true;
 end
 $$;

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from tests.shop import Shop
 
 REFUSED = {
-    "send, unknown handle": ("select broker.send(gen_random_uuid(), 'order')", "S8426", 7),
-    "send, unknown type": ("select broker.send(%(dialog)s, 'nothing')", "S8428", 7),
+    "send, unknown handle": ("select broker.send(gen_random_uuid(), 'order')", "S8426", 5),
+    "send, unknown type": ("select broker.send(%(dialog)s, 'nothing')", "S8428", 5),
     "receive, unknown queue": ("select * from broker.receive('nowhere')", "S0208", 6),
     "end, strange code": ("select broker.end_conversation(%(dialog)s, -1, 'x')", "S8419", 3),
     "timer in the past": ("select broker.begin_conversation_timer(%(dialog)s, '-1 day')", "S0153", 3),
