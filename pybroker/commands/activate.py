@@ -53,8 +53,8 @@ def activate(
     with activate.toml:
       notification_queue = "notifications"
       [[application]]
-      queue = "orders"
-      command = ["python", "orders.py"]
+      queue = "incoming"
+      command = ["python", "read_incoming.py"]
       maximum_instances = 4
 
     \b

@@ -4,7 +4,7 @@
 
     spark = start_session("local[4]")
     spark.dataSource.register(BrokerDataSource)
-    messages = spark.readStream.format("pybroker").option("queue", "orders").load()
+    messages = spark.readStream.format("pybroker").option("queue", "fulfilment").load()
 
 `java` finds or supplies Java, `session` starts Spark with it. `data_source` is what Spark calls; `source`
 reads by way of `staging`, `sink` writes. docs/spark.md tells what each option means and what is promised.

@@ -133,7 +133,7 @@ def test_the_program_of_the_page_on_service_programs(database: Database, tmp_pat
         finally:
             process.terminate()
         assert process.wait() == 0
-        assert session.receive("orders") == [("//shop/ack", 0, b'{"id":3}')]
+        assert session.receive("order_replies") == [("//shop/ack", 0, b'{"id":3}')]
 
 
 def test_the_page_on_tests_runs_from_an_empty_directory(tmp_path: Path) -> None:
@@ -188,8 +188,8 @@ def test_a_reader_s_type_checker_takes_the_programs_as_they_are_printed(tmp_path
 def test_the_statements_of_the_page_on_traces(database: Database) -> None:
     (script,) = blocks("docs/traces.md", "traces")
     definitions = """
-        select broker.create_queue('orders');
-        select broker.create_service('//orders', 'orders', '{DEFAULT}');
+        select broker.create_queue('order_replies');
+        select broker.create_service('//orders', 'order_replies', '{DEFAULT}');
         select broker.begin_dialog('//orders', '//orders') as dialog \\gset
     """
     psql = subprocess.run(
@@ -314,7 +314,7 @@ def test_the_statements_of_the_page_on_poison_messages(database: Database) -> No
         psql.type(end_culprit[end_culprit.index("rollback;\n") + len("rollback;\n") :].replace("…", handle))
         psql.type(quarantine)
         psql.close()
-        assert [kind for kind, _, _ in session.receive("orders")] == [ERROR]
+        assert [kind for kind, _, _ in session.receive("order_replies")] == [ERROR]
         assert session.value("select poison_action from broker.service_queues where name = 'fulfilment'") == (
             "QUARANTINE"
         )
