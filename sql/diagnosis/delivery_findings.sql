@@ -111,7 +111,7 @@ begin
           when 9783 then 'The host of the route''s address has no address. Mend the route.'
           when 28017 then 'The address does not answer. Start the far worker, or mend the route.'
           when 28034 then 'The far broker knows this worker''s certificate, and grants its user no '
-            'CONNECT. Its owner runs broker.grant(''CONNECT'', ''ENDPOINT'', …).'
+            'CONNECT. Its owner runs broker.grant(''CONNECT'', ''ENDPOINT'', ...).'
           when 28045 then 'The certificate of one side is registered at the other with no user. '
             'Its owner runs broker.create_certificate there.'
           when 28024 then 'A certificate is not valid yet: look at the clocks of both servers.'
@@ -119,7 +119,7 @@ begin
             'certificate).'
           when 9727 then 'The dialog is to be encrypted, and no binding says who the far service '
             'is.'
-          when 9749 then 'The far queue is off. Its owner turns it on with broker.alter_queue(…, '
+          when 9749 then 'The far queue is off. Its owner turns it on with broker.alter_queue(..., '
             'status => true).'
           else 'The messages wait until it is mended; then they leave by themselves.'
         end,

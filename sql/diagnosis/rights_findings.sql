@@ -24,7 +24,7 @@ begin
         format(
           '%s has rights that the broker did not give: %s on %s of its objects (%s%s).', s.grantee,
           string_agg(distinct s.privilege, ', '), count(distinct (s.kind, s.name)),
-          array_to_string((array_agg(distinct s.name))[:3], ', '), case when count(distinct (s.kind, s.name)) > 3 then ', …' end
+          array_to_string((array_agg(distinct s.name))[:3], ', '), case when count(distinct (s.kind, s.name)) > 3 then ', ...' end
         ) as problem,
         'Who reaches the objects behind the broker''s functions may read, change and forge what is anybody''s.' as why,
         'select broker_private.set_rights()' as mend, false as is_destructive

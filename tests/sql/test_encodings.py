@@ -15,6 +15,7 @@ from pybroker.definitions import Queue, Service
 from pybroker.errors import ArgumentError
 from pybroker.migrations import migrate
 from pybroker.programs.failures import noted
+from pybroker.sql import sql_files
 
 if TYPE_CHECKING:
     from pybroker.embedded import EmbeddedServer
@@ -49,6 +50,26 @@ def test_a_database_in_sql_ascii_gives_texts(server: EmbeddedServer) -> None:
         broker = pybroker.connect(session)
         with pytest.raises(ArgumentError, match="client_encoding is SQL_ASCII"):
             broker.receive("größe")
+
+
+def test_a_database_that_lacks_a_character_refuses_names_with_it_and_takes_any_body(
+    server: EmbeddedServer,
+) -> None:
+    assert [file.path for file in sql_files() if not file.text.isascii()] == []
+    url = made(server, "LATIN1")
+    migrate(url)
+    lacking = CliRunner().invoke(application, ["queue", "on", "n€", "--database-url", url])
+    assert (lacking.exit_code, lacking.output.count("\n")) == (1, 1)
+    assert 'no equivalent in encoding "LATIN1"' in lacking.output
+    with pybroker.connect(url) as broker:
+        broker.apply([Queue("größe"), Service("größe", queue="größe", contracts=["DEFAULT"])])
+        with pytest.raises(psycopg.errors.UntranslatableCharacter):
+            broker.begin_dialog("größe", "€")
+        dialog = broker.begin_dialog("größe", "größe")
+        dialog.send("DEFAULT", {"price": "1 €"})
+        dialog.send("DEFAULT", "здесь")
+        received = broker.receive("größe", top=2)
+        assert [message.text for message in received] == ['{"price":"1 €"}', "здесь"]
 
 
 @pytest.mark.parametrize(
