@@ -22,7 +22,11 @@ _FIRST_OF_FIVE_DIGITS = 20000
 # A call of a function or view that is not there; inside a function of the broker they would mean something
 # else.
 _NOT_MIGRATED = frozenset({"3F000", "42883", "42P01"})
-_DISK_FULL = "53100"
+# What an error of PostgreSQL's means here.
+_NOTES = {
+    "53100": "The server's disk is full. Nothing of this transaction was stored.",
+    "55P03": "broker.diagnose(conversation_handle), in another session, names who holds the conversation.",
+}
 _MIGRATE = "Run pybroker migrate --database-url postgresql://…, as the database's owner."
 
 
@@ -192,6 +196,6 @@ def broker_errors() -> Iterator[None]:
         refusal = refusal_of(error)
         if refusal is not None:
             raise refusal from error
-        if error.sqlstate == _DISK_FULL:
-            error.add_note("The server's disk is full. Nothing of this transaction was stored.")
+        if note := _NOTES.get(error.sqlstate or ""):
+            error.add_note(note)
         raise

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Self
@@ -158,6 +159,7 @@ class Session:
         self._source = source
         self._owns_source = owns_source
         self._is_own_session: bool | None = None
+        self._process = os.getpid()
         self.validations: Validations = Validations()
 
     @property
@@ -169,6 +171,7 @@ class Session:
     @contextmanager
     def lend(self) -> Iterator[psycopg.Connection[Any]]:
         """Give the connection, or one of the pool's for as long as it is needed."""
+        self._require_own_process()
         if isinstance(self._source, psycopg.Connection):
             statements.require_texts(self._source.info)
             yield self._source
@@ -203,6 +206,7 @@ class Session:
 
     def run(self, steps: Steps[Result]) -> Result:
         """Run the steps of a call to their end, and return its result."""
+        self._require_own_process()
         try:
             step = next(steps)
             while True:
@@ -211,6 +215,14 @@ class Session:
         except StopIteration as end:
             result: Result = end.value
             return result
+
+    def _require_own_process(self) -> None:
+        """Refuse a process that was forked from the broker's: both would write into one connection."""
+        if os.getpid() != self._process:
+            raise RuntimeError(
+                "This broker was made before its process forked, and its connection is the other process's:"
+                " connect in each process, as in gunicorn's post_fork."
+            )
 
     def _wait(self, pause: Pause) -> list[Row]:
         with broker_errors():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Self
@@ -161,6 +162,7 @@ class AsyncSession:
         self._source = source
         self._owns_source = owns_source
         self._is_own_session: bool | None = None
+        self._process = os.getpid()
         self.validations: Validations = Validations()
 
     @property
@@ -174,6 +176,7 @@ class AsyncSession:
     @asynccontextmanager
     async def lend(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
         """Give the connection, or one of the pool's for as long as it is needed."""
+        self._require_own_process()
         if isinstance(self._source, psycopg.AsyncConnection):
             statements.require_texts(self._source.info)
             yield self._source
@@ -208,6 +211,7 @@ class AsyncSession:
 
     async def run(self, steps: Steps[Result]) -> Result:
         """Run the steps of a call to their end, and return its result."""
+        self._require_own_process()
         try:
             step = next(steps)
             while True:
@@ -216,6 +220,14 @@ class AsyncSession:
         except StopIteration as end:
             result: Result = end.value
             return result
+
+    def _require_own_process(self) -> None:
+        """Refuse a process that was forked from the broker's: both would write into one connection."""
+        if os.getpid() != self._process:
+            raise RuntimeError(
+                "This broker was made before its process forked, and its connection is the other process's:"
+                " connect in each process, as in gunicorn's post_fork."
+            )
 
     async def _wait(self, pause: Pause) -> list[Row]:
         with broker_errors():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import math
+import os
 import pickle
 import re
 import threading
@@ -855,6 +856,46 @@ def test_other_errors_stay_psycopg_s(client: Client, shop: Database) -> None:
     with pytest.raises(psycopg.errors.DiskFull) as caught, broker_errors():
         raise psycopg.errors.DiskFull
     assert "Nothing of this transaction was stored" in caught.value.__notes__[0]
+
+
+def test_a_wait_for_a_conversation_that_a_lock_timeout_ends_says_who_can_tell_its_holder(
+    client: Client, shop: Database
+) -> None:
+    broker = client.broker(options="-c lock_timeout=50ms")
+    dialog = broker.begin_dialog(SHOP, WAREHOUSE, CONTRACT)
+    with shop.connect(autocommit=False) as holder, shop.connect() as asking:
+        holder.execute("select broker.send(%s, %s)", (dialog.handle, ORDER))
+        with pytest.raises(psycopg.errors.LockNotAvailable) as caught:
+            dialog.send(ORDER)
+        assert "broker.diagnose(conversation_handle)" in caught.value.__notes__[0]
+        found = asking.execute("select problem from broker.diagnose(%s) where number = 115", (dialog.handle,))
+        assert f"pid {holder.info.backend_pid} " in found.fetchall()[0][0]
+
+
+@pytest.mark.parametrize("kind", ["url", "pool"])
+def test_a_broker_of_another_process_says_so(shop: Database, kind: str) -> None:
+    """As in a server that imports the application and then forks: two processes would write into one connection."""
+    client = Client(shop.url, None)
+    with client.held:
+        broker = client.broker_over(kind)
+        assert broker.receive("orders") == []
+        reading, writing = os.pipe()
+        child = os.fork()
+        if not child:
+            try:
+                with broker.transaction():
+                    broker.begin_dialog(SHOP, WAREHOUSE, CONTRACT)
+                said = "nothing"
+            except Exception as error:
+                said = str(error)
+            os.write(writing, said.encode())
+            os._exit(0)
+        os.close(writing)
+        with os.fdopen(reading) as answer:
+            assert "connect in each process" in answer.read()
+        os.waitpid(child, 0)
+        # The connection is as it was.
+        assert broker.receive("orders") == []
 
 
 @pytest.mark.parametrize("error_class", [pybroker.BrokerError, *pybroker.BrokerError.__subclasses__()])
