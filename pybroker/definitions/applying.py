@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 Statement = tuple[str, Sequence[Any]]
 Rows = list[tuple[Any, ...]]
 
+# The lock of pybroker migrate.
+_ONE_AT_A_TIME = "select pg_catalog.pg_advisory_xact_lock(1886937714)"
+
 
 def applying(
     definitions: Sequence[Definition | Grant], *, prune: bool, is_dry_run: bool
@@ -26,12 +29,19 @@ def applying(
     Raises:
         DefinitionError: as :func:`pybroker.definitions.planning.plan`.
     """
+    made = yield from _planned(definitions, prune=prune)
+    if made.steps and not is_dry_run:
+        # Processes of an application that start together have the same to do: the first one does it.
+        yield _ONE_AT_A_TIME, ()
+        made = yield from _planned(definitions, prune=prune)
+        for step in made.steps:
+            yield step.statement, step.parameters
+    return made
+
+
+def _planned(definitions: Sequence[Definition | Grant], *, prune: bool) -> Generator[Statement, Rows, Plan]:
     rows = {}
     for kind, query in QUERIES.items():
         rows[kind] = yield query, ()
     uses = yield IN_USE, ()
-    made = plan(catalog_of(rows, uses), definitions, prune=prune)
-    if not is_dry_run:
-        for step in made.steps:
-            yield step.statement, step.parameters
-    return made
+    return plan(catalog_of(rows, uses), definitions, prune=prune)

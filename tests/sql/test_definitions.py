@@ -6,6 +6,8 @@ import asyncio
 import json
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -89,6 +91,20 @@ def test_what_is_defined_is_there_and_a_message_goes_through_it(
             ("orders", False, "DISABLE_QUEUE", timedelta(seconds=30)),
             ("warehouse", True, "QUARANTINE", timedelta(seconds=60)),
         ]
+
+
+def test_processes_that_start_together_define_each_thing_once(database: Database) -> None:
+    apart = [Queue("together"), Service("//together", queue="together")]
+    start = threading.Barrier(4)
+
+    def applied() -> int:
+        with pybroker.connect(database.url) as broker:
+            start.wait()
+            return len(broker.apply(apart).steps)
+
+    with ThreadPoolExecutor(4) as processes:
+        steps = [each.result() for each in [processes.submit(applied) for _ in range(4)]]
+    assert sorted(steps) == [0, 0, 0, 2]
 
 
 def test_what_was_applied_is_not_done_again(broker: pybroker.Broker) -> None:
