@@ -155,6 +155,7 @@ database = conninfo_to_dict(os.environ["PYBROKER_DATABASE_URL"])
 settings.configure(
     INSTALLED_APPS=["shop"],
     USE_TZ=True,
+    TEST_RUNNER="shop.runner.Runner",
     DATABASES={"default": {
         "ENGINE": "django.db.backends.postgresql", "NAME": database["dbname"], "USER": database["user"],
         "HOST": database["host"], "PORT": database["port"],
@@ -177,6 +178,25 @@ else:
 """
 
 
+DJANGO_TESTS = """
+import pybroker
+from django.db import connection
+from django.test import TestCase
+from shop.models import place
+
+
+class One(TestCase):
+    def test_place(self):
+        place(1)
+        (message,) = pybroker.connect(connection.connection).receive("warehouse")
+        self.assertEqual(message.json(), {"id": 1})
+
+
+class Another(One):
+    pass
+"""
+
+
 def test_django(database: Database, reader: Session, tmp_path: Path) -> None:
     for folder in ("shop", "shop/migrations", "shop/management", "shop/management/commands"):
         (tmp_path / folder).mkdir()
@@ -184,6 +204,8 @@ def test_django(database: Database, reader: Session, tmp_path: Path) -> None:
     for name in (
         "shop/migrations/0001_initial.py",
         "shop/models.py",
+        "shop/apps.py",
+        "shop/runner.py",
         "shop/management/commands/warehouse.py",
     ):
         (block,) = blocks(PAGE, f"django: {name}")
@@ -191,7 +213,9 @@ def test_django(database: Database, reader: Session, tmp_path: Path) -> None:
     (definitions,) = blocks(PAGE, "definitions")
     (tmp_path / "definitions.py").write_text(definitions)
     (tmp_path / "manage.py").write_text(DJANGO)
+    (tmp_path / "shop" / "tests.py").write_text(DJANGO_TESTS)
     run(database, tmp_path, "manage.py", "migrate")
+    run(database, tmp_path, "manage.py", "test", "--parallel", "2")
     assert run(database, tmp_path, "manage.py", "makemigrations", "--check") == "No changes detected\n"
     assert run(database, tmp_path, "manage.py", "place") == "rolled back\n"
     assert reader.rows("select id from shop_order") == [(1,)]
