@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 from typing import Any
 
 import msgspec
@@ -274,6 +275,32 @@ def test_a_damaged_frame_decodes_or_is_a_protocol_error(frame: wire.Frame, data:
     for _ in range(data.draw(st.integers(1, 4))):
         encoded[data.draw(st.integers(0, len(encoded) - 1))] = data.draw(st.integers(0, 255))
     only_protocol_errors(bytes(encoded))
+
+
+@pytest.mark.parametrize("header", [b"\xdd", b"\xdf", b"\xc6", b"\xdb"])
+def test_a_count_of_what_does_not_follow_takes_no_memory(header: bytes) -> None:
+    """Four billion elements, pairs, bytes and characters are announced, in fields with a limit and without."""
+    frames = [
+        b"\x82"
+        + msgspec.msgpack.encode("frame")
+        + msgspec.msgpack.encode(kind)
+        + field
+        + header
+        + b"\xff" * 4
+        for kind, name in (("hello", "broker_instances"), ("batch", "bodies"), ("batch", "unknown"))
+        for field in [msgspec.msgpack.encode(name)]
+    ]
+    tracemalloc.start()
+    try:
+        for frame in frames:
+            with pytest.raises(wire.ProtocolError):
+                wire.decode(frame)
+        array = arrays.from_elements([b"x"], arrays.BYTEA)
+        with pytest.raises(arrays.ArrayError):
+            arrays.to_elements(array[:12] + b"\x7f\xff\xff\xff" + array[16:], arrays.BYTEA)
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_deep_nesting_is_a_protocol_error() -> None:
