@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, cast
 import psycopg
 from structlog.testing import capture_logs
 
+from pybroker.migrations import migrate
 from pybroker.workers.clock import Clock
 from pybroker.workers.database import Database as Served
 from pybroker.workers.transport.dialog_security.secure_dialogs import SecureDialogs
 from pybroker.workers.transport.outgoing.router import Router
 from tests.activated import next_event, start_worker
-from tests.shop import DEFINITIONS, Session, Shop
+from tests.shop import DEFINITIONS, Session, Shop, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,6 +104,39 @@ def test_a_worker_works_whatever_the_defaults_of_its_databases_are(
         worker.communicate()
         for session in sessions:
             session.close()
+
+
+def test_a_name_that_the_far_database_s_encoding_lacks_holds_up_its_own_dialog_alone(
+    make_database: Callable[[str], Database],
+) -> None:
+    here, there = make_database("here"), make_database("there")
+    with psycopg.connect(here.server.url("postgres"), autocommit=True) as session:
+        session.execute(f'drop database "{there.name}"'.encode())
+        session.execute(
+            f"create database \"{there.name}\" template template0 encoding 'LATIN1' locale 'C'".encode()
+        )
+    migrate(there.url)
+    with here.connect() as first, there.connect() as second:
+        near, far = Session(first), Session(second)
+        for session in (near, far):
+            session.rows(DEFINITIONS)
+        far.rows("select broker.create_service('//there', 'warehouse', '{ordering}')")
+        far.rows("select broker.grant('SEND', 'SERVICE', '//there', 'public')")
+        near.rows("select broker.create_service(%s, 'shop')", HERE)
+        for service in (HERE, "//shop"):
+            dialog = near.value(
+                "select broker.begin_dialog(%s, '//there', 'ordering', encryption => false)", service
+            )
+            near.send(dialog, "order", "1 €".encode())
+        worker = start_worker(here.url, there.url)
+        try:
+            assert far.received(1) == [("order", 0, "1 €".encode())]
+            status = "select transmission_status from broker.transmission_queue"
+            until(lambda: "LATIN1" in "".join(row[0] or "" for row in near.rows(status)))
+            assert len(near.rows(status)) == 1
+        finally:
+            worker.kill()
+            worker.communicate()
 
 
 class StoppedClock(Clock):

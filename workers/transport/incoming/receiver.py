@@ -265,7 +265,19 @@ def _parts(
 async def _deliver(connection: AsyncConnection[Any], batch: wire.Batch, securities: Securities) -> Delivered:
     if isinstance(batch, wire.Fragment):
         return await statements.deliver_piece(connection, batch, securities)
-    return await statements.deliver(connection, batch, securities)
+    try:
+        return await statements.deliver(connection, batch, securities)
+    except psycopg.errors.UntranslatableCharacter:
+        # A name that the database's encoding lacks. The other dialogs of the batch don't wait for it.
+        await connection.rollback()
+    apart = []
+    for part in slices.cut(batch, securities, 1):
+        try:
+            async with connection.transaction():
+                apart.append(await statements.deliver(connection, *part))
+        except psycopg.errors.UntranslatableCharacter as error:
+            apart.append(slices.refused(_not_taken(error)))
+    return slices.joined(apart)
 
 
 def _log_accident(address: str, error: Exception) -> None:

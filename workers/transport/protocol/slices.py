@@ -1,4 +1,4 @@
-"""A batch without some of its dialogs, and a batch cut into batches of few dialogs; no I/O."""
+"""A batch without some of its dialogs, and one cut into batches of few dialogs, with the answers; no I/O."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from pybroker.workers.transport.protocol.rows import Delivered, Securities
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from pybroker.workers.transport.protocol.faults import TransportError
 
 _DIALOG_ANSWERS = {
     "next_numbers": arrays.BIGINT,
@@ -73,6 +75,16 @@ def joined(answers: Sequence[Delivered]) -> Delivered:
         for name, kind in _DIALOG_ANSWERS.items()
     ]
     return Delivered(columns[0], columns[1], columns[2], columns[3])
+
+
+def refused(fault: TransportError) -> Delivered:
+    """Return what became of a dialog that was not taken, and is to be sent again."""
+    return Delivered(
+        arrays.from_elements([None], arrays.BIGINT),
+        arrays.from_integers([-fault.number], arrays.INTEGER),
+        arrays.from_texts([str(fault)]),
+        arrays.from_elements([b"\0"], arrays.BOOLEAN),
+    )
 
 
 def _parts(batch: wire.Batch, runs: Sequence[Sequence[int]]) -> Iterator[wire.Batch]:
