@@ -59,7 +59,13 @@ LAST_FILES = (
     "test_model.py",
 )
 # Without fsync a test can't show what a crashed disk would keep, but none here pulls the plug of a disk.
-SETTINGS = {"fsync": "off", "max_connections": "200", "shared_buffers": "64MB", **sql_calls.SETTINGS}
+SETTINGS = {
+    "fsync": "off",
+    "max_connections": "200",
+    "max_prepared_transactions": "9",
+    "shared_buffers": "64MB",
+    **sql_calls.SETTINGS,
+}
 
 
 # What autovacuum changes, a test that means it does by itself: otherwise the time of day would decide what a test sees. A test may

@@ -85,6 +85,12 @@ def diagnose(
         bool,
         typer.Option("--destructive", help="With --fix: also what loses messages or ends conversations."),
     ] = False,
+    yes: Annotated[
+        bool,
+        typer.Option(
+            "--yes", help="With --fix: ask nobody, and run only what loses nothing and gives no right."
+        ),
+    ] = False,
     json: Json = False,
 ) -> None:
     """Say what keeps messages, since when, and the statement that mends it.
@@ -105,11 +111,17 @@ def diagnose(
       1  an error was found; a database that can't be reached is one, and a journey that nobody knows
       2  wrong usage
     """
-    _check(scope, from_service, to_service, conversation, ignore or [], json=json, fix=fix)
+    _check(scope, from_service, to_service, conversation, ignore or [])
+    if json and fix:
+        raise typer.BadParameter(
+            "--fix is for a person to read; leave one of the two out", param_hint="--json"
+        )
+    if yes and (destructive or not fix):
+        raise typer.BadParameter("goes with --fix, and without --destructive", param_hint="--yes")
     # Imported when it runs: the help of a command needs no client.
     from pybroker.diagnosis.asking import Services, ask_about_conversation
     from pybroker.diagnosis.configuration import configuration
-    from pybroker.diagnosis.findings import Finding, connect, of_far_side, shown
+    from pybroker.diagnosis.findings import Finding, connect, shown
 
     with ExitStack() as opened:
         found: list[Finding] = []
@@ -131,8 +143,7 @@ def diagnose(
                 found += ask_about_conversation(near, conversation) if far is None else []
             else:
                 found += _ask(near, conversation)
-            if far is not None:
-                found += map(of_far_side, _ask(far))
+            found += _ask_far(far, found)
             if scope is Scope.CONFIGURATION and _has_broker(found):
                 services = Services(from_service or "", to_service or "", contract, encryption.value)
                 found += configuration(near, far, services)
@@ -140,17 +151,30 @@ def diagnose(
         if json:
             say_json({"findings": findings})
         else:
-            _print(findings, sides, fix=fix, destructive=destructive)
+            _print(findings, sides, fix=fix, destructive=destructive, yes=yes)
     raise typer.Exit(1 if any(one.level == "error" for one in findings) else 0)
 
 
 def _ask(connection: psycopg.Connection[Any], handle: UUID | None = None) -> list[Finding]:
     """Ask one database about a conversation, or about everything: certificates too."""
     from pybroker.diagnosis.certificates import expiring
+    from pybroker.diagnosis.disk import full
     from pybroker.diagnosis.findings import findings_of
 
     found = findings_of(connection, handle)
-    return found + expiring(connection) if handle is None and _has_broker(found) else found
+    if handle is None and _has_broker(found):
+        found += expiring(connection)
+    return found + full(connection)
+
+
+def _ask_far(connection: psycopg.Connection[Any] | None, near: list[Finding]) -> list[Finding]:
+    """Ask the far database about everything, and whether it lacks the worker that the near one misses."""
+    from pybroker.diagnosis.findings import far_worker_missing, of_far_side
+
+    if connection is None:
+        return []
+    found = _ask(connection)
+    return [of_far_side(one) for one in found + far_worker_missing(connection, near, found)]
 
 
 def _has_broker(found: list[Finding]) -> bool:
@@ -163,9 +187,6 @@ def _check(
     to_service: str | None,
     conversation: UUID | None,
     ignored: list[int],
-    *,
-    json: bool,
-    fix: bool,
 ) -> None:
     from pybroker.diagnosis.catalogue import KINDS
 
@@ -175,11 +196,18 @@ def _check(
         )
     if scope is Scope.RUNTIME and conversation is None:
         raise typer.BadParameter("runtime needs the handle", param_hint="--conversation")
-    if json and fix:
-        raise typer.BadParameter("--fix asks a person; leave one of the two out", param_hint="--json")
     unknown = next((number for number in ignored if number not in KINDS), None)
     if unknown is not None:
         raise typer.BadParameter(f"no finding has the number {unknown}", param_hint="--ignore")
+
+
+def _check_fix(*, fix: bool, destructive: bool, yes: bool, json: bool) -> None:
+    if json and fix:
+        raise typer.BadParameter(
+            "--fix is for a person to read; leave one of the two out", param_hint="--json"
+        )
+    if yes and (destructive or not fix):
+        raise typer.BadParameter("goes with --fix, and without --destructive", param_hint="--yes")
 
 
 def _tell_journey(
@@ -195,7 +223,7 @@ def _tell_journey(
         if json:
             say_json({"findings": found})
         else:
-            _print(found, [], fix=False, destructive=False)
+            _print(found, [])
         raise typer.Exit(1)
     told = journey(connections, given)
     if json:
@@ -238,7 +266,12 @@ _ENDS_WATCH = {411, 413, 415}
 
 
 def _print(
-    findings: list[Finding], sides: list[psycopg.Connection[Any] | None], *, fix: bool, destructive: bool
+    findings: list[Finding],
+    sides: list[psycopg.Connection[Any] | None],
+    *,
+    fix: bool = False,
+    destructive: bool = False,
+    yes: bool = False,
 ) -> None:
     if not findings:
         say("Nothing is wrong.")
@@ -246,22 +279,26 @@ def _print(
         since = "" if one.since is None else f" (since {one.since:%Y-%m-%d %H:%M:%S%z})"
         say(f"{one.level} {one.number}: {one.object}: {one.problem}{since}")
         say(f"  {one.why}")
-        for mend in one.mend:
+        for place, mend in enumerate(one.mend):
             role = "" if mend.role is None else f', as "{mend.role}"'
             loses = "; it loses messages or ends conversations" if mend.is_destructive else ""
-            far = "far " if mend.is_far else ""
-            say(f'  In the {far}database "{mend.database}"{role}{loses}:')
+            where = ("far " if mend.is_far else "") + "database"
+            where += f' "{mend.database}"' if mend.database else ""
+            say(f"  {'Or in' if place else 'In'} the {where}{role}{loses}:")
             say(f"    {mend.statement}")
             if fix and (destructive or not mend.is_destructive):
-                _offer(mend, sides[mend.is_far])
+                _offer(one, mend, sides[mend.is_far], yes=yes)
 
 
-def _offer(mend: Mend, connection: psycopg.Connection[Any] | None) -> None:
+def _offer(finding: Finding, mend: Mend, connection: psycopg.Connection[Any] | None, *, yes: bool) -> None:
     import psycopg
 
-    if not mend.is_sql or connection is None:
+    from pybroker.diagnosis.catalogue import KINDS
+
+    lends = yes and KINDS[finding.number].gives_right
+    if not mend.is_sql or connection is None or lends or len(finding.mend) > 1:
         say("  This one is yours to run.")
-    elif typer.confirm("  Run it?", default=False):
+    elif yes or typer.confirm("  Run it?", default=False):
         try:
             connection.execute(mend.statement.encode())
         except psycopg.Error as error:

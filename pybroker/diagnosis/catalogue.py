@@ -19,6 +19,8 @@ class Kind:
         title: what is wrong.
         mend: what `pybroker diagnose` prints to mend it.
         service_broker: Service Broker's numbers for it, as far as there are some.
+        gives_right: whether what mends it lends somebody a right: nobody runs that unasked.
+        is_far: whether what `broker.diagnose` prints is for the far database.
     """
 
     number: int
@@ -26,6 +28,8 @@ class Kind:
     title: str
     mend: str
     service_broker: str = ""
+    gives_right: bool = False
+    is_far: bool = False
 
 
 KINDS = {
@@ -42,7 +46,13 @@ KINDS = {
             "`pybroker migrate`",
         ),
         Kind(101, "error", "the broker is disabled", "`alter_broker('ENABLE_BROKER')`", "9791"),
-        Kind(102, "error", "the database is a copy", "`alter_broker('NEW_BROKER')`, destructive", "9773"),
+        Kind(
+            102,
+            "error",
+            "the database is a copy",
+            "`alter_broker` with ENABLE_BROKER or NEW_BROKER: a choice, destructive",
+            "9773",
+        ),
         Kind(103, "error", "no worker serves the database, and messages wait", "`pybroker worker`"),
         Kind(
             104, "warning", "a prepared transaction older than 5 minutes", "`rollback prepared`, destructive"
@@ -59,6 +69,7 @@ KINDS = {
             "an event notification has lost its conversation",
             "drop it and create it again; its owner must act",
             "17003 to 17005",
+            gives_right=True,
         ),
         Kind(110, "error", "a schema collection can't be read", "who must act: its owner"),
         Kind(
@@ -66,6 +77,7 @@ KINDS = {
             "error",
             "the owner of an object was dropped",
             "`alter_authorization`; of a service with its role",
+            gives_right=True,
         ),
         Kind(
             112,
@@ -87,6 +99,8 @@ KINDS = {
             "a session holds a conversation that others wait for",
             "`pg_terminate_backend`, destructive",
         ),
+        Kind(116, "error", "the server's disk is full", "who must act: whoever runs the server"),
+        Kind(117, "error", "a task of the worker fails", "who must act: whom the text names"),
         Kind(201, "error", "a queue is off after five rollbacks", "`alter_queue(status => true)`", "8471"),
         Kind(202, "information", "a queue was turned off by hand", "`alter_queue(status => true)`"),
         Kind(
@@ -110,9 +124,9 @@ KINDS = {
         ),
         Kind(
             208,
-            "warning",
-            "messages wait, and no reader may be started",
-            "`alter_queue(max_queue_readers => 1)`",
+            "error",
+            "messages wait, and its readers do not take them, or none may be started",
+            "`alter_queue(max_queue_readers => …)`",
         ),
         Kind(
             209,
@@ -128,8 +142,8 @@ KINDS = {
         ),
         Kind(
             211,
-            "warning",
-            "the program that read a queue says nothing any more",
+            "error",
+            "messages wait, and no program reads the queue, or it is too slow",
             "who must act: who runs the program",
         ),
         Kind(301, "error", "no route matches the service", "`create_route`, with its address", "9750"),
@@ -154,10 +168,18 @@ KINDS = {
             305,
             "error",
             "the address refuses, is silent or has no host",
-            "who must act: the far worker's operator",
+            "the far worker's operator, or `alter_route`, with its address",
             "9754, 9783, 28017",
         ),
-        Kind(306, "error", "CONNECT is not granted", "who must act: the far endpoint's owner", "28034"),
+        Kind(
+            306,
+            "error",
+            "CONNECT is not granted",
+            "`grant`, with its name and user, in the far database",
+            "28034",
+            gives_right=True,
+            is_far=True,
+        ),
         Kind(307, "error", "a certificate is unknown", "who must act: the far database's owner", "28045"),
         Kind(308, "error", "a certificate is not valid now", "who must act: its owner", "28024, 28025"),
         Kind(
@@ -220,12 +242,12 @@ KINDS = {
             "messages wait for another reason, which it names",
             "who must act: whom the text names",
         ),
-        Kind(401, "error", "a conversation is quarantined", "`redrive`"),
-        Kind(403, "warning", "the lifetime of a conversation is over", "`end_conversation`, destructive"),
+        Kind(401, "error", "conversations are quarantined, by queue and error", "`redrive`"),
+        Kind(403, "warning", "the lifetime of conversations is over", "`end_conversation`, destructive"),
         Kind(
             404,
             "information",
-            "a service has more than 1,000 open conversations",
+            "a service has more than 1,000 open conversations, or more than 100 that nobody ends",
             "who must act: its programs",
         ),
         Kind(410, "error", "the conversation is not here, or may not be seen", "who must act: the caller"),
@@ -269,7 +291,7 @@ KINDS = {
             505,
             "error",
             "a message type has another validation on the two sides",
-            "`alter_message_type`",
+            "`alter_message_type` where there is none, else a choice",
             "9615",
         ),
         Kind(
@@ -283,8 +305,9 @@ KINDS = {
             507,
             "error",
             "the far broker refuses dialogs to the service",
-            "who must act: the far database's owner",
+            "`grant`, with its user, in the far database; or who must act: its owner",
             "8408, 8425, 8494",
+            gives_right=True,
         ),
         Kind(
             508,
@@ -299,7 +322,12 @@ KINDS = {
             "the far broker has not answered",
             "who must act: the far worker's operator",
         ),
-        Kind(901, "information", "what the role could not see", "run it as the database's owner"),
+        Kind(
+            901,
+            "information",
+            "what the role could not see, or what is not shown",
+            "run it as the database's owner, or mend the rest first",
+        ),
     )
 }
 

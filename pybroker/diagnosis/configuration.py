@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain, count
 from typing import TYPE_CHECKING, Any
 
 from pybroker.diagnosis.asking import Services, ask_about
@@ -11,6 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import psycopg
+
+
+_ROUTES = "select name from broker.routes"
+_BINDINGS = "select name from broker.remote_service_bindings"
 
 
 class _Side:
@@ -34,6 +39,12 @@ class _Side:
             " where datname = pg_catalog.current_database()"
         )
         return (Mend(self.database, role, statement, is_destructive=False, is_far=self.is_far),)
+
+    def unused(self, wanted: str, query: str) -> str:
+        """Return the wanted name, or with a number if the query returns it."""
+        used = {name for (name,) in self.connection.execute(query.encode())}
+        names = chain((wanted,), (f"{wanted[:120]}_{n}" for n in count(2)))
+        return next(name for name in names if name not in used)
 
     def messages(self, contract: str) -> dict[str, tuple[bool, bool, str]] | None:
         """Return who may send each type of a contract, and its validation; None without the contract."""
@@ -70,9 +81,54 @@ def configuration(
     found += _contracts(here, target, services)
     if target is not here:
         found += _ways(here, there, services)
+    if there is not None:
+        found += _rights(here, there, services)
     if target is None and not found:
         found += ask_about(near, services)
     return found
+
+
+def _rights(here: _Side, there: _Side, services: Services) -> Iterator[Finding]:
+    """Say whether SEND on the target is granted to whom the initiator's dialogs come as."""
+    granted = {
+        name
+        for (name,) in there.connection.execute(
+            "select p.grantee_principal_id from broker.database_permissions p"
+            " join broker.services s on s.service_id = p.major_id"
+            " where p.class_desc = 'SERVICE' and p.permission_name = 'SEND' and s.name = %s",
+            (services.target,),
+        )
+    }
+    if "public" in granted or not there.has_service(services.target):
+        return
+    who = '"public"'
+    if services.encryption == "on":
+        ours = {
+            pem
+            for (pem,) in here.connection.execute(
+                "select c.certificate_pem from broker.certificates c"
+                " join broker.services s on s.principal_id = c.principal_id where s.name = %s",
+                (services.initiator,),
+            )
+        }
+        users = {
+            user
+            for pem, user in there.connection.execute(
+                "select certificate_pem, principal_id from broker.certificates"
+            )
+            if pem in ours
+        }
+        if users & granted:
+            return
+        who = f'"{min(users)}"' if users else "a user whose certificate is not known there"
+    yield Finding(
+        507,
+        "error",
+        services.target,
+        f'Dialogs of "{services.initiator}" come as {who}, who may not send to "{services.target}".',
+        "Each of them ends with an Error (8494). The far service's owner puts the user into the statement.",
+        mend=there.mend(f"select broker.grant('SEND', 'SERVICE', {_quoted(services.target)}, 'USER')"),
+    )
 
 
 def _services(here: _Side, there: _Side | None, services: Services) -> Iterator[Finding]:
@@ -127,11 +183,12 @@ def _contracts(here: _Side, target: _Side | None, services: Services) -> Iterato
                 ),
             )
     if target is not None and target is not here and ours is not None and theirs is not None:
-        yield from _differences(name, target, ours, theirs)
+        yield from _differences(name, here, target, ours, theirs)
 
 
 def _differences(
     name: str,
+    here: _Side,
     target: _Side,
     ours: dict[str, tuple[bool, bool, str]],
     theirs: dict[str, tuple[bool, bool, str]],
@@ -152,15 +209,27 @@ def _differences(
         )
     for kind in sorted(ours.keys() & theirs.keys()):
         if ours[kind][2] != theirs[kind][2]:
-            word = _VALIDATIONS[ours[kind][2].strip()]
             yield Finding(
                 505,
                 "error",
                 kind,
                 f'The message type "{kind}" is validated in another way on the two sides.',
-                "A body that its sender may send is refused where it arrives.",
-                mend=target.mend(f"select broker.alter_message_type({_quoted(kind)}, {_quoted(word)})"),
+                "A body that its sender may send may be refused where it arrives. No mend lowers a check.",
+                mend=tuple(
+                    mend
+                    for side, other in ((here, theirs), (target, ours))
+                    for mend in _validated(side, kind, other[kind][2].strip())
+                ),
             )
+
+
+def _validated(side: _Side, kind: str, validation: str) -> tuple[Mend, ...]:
+    """Let the side check as the other one does; nothing, if that checks nothing."""
+    if validation == "N":
+        return ()
+    return side.mend(
+        f"select broker.alter_message_type({_quoted(kind)}, {_quoted(_VALIDATIONS[validation])})"
+    )
 
 
 _VALIDATIONS = {"N": "NONE", "E": "EMPTY", "X": "WELL_FORMED_XML", "J": "VALID_JSON"}
@@ -185,7 +254,8 @@ def _ways(here: _Side, there: _Side | None, services: Services) -> Iterator[Find
                 "Messages to it wait, unless a worker serves both databases. Put its address into the"
                 " statement.",
                 mend=side.mend(
-                    f"select broker.create_route({_quoted(to)}, address => 'tcp://HOST:PORT',"
+                    f"select broker.create_route({_quoted(side.unused(to, _ROUTES))},"
+                    " address => 'tcp://HOST:PORT',"
                     f" service_name => {_quoted(to)})"
                 ),
             )
@@ -201,7 +271,8 @@ def _ways(here: _Side, there: _Side | None, services: Services) -> Iterator[Find
             f'No remote service binding names the service "{services.target}".',
             "An encrypted dialog to it waits (9727). Put the user of its certificate into the statement.",
             mend=here.mend(
-                f"select broker.create_remote_service_binding({_quoted(services.target)},"
+                "select broker.create_remote_service_binding("
+                f"{_quoted(here.unused(services.target, _BINDINGS))},"
                 f" {_quoted(services.target)}, 'USER'{anonymous})"
             ),
         )

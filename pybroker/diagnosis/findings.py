@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import psycopg
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import class_row
 
 from pybroker import database_version
+from pybroker.diagnosis.catalogue import KINDS
 from pybroker.operator_session import opened
 from pybroker.printable import one_line
 
@@ -21,7 +24,12 @@ if TYPE_CHECKING:
 Level = Literal["error", "warning", "information"]
 LEVELS: tuple[Level, ...] = ("error", "warning", "information")
 # What nobody but the operator knows, as it decides who gets a right or a message.
-_GAPS = ("HOST:PORT", "'PEM'", "'QUEUE'", "'ROLE'", "'USER'")
+_GAPS = ("HOST:PORT", "'NAME'", "'PEM'", "'QUEUE'", "'ROLE'", "'USER'")
+# What of a connection string leads to a database; a password is not printed.
+_WAY = ("host", "port", "dbname", "user", "sslmode", "sslrootcert", "sslcert", "sslkey")
+# The first number of what concerns less than a database.
+_OF_QUEUES = 200
+_NO_WORKER, _SILENT = 103, 305
 _NOT_INSTALLED = (
     psycopg.errors.UndefinedFunction,
     psycopg.errors.InvalidSchemaName,
@@ -33,7 +41,7 @@ class Mend(msgspec.Struct, frozen=True):
     """What to run against a finding.
 
     Attributes:
-        database: where.
+        database: where; "" if nobody knows its name.
         role: who may run it; None if anybody may, or if nobody knows.
         statement: SQL, or a command that begins with `pybroker`.
         is_destructive: whether it loses messages or ends conversations.
@@ -54,7 +62,10 @@ class Mend(msgspec.Struct, frozen=True):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What is wrong, why it matters, and what mends it; numbers as in docs/diagnose.md."""
+    """What is wrong, why it matters, and what mends it; numbers as in docs/diagnose.md.
+
+    More than one mend is a choice that nobody but the operator can make.
+    """
 
     number: int
     level: Level
@@ -65,14 +76,14 @@ class Finding(msgspec.Struct, frozen=True):
     mend: tuple[Mend, ...] = ()
 
     @property
-    def gravity(self) -> tuple[int, int]:
-        """Sort by this: errors first, then by number."""
-        return LEVELS.index(self.level), self.number
+    def gravity(self) -> tuple[int, bool]:
+        """Sort by this: errors first, of these what concerns a whole database; the rest is in order."""
+        return LEVELS.index(self.level), self.number >= _OF_QUEUES
 
 
 def of_far_side(finding: Finding) -> Finding:
-    """Return the finding of a database that was asked as the far one."""
-    mend = tuple(msgspec.structs.replace(one, is_far=True) for one in finding.mend)
+    """Return the finding of a database that was asked as the far one: what is far from there is here."""
+    mend = tuple(msgspec.structs.replace(one, is_far=not one.is_far) for one in finding.mend)
     return msgspec.structs.replace(finding, mend=mend)
 
 
@@ -133,15 +144,63 @@ def findings_of(connection: psycopg.Connection[Any], handle: UUID | None = None)
         return [*newer, _emptied(connection)]
     return newer + [
         Finding(
-            row.number,
-            row.level,
-            row.object,
-            row.problem,
-            row.why,
-            row.since,
-            () if row.mend is None else (Mend(database, row.mend_role, row.mend, row.is_destructive),),
+            first.number,
+            first.level,
+            first.object,
+            first.problem,
+            first.why,
+            first.since,
+            tuple(_mend(connection, row) for row in (first, *others) if row.mend is not None),
         )
-        for row in rows
+        for _, (first, *others) in groupby(rows, lambda row: (row.number, row.object, row.problem))
+    ]
+
+
+def _mend(connection: psycopg.Connection[Any], row: _Row) -> Mend:
+    is_far = KINDS[row.number].is_far
+    statement = str(row.mend).replace("--database-url URL", f"--database-url {connecting(connection)}")
+    return Mend(
+        "" if is_far else connection.info.dbname, row.mend_role, statement, row.is_destructive, is_far
+    )
+
+
+def connecting(connection: psycopg.Connection[Any]) -> str:
+    """Return what leads to the connection's database, for a shell; a password is not in it."""
+    given = conninfo_to_dict(connection.info.dsn)
+    return shlex.quote(make_conninfo("", **{key: given[key] for key in _WAY if key in given}))
+
+
+def far_worker_missing(
+    connection: psycopg.Connection[Any], near: Iterable[Finding], far: Iterable[Finding]
+) -> list[Finding]:
+    """Name the cause, where nobody answers at the address because the far database has no worker."""
+    if all(one.number != _SILENT for one in near) or any(one.number == _NO_WORKER for one in far):
+        return []
+    row = connection.execute(
+        "select pg_catalog.pg_get_userbyid(d.datdba) from pg_catalog.pg_database d"
+        " where d.datname = pg_catalog.current_database() and not pg_catalog.pg_is_in_recovery()"
+        " and not exists (select from pg_catalog.pg_stat_activity a"
+        " where a.datname = d.datname and a.application_name = 'pybroker worker')"
+    ).fetchone()
+    if row is None:
+        return []
+    database = connection.info.dbname
+    return [
+        Finding(
+            _NO_WORKER,
+            "error",
+            database,
+            "No worker serves this database.",
+            "It answers at the address that messages wait for.",
+            mend=(
+                Mend(
+                    database,
+                    row[0],
+                    f"pybroker worker --database-url {connecting(connection)}",
+                    is_destructive=False,
+                ),
+            ),
+        )
     ]
 
 
@@ -197,7 +256,7 @@ def _migrate(connection: psycopg.Connection[Any]) -> Mend:
         "select pg_catalog.pg_get_userbyid(datdba) from pg_catalog.pg_database"
         " where datname = pg_catalog.current_database()"
     ).fetchone()
-    command = f"pybroker migrate --database-url postgresql:///{database}"
+    command = f"pybroker migrate --database-url {connecting(connection)}"
     return Mend(database, owner and owner[0], command, is_destructive=False)
 
 

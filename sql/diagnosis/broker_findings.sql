@@ -1,4 +1,4 @@
--- Findings 101 to 111 and 114: what concerns the broker of this database as a whole.
+-- Findings 101 to 111, 114 and 117: what concerns the broker of this database as a whole.
 -- Plan: a probe for each destination and each queue; the sessions and prepared transactions of this
 -- server.
 create or replace function broker_private.broker_findings(reader name, endpoint bigint)
@@ -19,14 +19,18 @@ declare
   waiting_since timestamp with time zone;
 begin
   if starts_with(problem_text, '9773') then
-    return next broker_private.finding(
+    -- Which of the two it is nobody can see from here. The other one would lose messages.
+    return query
+    select broker_private.finding(
       102, 'error', current_database(), problem_text,
       'Two databases with one broker instance would take each other''s messages, so this one does '
-        'nothing. '
-        'If it takes the place of the other for good, run alter_broker(''ENABLE_BROKER'') instead.',
-      mend => 'select broker.alter_broker(''NEW_BROKER'')', mend_role => database_owner,
-        is_destructive => true
-    );
+        'nothing. ENABLE_BROKER if it takes the place of the other for good, as after a restore: its '
+        'conversations go on. NEW_BROKER if the other lives on: this one''s conversations are dropped.',
+      mend => format('select broker.alter_broker(%L)', way), mend_role => database_owner,
+      is_destructive => true
+    )
+    from unnest(array['ENABLE_BROKER', 'NEW_BROKER']) way;
+    return;
   elsif problem_text is not null then
     return next broker_private.finding(
       101, 'error', current_database(), problem_text,
@@ -97,8 +101,9 @@ begin
       return next broker_private.finding(
         103, 'error', current_database(), 'No worker serves this database.',
         'Messages to other databases, activation, timers and XML schemas need one.',
-        since => waiting_since,
-        mend => format('pybroker worker --database-url postgresql:///%s', current_database()),
+        -- What died has left a row; what was stopped has left none.
+        since => coalesce((select max(w.last_seen) from broker_private.workers w), waiting_since),
+        mend => 'pybroker worker --database-url URL',
           mend_role => database_owner
       );
     end if;
@@ -108,9 +113,21 @@ begin
   end if;
 
   for this in
+    select t.name, t.last_failure, t.last_error from broker_private.periodic_tasks t
+    where t.last_failure >= t.last_run
+    order by t.last_failure
+  loop
+    return next broker_private.finding(
+      117, case when this.last_error ilike '%no space left%' then 'error' else 'warning' end, this.name,
+      format('The worker''s task "%s" fails: %s', this.name, this.last_error),
+      'What it is there for, broker.periodic_tasks says. The worker tries it again by itself.',
+      since => this.last_failure, mend_role => database_owner
+    );
+  end loop;
+  for this in
     select p.gid, p.prepared, p.owner from pg_prepared_xacts p
     where p.database = current_database() and p.prepared < right_now - interval '5 min'
-    order by p.prepared limit 100
+    order by p.prepared limit 1000
   loop
     return next broker_private.finding(
       104, 'warning', this.gid, format('The prepared transaction "%s" was neither committed nor '
@@ -128,7 +145,7 @@ begin
     where a.datname = current_database() and a.backend_xmin is not null
       and a.backend_type = 'client backend'
       and a.xact_start < right_now - interval '10 min' and a.pid <> pg_backend_pid()
-    order by a.xact_start limit 20
+    order by a.xact_start limit 1000
   loop
     return next broker_private.finding(
       105, 'warning', format('pid %s', this.pid),
@@ -190,7 +207,7 @@ begin
       select from pg_publication_tables t where t.pubname = p.pubname and t.schemaname = 'broker_private'
     )
     order by p.pubname
-    limit 100
+    limit 1000
   loop
     return next broker_private.finding(
       114, 'warning', this.pubname, format('The publication "%s" holds the broker''s own tables.', this.pubname),
@@ -278,7 +295,7 @@ begin
         from broker_private.schema_collections x
     ) o
     where not exists (select from pg_roles r where r.oid = o.owner)
-    limit 100
+    limit 1000
   loop
     return next broker_private.finding(
       111, 'error', this.name, format('The owner of the %s "%s" is a role that was dropped.',

@@ -1,6 +1,7 @@
 -- Findings 401 to 418: conversations that are quarantined, over, or ended by nobody.
 --
 -- Over are those whose lifetime is over. Of one endpoint, all that keeps its messages.
+-- Those of one queue and error, or of one service, are one finding.
 -- Plan: by index with a limit; a service's open sides are counted up to 1,001.
 create or replace function broker_private.conversation_findings(reader name, endpoint bigint)
 returns setof jsonb
@@ -16,82 +17,130 @@ declare
   right_now constant timestamp with time zone := broker_private.clock();
   side_state text;
   error_text text;
+  -- As far as the server's statistics know; a standby has none.
+  only_grows constant boolean := 10 * pg_stat_get_tuples_deleted('broker_private.endpoints'::regclass)
+    < pg_stat_get_tuples_inserted('broker_private.endpoints'::regclass);
   owner_name name;
 begin
   for this in
-    select z.endpoint_no, x.conversation_handle, q.name as queue, z.failures, z.last_error,
-      z.quarantined_at, z.retry_at, q.owner
-    from broker_private.quarantine z
-    join broker_private.endpoints x on x.endpoint_no = z.endpoint_no and x.local_end is null
-    join broker_private.queues q on q.queue_id = x.queue_id
-    where (endpoint is null and z.retry_at is null or z.endpoint_no = endpoint) and (is_all
-      or broker_private.may_receive(reader, x.queue_id))
-    order by z.quarantined_at
-    limit 100
+    with set_aside as materialized (
+      select z.endpoint_no, x.conversation_handle, q.name as queue, z.last_error, z.quarantined_at, z.retry_at, q.owner
+      from (
+        select y.endpoint_no, y.last_error, y.quarantined_at, y.retry_at from broker_private.quarantine y
+        where endpoint is null and y.retry_at is null or y.endpoint_no = endpoint
+        limit 10001
+      ) z
+      join broker_private.endpoints x on x.endpoint_no = z.endpoint_no and x.local_end is null
+      join broker_private.queues q on q.queue_id = x.queue_id
+      where is_all or broker_private.may_receive(reader, x.queue_id)
+    ),
+    alike as materialized (
+      select
+        s.queue, s.last_error, s.owner, s.retry_at, count(*) as conversations, min(s.quarantined_at) as since,
+        (array_agg(s.conversation_handle order by s.quarantined_at))[1] as handle, array_agg(s.endpoint_no) as endpoint_nos
+      from set_aside s
+      group by s.queue, s.last_error, s.owner, s.retry_at
+      order by count(*) desc, min(s.quarantined_at)
+      limit 1000
+    )
+    select a.*, (
+      select count(*) from (
+        select from broker_private.quarantined_messages m where m.endpoint_no = any (a.endpoint_nos) limit 10001
+      ) l
+    ) as messages
+    from alike a
   loop
     if this.retry_at is not null then
       return next broker_private.finding(
-        418, 'information', this.conversation_handle::text,
+        418, 'information', this.handle::text,
         format('The conversation''s message failed in the queue "%s", and is tried again at %s: %s',
           this.queue, this.retry_at, this.last_error),
         'Nothing of it is received before. broker.redrive would try it now.',
-        since => this.quarantined_at, mend_role => pg_get_userbyid(this.owner)
+        since => this.since, mend_role => pg_get_userbyid(this.owner)
       );
       continue;
     end if;
-    return next broker_private.finding(
-      401, 'error', this.conversation_handle::text,
+    return next jsonb_build_object('messages', this.messages) || broker_private.finding(
+      401, 'error', case when this.conversations = 1 then this.handle::text else this.queue end,
       format(
-        'The conversation is quarantined in the queue "%s" after %s failures%s', this.queue,
-          this.failures, coalesce(': ' || this.last_error, '.')
+        '%s quarantined in the queue "%s"%s',
+        case when this.conversations = 1 then 'The conversation is'
+          when this.conversations > 10000 then 'More than 10000 conversations are'
+          else format('%s conversations are', this.conversations) end,
+        this.queue, coalesce(': ' || this.last_error, '.')
       ),
-      'Nothing of it is received. Mend first what makes its message fail; broker.discard would '
-        'remove that message.',
-      since => this.quarantined_at,
-      mend => format('select broker.redrive(%L)', this.conversation_handle),
-        mend_role => pg_get_userbyid(this.owner)
+      'Nothing of that is received. Mend first what makes the messages fail; broker.discard would '
+        'remove those that failed.',
+      since => this.since,
+      mend => case when this.conversations = 1 then format('select broker.redrive(%L)', this.handle)
+        else format(
+          'select broker.redrive(conversation_handle) from broker.quarantine where queue_name = %L and last_error %s and retry_at is null',
+          this.queue, coalesce('= ' || quote_literal(this.last_error), 'is null')
+        ) end,
+      mend_role => pg_get_userbyid(this.owner)
     );
   end loop;
 
   for this in
-    select x.conversation_handle, x.service_name, x.expires_at, x.owner
-    from broker_private.endpoints x
-    where x.closed_at is null and x.expires_at <= right_now and x.local_end is null
-      and (endpoint is null or x.endpoint_no = endpoint)
-      and (is_all or broker_private.may_receive(reader, x.queue_id))
-    order by x.expires_at desc
-    limit 100
+    select
+      x.service_name, x.owner, count(*) as conversations, min(x.expires_at) as since,
+      (array_agg(x.conversation_handle order by x.expires_at))[1] as handle
+    from (
+      select y.conversation_handle, y.service_name, y.expires_at, y.owner, y.queue_id
+      from broker_private.endpoints y
+      where y.closed_at is null and y.expires_at <= right_now and y.local_end is null
+        and (endpoint is null or y.endpoint_no = endpoint)
+      order by y.expires_at desc
+      limit 10001
+    ) x
+    where is_all or broker_private.may_receive(reader, x.queue_id)
+    group by x.service_name, x.owner
   loop
     return next broker_private.finding(
-      403, 'warning', this.conversation_handle::text,
-      format('The lifetime of a conversation of the service "%s" is over, and this side has not '
-        'ended it.', this.service_name),
+      403, 'warning', case when this.conversations = 1 then this.handle::text else this.service_name end,
+      format('The lifetime of %s of the service "%s" is over, and this side has not ended %s.',
+        case when this.conversations = 1 then 'a conversation' when this.conversations > 10000 then 'more than 10000 conversations'
+          else format('%s conversations', this.conversations) end,
+        this.service_name, case when this.conversations = 1 then 'it' else 'them' end),
       'Nothing more is sent on it. Receive what is there, then end it; begin another with a longer '
         'lifetime.',
-      since => this.expires_at,
-      mend => format('select broker.end_conversation(%L)', this.conversation_handle),
+      since => this.since,
+      mend => case when this.conversations = 1 then format('select broker.end_conversation(%L)', this.handle)
+        else format(
+          'select broker.end_conversation(e.conversation_handle) from broker.conversation_endpoints e '
+            'join broker.services s using (service_id) where s.name = %L and e.lifetime <= now() and e.state not in (''CD'', ''DO'')',
+          this.service_name
+        ) end,
       mend_role => pg_get_userbyid(this.owner), is_destructive => true
     );
   end loop;
 
   if endpoint is null then
     for this in
-      select s.name, c.counted, s.owner
+      select s.name, c.open, c.far_ended, s.owner
       from broker_private.services s
       cross join lateral (
-        select count(*) as counted from (
-          select from broker_private.endpoints x
+        select count(*) as open, count(f.event) as far_ended from (
+          select x.endpoint_no from broker_private.endpoints x
           where x.service_id = s.service_id and x.local_end is null
           limit 1001
         ) l
+        left join lateral (
+          select v.event from broker_private.far_events v
+          where v.endpoint_no = l.endpoint_no and v.event = '<far end>'
+          limit 1
+        ) f on true
       ) c
-      where s.name is not null and s.service_id >= 65536 and c.counted > 1000
+      where s.name is not null and s.service_id >= 65536
+        and (c.open > 1000 or c.far_ended > 100 or c.open > 100 and only_grows)
         and (is_all or broker_private.may_receive(reader, s.queue_id))
-      limit 100
+      limit 1000
     loop
       return next broker_private.finding(
-        404, 'information', this.name, format('The service "%s" has more than 1,000 open '
-          'conversations.', this.name),
+        404, 'information', this.name,
+        format('The service "%s" has %s open conversations, of which the far side has ended %s%s.', this.name,
+          case when this.open > 1000 then 'more than 1,000' else this.open::text end, this.far_ended,
+          case when only_grows then '; hardly one was ever ended here' end),
         'If that grows, one of its programs does not end its side: each side must call '
           'broker.end_conversation. '
           'broker.conversation_endpoints shows them; state DI is one that only this side keeps.',

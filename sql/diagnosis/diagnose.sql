@@ -1,7 +1,8 @@
 -- What keeps messages, and the statement that mends it.
 --
 -- Of one conversation, or of all that this database knows. Ours: SQL Server has the program
--- ssbdiagnose. Errors come first. docs/diagnose.md lists the numbers. A role is told of the objects
+-- ssbdiagnose. Errors come first, of these what concerns the whole database, then what holds up
+-- most messages. docs/diagnose.md lists the numbers. A role is told of the objects
 -- that it may see, and how much it could not see (901).
 -- Locks: none.
 -- Plan: no scan of messages: first rows by index, counts with a limit.
@@ -24,14 +25,27 @@ begin
     done := broker_private.vouch(current_user);
   end loop;
   return query
-  select f.number, f.level, f.object, f.problem, f.why, f.since, f.mend, f.mend_role,
-    f.is_destructive
-  from jsonb_to_recordset(findings) f (
-    number integer, level text, object text, problem text, why text,
-    since timestamp with time zone, mend text, mend_role name, is_destructive boolean
+  with found as materialized (
+    select f.*, row_number() over (
+      order by array_position(array['error', 'warning', 'information'], f.level), f.number >= 200,
+        f.messages desc nulls last, f.number, f.since, f.object
+    ) as place
+    from jsonb_to_recordset(findings) f (
+      number integer, level text, object text, problem text, why text,
+      since timestamp with time zone, mend text, mend_role name, is_destructive boolean, messages bigint
+    )
   )
-  order by
-    array_position(array['error', 'warning', 'information'], f.level), f.number, f.since, f.object;
+  select f.number, f.level, f.object, f.problem, f.why, f.since, f.mend, f.mend_role, f.is_destructive
+  from (
+    select f.* from found f where f.place <= 100
+    union all
+    select 901, 'information', current_database(), format('%s more findings are not shown.', count(*) - 100),
+      'These are the gravest, and those that hold up most messages. Mend them, and ask again.',
+      null, null, null, false, null, 101
+    from found
+    having count(*) > 100
+  ) f
+  order by f.place;
 end
 $$;
 

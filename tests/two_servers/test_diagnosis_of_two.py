@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import TYPE_CHECKING
 
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 from typer.testing import CliRunner
 
 from pybroker.commands import application
@@ -51,13 +53,26 @@ def test_each_fault_of_the_way_is_the_first_finding_until_it_is_mended(sites: tu
     shop.psql.send(dialog)
     shop.start_worker()
     found(shop, 305, dialog)
+    # The far side's own finding is the cause, and names the command that starts its worker.
+    given = ["diagnose", "--json", "--database-url", shop.url, "--far-database-url", warehouse.url]
+    told = json.loads(CliRunner().invoke(application, given).output)["findings"]
+    assert [one["number"] for one in told[:2]] == [103, 305]
+    ((command,),) = [[mend["statement"] for mend in told[0]["mend"]]]
+    assert shlex.split(command)[:3] == ["pybroker", "worker", "--database-url"]
+    # A password is not in it.
+    leads_to, known = (conninfo_to_dict(url) for url in (shlex.split(command)[3], warehouse.url))
+    known.pop("password", None)
+    assert leads_to == known
+    # The route leads to the right place already: the mend puts in what is there.
+    address = shop.psql.value("select address from broker.routes where remote_service_name = '//warehouse'")
+    shop.psql.rows(told[1]["mend"][0]["statement"].replace("tcp://HOST:PORT", address))
     warehouse.psql.rows("select broker.revoke('CONNECT', 'ENDPOINT', 'endpoint', 'shop_user')")
     warehouse.start_worker()
     found(shop, 306)
     pem = (shop.keys / "shop.pem").read_text()
     warehouse.psql.rows("select broker.drop_certificate('shop')")
-    found(shop, 307)
     # A pair: the queue is off too, and what comes first on the way is named first.
+    found(shop, 307)
     warehouse.psql.rows("select broker.alter_queue('warehouse', status => false)")
     assert first(shop) == 307
     warehouse.trust("shop", pem)
@@ -67,6 +82,13 @@ def test_each_fault_of_the_way_is_the_first_finding_until_it_is_mended(sites: tu
     warehouse.psql.rows(mend)
     assert warehouse.psql.receive(timeout="120 s") == [("order", 0, None)]
     until(lambda: first(shop) is None)
+    warehouse.psql.rows("select broker.revoke('CONNECT', 'ENDPOINT', 'endpoint', 'shop_user')")
+    restart(warehouse)
+    shop.psql.send(dialog)
+    found(shop, 306)
+    grant = shop.psql.value("select mend from broker.diagnose()")
+    warehouse.psql.rows(grant.replace("NAME", "endpoint").replace("USER", "shop_user"))
+    healed(shop, warehouse, dialog)
 
 
 def healed(shop: Site, warehouse: Site, dialog: UUID) -> None:

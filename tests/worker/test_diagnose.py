@@ -22,8 +22,7 @@ from pybroker import logs
 from pybroker.commands import application
 from pybroker.diagnosis.catalogue import KINDS, table
 from tests.conftest import migrated_database
-from tests.patience import PATIENCE
-from tests.shop import Shop, in_background, until, waits
+from tests.shop import Shop, in_background
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -46,15 +45,6 @@ class Diagnosed(Shop):
 
     def numbers(self, handle: object = None, *, user: str = "postgres") -> list[int]:
         return [one["number"] for one in self.findings(handle, user=user)]
-
-    def mend(self, number: int, handle: object = None) -> None:
-        """The finding comes first; run what it prints, and it is gone."""
-        first = self.findings(handle)[0]
-        assert first["number"] == number, first
-        assert first["level"] == KINDS[number].level or KINDS[number].level == "error", first
-        with self.database.connect() as session:
-            session.execute(first["mend"].encode())
-        assert number not in self.numbers(handle)
 
     def later(self, offset: str) -> None:
         self.psql.rows(
@@ -108,55 +98,6 @@ def received_all(shop: Diagnosed) -> None:
         pass
 
 
-def test_row_168_a_disabled_broker_is_the_one_cause_of_all_that_waits(shop: Diagnosed) -> None:
-    dialog = shop.psql.dialog()
-    shop.psql.rows("select broker.alter_broker('DISABLE_BROKER')")
-    shop.psql.send(dialog)
-    assert shop.numbers() == [101]
-    shop.mend(101)
-    assert shop.numbers() == []
-    shop.psql.send(dialog)
-    assert len(shop.psql.receive()) == 2
-
-
-def test_row_168_a_queue_that_rollbacks_turned_off(shop: Diagnosed) -> None:
-    shop.psql.send(shop.psql.dialog())
-    roll_back_receives(shop)
-    shop.mend(201)
-    assert len(shop.psql.receive()) == 1
-
-
-def test_row_168_a_queue_that_somebody_turned_off_is_information(shop: Diagnosed) -> None:
-    shop.psql.rows("select broker.alter_queue('warehouse', status => false)")
-    assert [one["level"] for one in shop.findings()] == ["information"]
-    shop.mend(202)
-
-
-def test_messages_that_wait_for_a_queue_that_is_off(shop: Diagnosed) -> None:
-    dialog = shop.psql.dialog()
-    shop.psql.rows("select broker.alter_queue('warehouse', status => false)")
-    shop.psql.send(dialog)
-    assert shop.numbers(dialog) == [203]
-    shop.mend(203, dialog)
-    assert len(shop.psql.receive()) == 1
-
-
-def test_an_activation_procedure_that_is_gone_has_an_owner_who_must_act(shop: Diagnosed) -> None:
-    shop.psql.rows("create procedure public.work() language sql as 'select 1'")
-    shop.psql.rows(
-        "select broker.alter_queue('warehouse', activation_procedure => 'public.work', max_queue_readers => 1,"
-        " execute_as => 'OWNER')"
-    )
-    shop.psql.rows("drop procedure public.work")
-    first = shop.findings()[0]
-    assert (first["number"], first["mend"], first["mend_role"]) == (204, None, "postgres")
-    assert "9614" in first["problem"]
-    shop.psql.rows("create procedure public.work() language sql as 'select 1'")
-    assert shop.numbers() == []
-    shop.psql.rows("select broker.alter_queue('warehouse', drop_activation => true)")
-    shop.psql.rows("drop procedure public.work")
-
-
 @pytest.fixture
 def activated(shop: Diagnosed) -> Iterator[Diagnosed]:
     """The warehouse has a procedure that may be called; no worker runs."""
@@ -168,26 +109,6 @@ def activated(shop: Diagnosed) -> Iterator[Diagnosed]:
     yield shop
     shop.psql.rows("select broker.alter_queue('warehouse', drop_activation => true)")
     shop.psql.rows("drop procedure public.work")
-
-
-def test_activation_that_is_off(activated: Diagnosed) -> None:
-    activated.psql.rows("select broker.alter_queue('warehouse', activation_status => false)")
-    activated.mend(205)
-
-
-def test_a_procedure_that_its_role_may_not_run(activated: Diagnosed) -> None:
-    role, author = activated.database.role(), activated.database.role()
-    activated.psql.rows(f"select broker.alter_queue('warehouse', execute_as => '{role}')")
-    activated.psql.rows(f"alter procedure public.work() owner to {author}")
-    activated.psql.rows("revoke execute on procedure public.work() from public")
-    (found,) = activated.findings()
-    assert (found["number"], found["mend"], found["mend_role"]) == (206, None, author)
-    code, output = activated.command("--fix", answers="y\n")
-    assert (code, "Run it?" in output) == (1, False), output
-    activated.psql.rows(f"grant execute on procedure public.work() to {role}")
-    assert activated.numbers() == []
-    activated.psql.rows("select broker.alter_queue('warehouse', execute_as => 'OWNER')")
-    activated.psql.rows("alter procedure public.work() owner to postgres")
 
 
 def test_a_procedure_that_its_runner_may_not_run_is_refused(activated: Diagnosed) -> None:
@@ -236,124 +157,6 @@ def test_a_procedure_that_the_database_s_owner_may_not_see_hides_no_finding(shop
     # What this test has granted is found too (113).
     assert set(shop.numbers(user=owner)) == {113, 202}
     shop.psql.rows("select broker.drop_queue('theirs')")
-
-
-def test_a_procedure_whose_role_was_dropped(activated: Diagnosed) -> None:
-    role = activated.database.role()
-    activated.psql.rows(f"select broker.alter_queue('warehouse', execute_as => '{role}')")
-    activated.psql.rows(f"drop role {role}")
-    (found,) = activated.findings()
-    assert found["number"] == 209
-    # Who wrote the procedure would be the queue's owner: nobody runs that for whoever asks.
-    assert "Run it?" not in activated.command("--fix", answers="y\n")[1]
-    activated.psql.rows(found["mend"].replace("ROLE", activated.database.role()))
-    assert activated.numbers() == []
-
-
-def test_an_activation_that_may_start_no_reader(activated: Diagnosed) -> None:
-    activated.psql.rows("select broker.alter_queue('warehouse', max_queue_readers => 0)")
-    activated.psql.send(activated.psql.dialog())
-    activated.mend(208)
-    received_all(activated)
-
-
-def test_messages_for_activation_without_a_worker(activated: Diagnosed) -> None:
-    activated.psql.send(activated.psql.dialog())
-    assert activated.numbers() == [], "a worker that restarts is no fault"
-    activated.later("1 min")
-    first = activated.findings()[0]
-    assert (first["number"], first["level"]) == (103, "error")
-    assert first["mend"] == f"pybroker worker --database-url postgresql:///{activated.database.name}"
-    with psycopg.connect(activated.database.url, application_name="pybroker worker"):
-        assert activated.numbers() == []
-    activated.later("0")
-    received_all(activated)
-
-
-def test_a_group_that_a_session_holds(shop: Diagnosed) -> None:
-    dialog = shop.psql.dialog()
-    shop.psql.send(dialog)
-    holder = shop.session(autocommit=False)
-    assert holder.receive()
-    assert shop.numbers() == [], "who receives holds what it receives"
-    shop.later("2 min")
-    first = shop.findings()[0]
-    assert f"pid {holder.connection.info.backend_pid} " in first["problem"]
-    shop.mend(210)
-    shop.later("0")
-    assert len(shop.psql.receive()) == 1, "its message is there again"
-
-
-def test_a_session_that_holds_a_conversation_that_others_wait_for(shop: Diagnosed) -> None:
-    dialog = shop.psql.dialog()
-    shop.psql.send(dialog)
-    assert shop.psql.receive()
-    holder, *waiting = shop.sessions(3)
-    holder.send(dialog)
-    sent = [in_background(lambda session=session: session.send(dialog)) for session in waiting]
-    for session in waiting:
-        until(lambda session=session: waits(shop.psql, session, "Lock"))
-    (named,) = shop.findings(dialog)[:1]
-    assert (named["number"], named["level"]) == (115, "information"), "it holds it for a moment yet"
-    shop.later("2 min")
-    first = shop.findings()[0]
-    assert (first["object"], first["is_destructive"]) == (str(dialog), True)
-    assert f"pid {holder.connection.info.backend_pid} " in first["problem"]
-    assert "2 wait for it" in first["problem"]
-    with shop.database.connect() as session:
-        session.execute(first["mend"].encode())
-    # One after the other gets it.
-    until(lambda: any(one.done() for one in sent))
-    for one, session in zip(sent, waiting, strict=True):
-        if one.done():
-            session.connection.commit()
-    for one, session in zip(sent, waiting, strict=True):
-        one.result(PATIENCE)
-        session.connection.commit()
-    assert 115 not in shop.numbers()
-
-
-def test_row_168_no_route_names_a_service(shop: Diagnosed) -> None:
-    dialog = shop.psql.value("select broker.begin_dialog('//shop', '//nowhere', encryption => false)")
-    shop.psql.send(dialog, "DEFAULT")
-    for asked in (None, dialog):
-        first = shop.findings(asked)[0]
-        assert (first["number"], first["object"]) == (303, "//nowhere")
-    shop.psql.rows(first["mend"].replace("tcp://HOST:PORT", "LOCAL"))
-    assert shop.findings()[0]["number"] == 304
-    assert "alter_route('//nowhere'" in shop.findings()[0]["mend"]
-    shop.psql.rows("select broker.create_service('//nowhere', 'warehouse', '{DEFAULT}')")
-    shop.psql.rows("select broker.drop_route('//nowhere')")
-    assert shop.numbers() == []
-    shop.psql.send(dialog, "DEFAULT")
-    assert len(shop.psql.receive()) == 2
-    shop.psql.end(dialog)
-    received_all(shop)
-    shop.psql.rows("select broker.drop_service('//nowhere')")
-
-
-def test_no_route_matches_at_all(shop: Diagnosed) -> None:
-    dialog = shop.psql.value("select broker.begin_dialog('//shop', '//nowhere', encryption => false)")
-    shop.psql.rows("select broker.drop_route('AutoCreatedLocal')")
-    shop.psql.send(dialog, "DEFAULT")
-    assert shop.numbers() == [301]
-    shop.psql.rows("select broker.create_route('AutoCreatedLocal', address => 'LOCAL')")
-    shop.psql.rows("select broker.end_conversation(%s, cleanup => true)", dialog)
-
-
-def test_a_route_whose_lifetime_is_over(shop: Diagnosed) -> None:
-    shop.psql.rows(
-        "select broker.create_route('far', 'tcp://far:4022', '//far', lifetime => interval '1 hour')"
-    )
-    shop.later("2 hours")
-    assert [(one["number"], one["object"]) for one in shop.findings()] == [(320, "far")]
-    dialog = shop.psql.value("select broker.begin_dialog('//shop', '//far', encryption => false)")
-    shop.psql.send(dialog, "DEFAULT")
-    assert shop.numbers() == [321], "the route that is over is the cause, told once"
-    shop.mend(321)
-    shop.later("0")
-    shop.psql.rows("select broker.drop_route('far')")
-    shop.psql.rows("select broker.end_conversation(%s, cleanup => true)", dialog)
 
 
 def test_a_message_for_another_database_without_a_worker(shop: Diagnosed) -> None:
@@ -406,98 +209,6 @@ def test_what_a_worker_said_of_a_destination(newest: Diagnosed, status: str, num
     newest.psql.rows("select broker.drop_route('far')")
 
 
-def test_a_binding_whose_user_has_no_certificate(shop: Diagnosed) -> None:
-    role = shop.database.role()
-    shop.psql.rows(f"select broker.create_remote_service_binding('far', '//far', '{role}')")
-    assert [(one["number"], one["object"]) for one in shop.findings()] == [(322, "far")]
-    shop.psql.rows("select broker.drop_remote_service_binding('far')")
-
-
-def test_a_quarantined_conversation(shop: Diagnosed) -> None:
-    shop.psql.rows("select broker.alter_queue('warehouse', poison_action => 'QUARANTINE')")
-    dialog = shop.psql.dialog()
-    shop.psql.send(dialog)
-    roll_back_receives(shop)
-    assert shop.psql.receive() == []
-    far = shop.psql.handle_of(dialog)
-    assert shop.findings(far)[0]["number"] == 401
-    shop.mend(401)
-    assert len(shop.psql.receive()) == 1
-    shop.psql.rows("select broker.alter_queue('warehouse', poison_action => 'DISABLE_QUEUE')")
-
-
-def test_a_message_that_failed_and_is_tried_again_later(shop: Diagnosed) -> None:
-    shop.psql.rows("select broker.alter_queue('warehouse', poison_action => 'QUARANTINE')")
-    dialog = shop.psql.dialog()
-    shop.psql.send(dialog)
-    far = shop.psql.handle_of(dialog)
-    shop.psql.rows("select broker.note_failure(%s, 'no paper', '{1 h}')", far)
-    told = shop.findings(far)[0]
-    ((due, since),) = shop.psql.rows("select retry_at::text, quarantined_at from broker.quarantine")
-    assert (told["number"], told["level"], told["object"]) == (418, "information", str(far))
-    assert told["problem"] == (
-        f'The conversation\'s message failed in the queue "warehouse", and is tried again at {due}: no paper'
-    )
-    assert told["why"] == "Nothing of it is received before. broker.redrive would try it now."
-    assert (told["since"], told["mend"], told["is_destructive"]) == (since, None, False)
-    # One that will be tried again keeps nobody awake: only whoever asks for it is told.
-    assert 418 not in shop.numbers()
-    assert 401 not in shop.numbers()
-    shop.psql.rows("select broker.redrive(%s)", far)
-    assert 418 not in shop.numbers(far)
-    assert len(shop.psql.receive()) == 1
-    shop.psql.rows("select broker.alter_queue('warehouse', poison_action => 'DISABLE_QUEUE')")
-
-
-def test_a_conversation_whose_lifetime_is_over(shop: Diagnosed) -> None:
-    dialog = shop.psql.dialog(lifetime="1 hour")
-    shop.later("2 hours")
-    assert shop.findings()[0]["is_destructive"]
-    shop.mend(403)
-    shop.later("0")
-    assert shop.psql.state(dialog) is None
-
-
-def test_a_conversation_in_error_says_what_the_error_says(shop: Diagnosed) -> None:
-    dialog = shop.psql.dialog()
-    shop.psql.send(dialog)
-    received_all(shop)
-    shop.psql.end(shop.psql.handle_of(dialog), 50001, "out of stock")
-    first = shop.findings(dialog)[0]
-    assert "out of stock" in first["problem"]
-    shop.mend(412, dialog)
-
-
-def test_a_conversation_that_the_far_side_ended(shop: Diagnosed) -> None:
-    dialog = shop.psql.dialog()
-    shop.psql.send(dialog)
-    received_all(shop)
-    shop.psql.end(shop.psql.handle_of(dialog))
-    assert shop.numbers(dialog)[0] == 411
-    shop.psql.end(dialog)
-    assert shop.numbers(dialog)[0] in {410, 413}
-
-
-def test_a_conversation_of_which_nothing_was_sent_or_received(shop: Diagnosed) -> None:
-    dialog = shop.psql.dialog()
-    assert shop.numbers(dialog) == [414]
-    shop.psql.send(dialog)
-    assert shop.numbers(dialog) == [415]
-    received_all(shop)
-    assert shop.numbers(dialog) == []
-    assert shop.numbers(uuid.uuid4()) == [410]
-
-
-def test_an_owner_that_was_dropped(shop: Diagnosed) -> None:
-    role = shop.database.role()
-    shop.psql.rows("select broker.create_queue('orphan')")
-    shop.psql.rows(f"select broker.alter_authorization('QUEUE', 'orphan', '{role}')")
-    shop.psql.rows(f"drop owned by {role}")
-    shop.psql.rows(f"drop role {role}")
-    shop.mend(111)
-    shop.psql.rows("select broker.drop_queue('orphan')")
-
-
 def test_a_queue_of_a_dropped_owner_lends_its_procedure_nobody_s_rights(activated: Diagnosed) -> None:
     leaver, runner = activated.database.role(), activated.database.role()
     activated.psql.rows("select broker.create_service('//orphan', 'warehouse')")
@@ -528,34 +239,6 @@ def test_a_notification_is_created_again_by_its_owner_alone(shop: Diagnosed) -> 
     (found,) = [one for one in shop.findings() if one["number"] == 109]
     assert (found["mend"], found["mend_role"]) == (None, owner)
     shop.psql.rows("select broker.drop_event_notification('n', 'shop')")
-
-
-def test_an_old_snapshot(shop: Diagnosed) -> None:
-    old = shop.session(autocommit=False)
-    old.rows("set transaction isolation level repeatable read")
-    old.rows("select count(*) from broker.services")
-    assert shop.numbers() == []
-    shop.later("1 hour")
-    shop.mend(105)
-    shop.later("0")
-
-
-def test_autovacuum_that_is_off(shop: Diagnosed) -> None:
-    shop.psql.rows("alter table broker_private.messages set (autovacuum_enabled = false)")
-    shop.mend(106)
-
-
-def test_priorities_that_are_not_honored(shop: Diagnosed) -> None:
-    shop.psql.rows("select broker.create_broker_priority('first', priority_level => 8)")
-    shop.mend(107)
-    shop.psql.rows("select broker.alter_broker(honor_broker_priority => false)")
-    shop.psql.rows("select broker.drop_broker_priority('first')")
-
-
-def test_an_endpoint_that_is_stopped(shop: Diagnosed) -> None:
-    shop.psql.rows("select broker.create_endpoint('door', 4022, encryption => 'DISABLED')")
-    assert shop.numbers() == [108]
-    shop.psql.rows("select broker.drop_endpoint('door')")
 
 
 def certificate(keys: Path, name: str, days: int) -> str:
@@ -602,23 +285,6 @@ def test_an_endpoint_that_goes_on_with_the_old_certificate_is_told_of_the_new_on
     assert mend["statement"] == "select broker.alter_endpoint('door', certificate => 'next')"
     assert "Done." in newest.command("--fix", answers="y\n")[1]
     assert of_certificates(newest) == []
-
-
-def test_a_service_that_nobody_ends_its_conversations_of(server: EmbeddedServer) -> None:
-    with diagnosed(server) as shop:
-        shop.psql.rows(
-            "select broker.begin_dialog('//shop', '//warehouse', 'ordering') from generate_series(1, 1001)"
-        )
-        assert [(one["number"], one["object"]) for one in shop.findings()] == [(404, "//shop")]
-
-
-def test_a_copy_of_a_database(server: EmbeddedServer) -> None:
-    with diagnosed(server) as shop:
-        shop.psql.rows("update broker_private.broker_instance set database_oid = 1")
-        shop.psql.rows("select broker.create_queue('made_before')")
-        first = shop.findings()[0]
-        assert first["is_destructive"]
-        shop.mend(102)
 
 
 def test_a_role_is_told_only_of_what_it_may_see(shop: Diagnosed) -> None:
@@ -694,9 +360,43 @@ def test_fix_runs_only_what_was_agreed_to(newest: Diagnosed) -> None:
     assert (code, output.count("Run it?")) == (0, 1), "the destructive one is not offered"
     assert set(newest.numbers()) == {202, 403}
     assert "403" not in newest.command("--level", "error")[1]
-    newest.command("--fix", "--destructive", answers="y\ny\n")
+    code, output = newest.command("--fix", "--yes")
+    assert (code, output.count("Done."), "Run it?" in output) == (0, 1, False), "nobody is asked"
+    assert newest.numbers() == [403]
+    newest.command("--fix", "--destructive", answers="y\n")
     assert newest.numbers() == []
     newest.later("0")
+
+
+def test_what_is_not_shown_is_said_and_what_holds_up_most_comes_first(newest: Diagnosed) -> None:
+    newest.psql.rows("select broker.create_queue('q' || n) from generate_series(1, 101) n")
+    newest.psql.rows("select broker.alter_queue('q' || n, status => false) from generate_series(1, 101) n")
+    for service, messages in (("//few", 1), ("//many", 3)):
+        dialog = newest.psql.value("select broker.begin_dialog('//shop', %s, encryption => false)", service)
+        for _ in range(messages):
+            newest.psql.send(dialog, "DEFAULT")
+    found = newest.findings()
+    assert [(one["number"], one["object"]) for one in found[:2]] == [(303, "//many"), (303, "//few")]
+    assert len(found) == 101
+    assert (found[-1]["number"], found[-1]["problem"]) == (901, "3 more findings are not shown.")
+
+
+def test_one_address_that_is_silent_is_one_finding(newest: Diagnosed) -> None:
+    for service in ("//a", "//b", "//c"):
+        newest.psql.rows("select broker.create_route(%s, 'tcp://far:4022', %s)", service, service)
+        dialog = newest.psql.value("select broker.begin_dialog('//shop', %s, encryption => false)", service)
+        newest.psql.send(dialog, "DEFAULT")
+    newest.psql.rows("update broker_private.destinations set transmission_status = '28017: No answer.'")
+    with psycopg.connect(newest.database.url, application_name="pybroker worker"):
+        (found,) = newest.findings()
+    assert (found["number"], "2 other services" in found["why"]) == (305, True)
+
+
+def test_a_session_that_may_write_nothing_is_told_all(newest: Diagnosed) -> None:
+    newest.psql.send(newest.psql.dialog())
+    newest.psql.rows("select broker.alter_broker('DISABLE_BROKER')")
+    newest.psql.rows(f"alter database {newest.database.name} set default_transaction_read_only = on")
+    assert [one["number"] for one in json.loads(newest.command("--json")[1])["findings"]] == [101]
 
 
 def test_fix_mends_the_far_database_also_where_both_have_one_name(
@@ -816,6 +516,8 @@ def test_wrong_usage_is_told(newest: Diagnosed) -> None:
     assert newest.command("configuration")[0] == 2
     assert newest.command("runtime")[0] == 2
     assert newest.command("--fix", "--json")[0] == 2
+    assert newest.command("--yes")[0] == 2
+    assert newest.command("--fix", "--yes", "--destructive")[0] == 2
 
 
 def test_row_168_runtime_ends_when_the_message_has_arrived(newest: Diagnosed) -> None:
@@ -877,13 +579,39 @@ def test_row_168_a_configuration_of_two_databases(newest: Diagnosed, server: Emb
         assert [(one["number"], one["object"]) for one in found[:2]] == [(505, "invoice"), (505, "nudge")]
         for one in found[:2]:
             session.execute(one["mend"][0]["statement"].encode())
-        assert [one["number"] for one in found_by(newest, *arguments)] == [506, 506]
-        session.execute("select broker.create_route('shop', 'tcp://near:4022', '//shop')")
-        newest.psql.rows("select broker.create_route('warehouse', 'tcp://far:4022', '//warehouse')")
+        # Another route has the name that would be given.
+        newest.psql.rows("select broker.create_route('//warehouse', 'tcp://other:4022', '//other')")
+        found = found_by(newest, *arguments)
+        assert [one["number"] for one in found] == [506, 506, 507]
+        for (mend,) in (one["mend"] for one in found):
+            statement = mend["statement"].replace("HOST:PORT", "far:4022").replace("USER", "public")
+            (session if mend["is_far"] else newest.psql.connection).execute(statement)
         assert found_by(newest, *arguments) == []
         encrypted = ("--contract", "ordering", "--far-database-url", far.url)
         assert [one["number"] for one in found_by(newest, *encrypted)] == [508]
-    newest.psql.rows("select broker.drop_route('warehouse')")
+        # Neither check is the lower one: which one is right, the owners know.
+        session.execute("select broker.alter_message_type('invoice', 'EMPTY')")
+        (one,) = found_by(newest, *arguments)
+        ways = [(mend["is_far"], mend["statement"].split(", ")[1]) for mend in one["mend"]]
+        assert ways == [(False, "'EMPTY')"), (True, "'WELL_FORMED_XML')")]
+        session.execute(one["mend"][1]["statement"].encode())
+        # A check that only the far side lacks is no reason to lower this one.
+        session.execute("select broker.alter_message_type('order', 'VALID_JSON')")
+        (one,) = found_by(newest, *arguments)
+        assert [mend["is_far"] for mend in one["mend"]] == [False]
+        newest.psql.rows(one["mend"][0]["statement"])
+        newest.psql.rows("select broker.create_contract('apart', sent_by_initiator => '{order}')")
+        session.execute("select broker.create_contract('apart', sent_by_any => '{order}')")
+        session.execute("select broker.alter_service('//warehouse', add_contracts => '{apart}')")
+        apart = ("--contract", "apart", *arguments[2:])
+        assert [one["number"] for one in found_by(newest, *apart)] == [504]
+        session.execute("select broker.alter_service('//warehouse', drop_contracts => '{apart}')")
+        session.execute("select broker.drop_contract('apart')")
+        session.execute(
+            "select broker.create_contract('apart', sent_by_initiator => '{order}'),"
+            " broker.alter_service('//warehouse', add_contracts => '{apart}')"
+        )
+        assert found_by(newest, *apart) == []
 
 
 # --- the numbers
@@ -979,3 +707,24 @@ def test_a_diagnosis_reads_no_more_pages_of_a_long_queue(newest: Diagnosed) -> N
         newest.psql.rows(many, dialog)
     assert newest.psql.value("select pg_relation_size('broker_private.messages') / 8192") > 400
     assert buffers(newest) < few + 100
+
+
+def test_each_further_queue_costs_a_diagnosis_the_same(newest: Diagnosed) -> None:
+    buffers(newest)
+    read = []
+    for begin, end in ((1, 10), (11, 30), (31, 50)):
+        newest.psql.rows(
+            "select broker.create_queue('q' || n), broker.create_service('//q' || n, 'q' || n, '{DEFAULT}')"
+            " from generate_series(%s::integer, %s) n",
+            begin,
+            end,
+        )
+        newest.psql.rows(
+            "select broker.send(broker.begin_dialog('//shop', '//q' || n), 'DEFAULT', 'x'::text)"
+            " from generate_series(%s::integer, %s) n",
+            begin,
+            end,
+        )
+        read.append(buffers(newest))
+    first, second, third = read
+    assert third - second < 1.5 * (second - first)

@@ -176,6 +176,11 @@ def test_a_standby_shows_its_queues_and_no_workers_of_its_own(tmp_path: Path) ->
                     "select viewname::text from pg_views where schemaname = 'broker'"
                 ):
                     assert standby.psql.rows(f"select count(*) from broker.{view}"), view
+                shop.psql.rows("select broker.alter_queue('shop', status => false)")
+                until(lambda: standby.psql.value("select number from broker.diagnose()") == 202)
+                run = [sys.executable, "-m", "pybroker", "diagnose", "--database-url", standby.url, "--json"]
+                told = subprocess.run(run, capture_output=True, text=True, check=True)
+                assert [one["number"] for one in json.loads(told.stdout)["findings"]] == [202]
                 counters = "select queue_name, tasks_running from broker.dm_broker_activation_counters"
                 assert standby.psql.rows(counters) == [("shop", 0)]
         finally:
