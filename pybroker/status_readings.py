@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -40,17 +41,31 @@ select
 from broker.databases b
 left join pg_catalog.pg_stat_user_tables s on s.schemaname = 'broker_private' and s.relname = 'messages'
 """
+# Each view once: their rows are made by functions, which no plan may ask anew for each pair.
 _QUEUES = """
+with depths as materialized (select * from broker.queue_depths),
+queues as materialized (
+  select name, object_id, is_receive_enabled and is_enqueue_enabled as is_enabled, max_readers
+  from broker.service_queues
+),
+monitors as materialized (select queue_id, state from broker.dm_broker_queue_monitors),
+counters as materialized (select * from broker.dm_broker_activation_counters),
+set_aside as materialized (
+  select z.queue_name, pg_catalog.count(*) as quarantined
+  from (select queue_name from broker.quarantine where retry_at is null limit 10001) z
+  group by z.queue_name
+)
 select
-  d.queue_name as queue, q.is_receive_enabled and q.is_enqueue_enabled as is_enabled, m.state as monitor,
-  q.max_readers,
+  d.queue_name as queue, q.is_enabled, m.state as monitor, q.max_readers,
   d.ready, d.retained, d.incomplete, d.is_estimate, d.oldest_enqueue_time,
+  coalesce(z.quarantined, 0) as quarantined,
   coalesce(c.tasks_running, 0) as tasks_running, coalesce(c.tasks_started, 0) as tasks_started,
   coalesce(c.task_limit_reached, 0) as task_limit_reached
-from broker.queue_depths d
-join broker.service_queues q on q.name = d.queue_name
-left join broker.dm_broker_queue_monitors m on m.queue_id = q.object_id
-left join broker.dm_broker_activation_counters c on c.queue_name = q.name
+from depths d
+join queues q on q.name = d.queue_name
+left join monitors m on m.queue_id = q.object_id
+left join counters c on c.queue_name = q.name
+left join set_aside z on z.queue_name = q.name
 order by d.queue_name
 """
 _WAITING = """
@@ -116,8 +131,9 @@ class QueueReading:
         ready: messages that can be received.
         retained: messages that RETENTION keeps.
         incomplete: messages that wait for validation or for what comes before them.
-        is_estimate: whether `ready` is one, as it is above 10,000.
+        is_estimate: whether a number is above 10,000, and so no exact one.
         oldest_enqueue_time: when the first ready message came; None if there is none.
+        quarantined: its conversations set aside until somebody redrives them, counted up to 10,001.
         tasks_running: activated readers that run now.
         tasks_started: how many were started.
         task_limit_reached: how often another was due and the limit did not allow it.
@@ -132,6 +148,7 @@ class QueueReading:
     incomplete: int
     is_estimate: bool
     oldest_enqueue_time: datetime | None
+    quarantined: int
     tasks_running: int
     tasks_started: int
     task_limit_reached: int
@@ -198,6 +215,7 @@ class QueueStatus(msgspec.Struct, frozen=True):
     incomplete: int
     is_estimate: bool
     oldest_age_seconds: float | None
+    quarantined: int
     tasks_running: int
     tasks_started_per_second: float
     task_limit_reached_per_second: float
@@ -252,7 +270,7 @@ def _days_left(certificates: list[tuple[str, str]], now: datetime) -> tuple[Cert
     left = []
     for name, pem in certificates:
         over = x509.load_pem_x509_certificate(pem.encode()).not_valid_after_utc
-        left.append(CertificateStatus(name, round((over - now).total_seconds() / 86_400, 1)))
+        left.append(CertificateStatus(name, math.floor((over - now).total_seconds() / 8_640) / 10))
     return tuple(sorted(left, key=lambda one: one.days_left))
 
 
@@ -281,6 +299,7 @@ def status_of(before: Reading, now: Reading) -> Status:
                 oldest_age_seconds=(
                     None if oldest is None else round((now.broker.read_at - oldest).total_seconds(), 3)
                 ),
+                quarantined=queue.quarantined,
                 tasks_running=queue.tasks_running,
                 tasks_started_per_second=rate(old.tasks_started, queue.tasks_started),
                 task_limit_reached_per_second=rate(old.task_limit_reached, queue.task_limit_reached),

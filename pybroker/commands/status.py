@@ -52,10 +52,13 @@ def status(
         if not console.is_terminal:
             # A program reads it: nothing is cut.
             console = Console(width=_UNCUT)
-        if not watch:
-            console.print(_table(next(_statuses(database_url, interval, watch=False))))
+        if not (watch and console.is_terminal):
+            # One that is watched in a file stays there, below the one before.
+            for shown in _statuses(database_url, interval, watch=watch):
+                console.print(_table(shown))
+                console.file.flush()
             return
-        with Live(console=console, auto_refresh=False, screen=console.is_terminal) as live:
+        with Live(console=console, auto_refresh=False, screen=True) as live:
             for shown in _statuses(database_url, interval, watch=True):
                 live.update(_table(shown), refresh=True)
     except KeyboardInterrupt:
@@ -99,17 +102,21 @@ def _table(shown: Status) -> RenderableType:
     table = Table(box=None, pad_edge=False)
     table.add_column("queue")
     table.add_column("monitor")
-    for name in ("readers", "ready", "oldest", "retained", "incomplete", "started/s", "limit/s"):
+    for name in ("readers", "ready", "oldest", "set aside", "retained", "incomplete", "started/s", "limit/s"):
         table.add_column(name, justify="right")
     for queue in shown.queues:
         table.add_row(
             Text(printable(queue.queue)),
             (queue.monitor or "-") if queue.is_enabled else Text("off", style="red"),
             "-" if queue.max_readers is None else f"{queue.tasks_running}/{queue.max_readers}",
-            _count(queue.ready, queue.is_estimate),
+            _count(queue.ready, queue.ready > _COUNTED),
             "-" if queue.oldest_age_seconds is None else _age(queue.oldest_age_seconds),
-            f"{queue.retained:,}",
-            f"{queue.incomplete:,}",
+            Text(
+                _count(queue.quarantined, queue.quarantined > _COUNTED),
+                style="red" if queue.quarantined else "",
+            ),
+            _count(queue.retained, queue.retained > _COUNTED),
+            _count(queue.incomplete, queue.incomplete > _COUNTED),
             f"{queue.tasks_started_per_second:,.1f}",
             f"{queue.task_limit_reached_per_second:,.1f}",
         )

@@ -77,10 +77,15 @@ class Source:
 SOURCES = (
     Source(
         "Queues",
-        "select d.queue_name as queue, d.ready, d.retained, d.incomplete,"
-        " extract(epoch from pg_catalog.now() - d.oldest_enqueue_time)::float8 as age,"
-        " (q.is_receive_enabled and q.is_enqueue_enabled)::integer as enabled"
-        " from broker.queue_depths d join broker.service_queues q on q.name = d.queue_name",
+        # Each view once: their rows are made by functions, which no plan may ask anew for each pair.
+        "with depths as materialized (select * from broker.queue_depths),"
+        " queues as materialized ("
+        "select name, (is_receive_enabled and is_enqueue_enabled)::integer as enabled"
+        " from broker.service_queues)"
+        " select d.queue_name as queue, d.ready, d.retained, d.incomplete,"
+        " d.is_estimate::integer as estimate,"
+        " extract(epoch from pg_catalog.now() - d.oldest_enqueue_time)::float8 as age, q.enabled"
+        " from depths d join queues q on q.name = d.queue_name",
         ("queue",),
         (
             Metric("queue_ready_messages", "gauge", "short", "Messages that RECEIVE would return.", "ready"),
@@ -91,6 +96,13 @@ SOURCES = (
                 "short",
                 "Messages that wait for a worker to validate them, or what comes before them.",
                 "incomplete",
+            ),
+            Metric(
+                "queue_depth_is_estimate",
+                "gauge",
+                "short",
+                "1 if a number of its messages is above 10,000, and so an estimate.",
+                "estimate",
             ),
             Metric(
                 "queue_oldest_message_age_seconds",

@@ -1,20 +1,52 @@
 -- How many messages wait in each queue, and since when.
 --
--- Exact up to 10,000; beyond that an estimate, from the table's size as the planner knows it, so
--- that no queue is scanned. Retained are those that RETENTION keeps; incomplete those that RECEIVE
--- will not return before a worker has validated them, or what comes before them.
+-- Exact up to 10,000; beyond that an estimate, so that no queue is scanned. For what is ready it
+-- says how densely the ids of the queue's own part of the index lie. It looks at 64 places of each
+-- precedence, of 160 ids each. Of what is retained or incomplete it says 10,001 then. Retained are
+-- those that RETENTION keeps; incomplete those that RECEIVE will not return before a worker has
+-- validated them, or what comes before them.
 create or replace view broker.queue_depths with (security_barrier) as
 select
   q.name as queue_name,
-  case when c.walked <= 10000 then c.counted else greatest(c.counted, (
-    select p.reltuples::bigint from pg_catalog.pg_class p where p.oid = 'broker_private.messages'::pg_catalog.regclass
-  )) end as ready,
-  case when r.counted <= 10000 then r.counted else greatest(r.counted, (
-    select p.reltuples::bigint from pg_catalog.pg_class p where p.oid = 'broker_private.retained_messages'::pg_catalog.regclass
-  )) end as retained,
-  case when i.counted <= 10000 then i.counted else greatest(i.counted, (
-    select p.reltuples::bigint from pg_catalog.pg_class p where p.oid = 'broker_private.incomplete_messages'::pg_catalog.regclass
-  )) end as incomplete,
+  case when c.walked <= 10000 then c.counted else greatest(10001, (
+    select sum(x.seen * p.size / least(p.size, 160))
+    from generate_series(0, 9) as l (precedence)
+    cross join lateral (
+      select
+        (
+          select m.id from broker_private.messages m
+          where m.queue_id = q.queue_id and m.precedence = l.precedence
+          order by m.id
+          limit 1
+        ) as first,
+        (
+          select m.id from broker_private.messages m
+          where m.queue_id = q.queue_id and m.precedence = l.precedence
+          order by m.id desc
+          limit 1
+        ) + 1 as beyond
+      offset 0
+    ) e
+    cross join generate_series(0, 63) as k (place)
+    cross join lateral (
+      select (e.beyond - e.first) / 64.0 as size
+    ) p
+    cross join lateral (
+      -- At another part of each place, so that no rhythm of the senders is met.
+      select (e.first + p.size * k.place + (p.size - least(p.size, 160)) * (k.place * 0.618 % 1))::bigint as begin
+    ) y
+    cross join lateral (
+      select count(*) as seen from (
+        select from broker_private.messages m
+        where (m.queue_id, m.precedence, m.id) >= (q.queue_id, l.precedence, y.begin)
+          and (m.queue_id, m.precedence, m.id) < (q.queue_id, l.precedence, (y.begin + least(p.size, 160))::bigint)
+        order by m.queue_id, m.precedence, m.id
+        limit 160
+      ) z
+    ) x
+  )::bigint) end as ready,
+  r.counted as retained,
+  i.counted as incomplete,
   (
     select min(o.enqueue_time) from (
       select m.enqueue_time from broker_private.messages m
@@ -80,10 +112,10 @@ cross join lateral (
 where q.queue_id >= 65536;
 
 comment on view broker.queue_depths is
-'How many messages wait in each queue, and since when. Exact up to 10,000; beyond it an estimate, so that no queue is scanned. Ours.';
+'How many messages wait in each queue, and since when. Exact up to 10,000; beyond it an estimate of that queue, so that none is scanned. Ours.';
 comment on column broker.queue_depths.queue_name is 'a queue that the reader may receive from';
 comment on column broker.queue_depths.ready is 'messages that RECEIVE would return';
-comment on column broker.queue_depths.retained is 'copies that RETENTION keeps';
-comment on column broker.queue_depths.incomplete is 'messages that wait for a worker to validate them, or what comes before them';
+comment on column broker.queue_depths.retained is 'copies that RETENTION keeps; 10,001 are that or more';
+comment on column broker.queue_depths.incomplete is 'messages that wait for a worker to validate them, or what comes before them; 10,001 are that or more';
 comment on column broker.queue_depths.oldest_enqueue_time is 'since when the oldest ready message waits; NULL where none does';
-comment on column broker.queue_depths.is_estimate is 'whether the numbers come from the planner''s statistics';
+comment on column broker.queue_depths.is_estimate is 'whether a number is above 10,000, and so no exact one';

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -110,6 +111,17 @@ def test_row_170_the_depths_of_transmission_and_endpoints_are_counted_without_a_
         ("conversation_endpoints", 1, False, False),
         ("transmission_queue", 250, True, False),
     ]
+    # What is over on this side is kept for a while, and no view shows it.
+    for _ in range(2):
+        over = psql.dialog()
+        psql.send(over)
+        psql.end(psql.handle_of(over))
+        psql.end(over)
+    while psql.value("select broker_private.sweep()"):
+        pass
+    shown = psql.value("select count(*) from broker.conversation_endpoints")
+    assert psql.rows(depths)[0] == ("conversation_endpoints", shown, False, False)
+    assert psql.value("select count(*) from broker_private.endpoints") > shown
     clerk = shop.database.role()
     user = shop.session(user=clerk)
     assert user.rows(depths) == []
@@ -137,7 +149,7 @@ def test_row_170_the_depth_of_a_long_queue_costs_no_scan_of_it(shop: Shop) -> No
         plan = [line for (line,) in psql.rows("explain select ready from broker.queue_depths")]
         reads = [line for line in plan if " on messages m" in line]
         assert reads
-        assert all("Index Scan using" in line or "Index Only Scan using" in line for line in reads), plan
+        assert all(re.search("Index (Only )?Scan (Backward )?using", line) for line in reads), plan
 
 
 def test_row_166_what_goes_into_queues_and_to_other_databases_is_counted(shop: Shop) -> None:

@@ -26,7 +26,7 @@ def reading(
     )  # fmt: skip
     first = QueueReading(
         queue="q", is_enabled=True, monitor=None, max_readers=None, ready=ready, retained=0, incomplete=0,
-        is_estimate=is_estimate, oldest_enqueue_time=came, tasks_running=0, tasks_started=0,
+        is_estimate=is_estimate, oldest_enqueue_time=came, quarantined=0, tasks_running=0, tasks_started=0,
         task_limit_reached=0,
     )  # fmt: skip
     others = [replace(first, queue=f"q{number}") for number in range(1, queues)]

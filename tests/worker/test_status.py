@@ -6,7 +6,7 @@ import json
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import pytest
 
@@ -70,6 +70,22 @@ def test_backlog_age_and_switches_are_there_for_programs(shop: Shop) -> None:
     assert {"tasks_started_per_second", "task_limit_reached_per_second"} <= warehouse.keys()
 
 
+def test_the_depth_of_a_long_queue_is_its_own_and_flagged(shop: Shop) -> None:
+    psql = shop.psql
+    psql.rows("select broker.create_queue('orders')")
+    psql.rows("select broker.create_service('//orders', 'orders', '{ordering}')")
+    dialogs = [psql.dialog(), psql.value("select broker.begin_dialog('//shop', '//orders', 'ordering')")]
+    many = "select broker.send_batch(%s, 'order', array_fill(''::bytea, array[%s]))"
+    for _ in range(24):
+        for dialog, messages in zip(dialogs, (500, 1500), strict=True):
+            psql.rows(many, dialog, messages)
+    shown = queues(status(shop.database.url, "--json").communicate()[0])
+    for queue, messages in (("warehouse", 12_000), ("orders", 36_000)):
+        assert abs(shown[queue]["ready"] - messages) < messages / 3, shown[queue]
+        assert shown[queue]["is_estimate"]
+    assert not shown["shop"]["is_estimate"]
+
+
 def test_how_a_database_writes_dates_stops_no_worker_and_no_command(shop: Shop) -> None:
     psql, url = shop.psql, shop.database.url
     for setting in ("datestyle = 'German, DMY'", "intervalstyle = 'sql_standard'", "bytea_output = 'escape'"):
@@ -98,11 +114,23 @@ def test_how_a_database_writes_dates_stops_no_worker_and_no_command(shop: Shop) 
         assert json.loads(told.stdout)
 
 
+def until_line(lines: IO[str], beginning: str) -> str:
+    return next(line for line in lines if line.startswith(beginning))
+
+
 def test_a_person_watches_a_table_until_ctrl_c(shop: Shop) -> None:
     shop.psql.send(shop.psql.dialog())
     output, _ = status(shop.database.url).communicate()
     line = next(line for line in output.splitlines() if line.startswith("warehouse"))
     assert line.split()[3] == "1"
+
+    # Into a file each reading is written when it is taken.
+    watching = status(shop.database.url, "--watch")
+    assert watching.stdout is not None
+    for _ in range(2):
+        until_line(watching.stdout, "warehouse")
+    watching.terminate()
+    watching.communicate()
 
     watching = status(shop.database.url, "--watch", "--json")
     assert watching.stdout is not None
@@ -128,6 +156,7 @@ def test_what_keeps_messages_is_told_and_not_cut_in_a_pipe(shop: Shop, tmp_path:
     assert not errors
     assert f"1 for {far}, " in output
     assert "1 quarantined" in output
+    assert queues(status(shop.database.url, "--json").communicate()[0])["warehouse"]["quarantined"] == 1
     assert "no worker serves it, 0 connections" in output
     assert "certificate shop: 20 days left" in output
     shown = json.loads(status(shop.database.url, "--json").communicate()[0])
