@@ -173,7 +173,13 @@ def install(
                 connection.rollback()
                 fail("the home database has no endpoint for --connect; make it with broker.create_endpoint")
             connection.execute("select broker.grant('CONNECT', 'ENDPOINT', %s, %s)", (endpoint[0], user))
-    _print({"name": name, "user": user, "may_connect": connect, **_describe(read)}, as_json=as_json)
+        may_connect = connection.execute(
+            "select from broker.database_permissions where class_desc = 'ENDPOINT'"
+            " and permission_name = 'CONNECT' and grantee_principal_id in (%s, 'public')",
+            (user,),
+        ).fetchone()
+    told = {"name": name, "user": user, "may_connect": may_connect is not None, **_describe(read)}
+    _print(told, as_json=as_json)
 
 
 certificate.command()(exchange)

@@ -26,7 +26,7 @@ def discard(
 
     \b
     Example:
-      psql -c 'select conversation_handle, last_error from broker.quarantine' postgresql://localhost/shop
+      pybroker quarantine list --database-url postgresql://localhost/shop
       pybroker discard 6f1c2a52-8f51-4b5e-9b63-1f0c8a0e7c55 --database-url postgresql://localhost/shop
       pybroker discard --queue warehouse --message-type order --dry-run
 

@@ -27,8 +27,9 @@ Rate = Annotated[
     float | None, typer.Option(metavar="NUMBER", min=0.001, help="At most so many conversations a second.")
 ]
 
-_CHOSEN = """
-select conversation_handle
+# Its columns are put in.
+CHOSEN = """
+select {}
 from broker.quarantine
 where queue_name = coalesce(%(queue)s, queue_name)
   and message_type_name = coalesce(%(message_type)s, message_type_name)
@@ -68,7 +69,10 @@ def release(
         if isinstance(chosen, UUID):
             _report(chosen, verb, None if is_dry else _release(broker, verb, chosen), as_json=as_json)
             return True
-        handles = [row[0] for row in connection.execute(_CHOSEN, chosen).fetchall()]
+        handles = [
+            row[0]
+            for row in connection.execute(CHOSEN.format("conversation_handle").encode(), chosen).fetchall()
+        ]
         failed = 0
         began = time.monotonic()
         for number, handle in enumerate(handles):

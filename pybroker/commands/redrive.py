@@ -27,7 +27,7 @@ def redrive(
 
     \b
     Example:
-      psql -c 'select conversation_handle, last_error from broker.quarantine' postgresql://localhost/shop
+      pybroker quarantine list --database-url postgresql://localhost/shop
       pybroker redrive 6f1c2a52-8f51-4b5e-9b63-1f0c8a0e7c55 --database-url postgresql://localhost/shop
       pybroker redrive --queue warehouse --error timeout --dry-run
       pybroker redrive --queue warehouse --error timeout --rate 10

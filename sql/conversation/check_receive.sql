@@ -7,8 +7,15 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  queue broker_private.queues%rowtype := broker_private.find_queue(queue_name);
+  queue broker_private.queues%rowtype;
 begin
+  if timeout <> interval '0' and not exists (select from broker_private.queues q where q.name = queue_name) then
+    found := broker_private.refuse(
+      208, format('The queue "%s" is not found: it was dropped while this session waited, or there was none.', coalesce(queue_name, 'NULL')),
+      'Names are taken literally, capitals included; broker.service_queues lists them, broker.create_queue makes one.'
+    );
+  end if;
+  queue := broker_private.find_queue(queue_name);
   perform broker_private.require_receive(role_name, queue.queue_id);
   if not queue.is_receive_enabled then
     found := broker_private.refuse(

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
+from structlog.testing import capture_logs
 
 from pybroker.workers.clock import Clock
 from pybroker.workers.database import Database
@@ -85,6 +86,26 @@ def test_row_138_nobody_is_called_for_60_s_after_a_failed_attempt() -> None:
             clock.seconds += 60
             await made.open()
             assert made.fault is None
+
+    asyncio.run(play())
+
+
+def test_an_address_that_stays_silent_is_logged_seldom() -> None:
+    async def play() -> None:
+        pace = Pace(retry_connect_after=2)
+        async with outbound(pace) as (made, network, clock):
+            with capture_logs() as logged:
+                for reason in ("Nobody there.", "Nobody there.", "No answer.", "No answer.", "No answer."):
+                    network.fault = TransportError(faults.CONNECT_FAILED, reason)
+                    assert await fails(made) == 9754
+                    clock.seconds += 2
+                clock.seconds += 300
+                assert await fails(made) == 9754
+                network.fault = None
+                clock.seconds += 2
+                await made.open()
+            told = [(one["reason"], one["attempts"]) for one in logged]
+            assert told == [("Nobody there.", 1), ("No answer.", 2), ("No answer.", 3)]
 
     asyncio.run(play())
 

@@ -100,6 +100,12 @@ def test_one_command_on_each_side_and_they_know_each_other(sides: tuple[Side, Si
         assert side.psql.rows(
             "select name, address from broker.routes where remote_service_name is not null"
         ) == [(f"//{far.name}", far.address)]
+    # The next certificate of one who has CONNECT needs no second grant, and the command says so.
+    keys = warehouse.file.parent / "next"
+    CliRunner().invoke(certificate, ["create", "next", "--key-directory", str(keys)])
+    install = ["install", "next", str(keys / "next.pem"), "--user", "shop", "--json"]
+    result = CliRunner().invoke(certificate, [*install, "--database-url", warehouse.database.url])
+    assert json.loads(result.output)["may_connect"] is True, result.output
     bound = (
         "select remote_service_name, remote_principal_id, is_anonymous_on from broker.remote_service_bindings"
     )

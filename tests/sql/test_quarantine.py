@@ -434,6 +434,11 @@ def test_the_commands_take_what_filters_choose(shop: Shop, capfd: pytest.Capture
         for _ in range(5):
             shop.psql.rows("select broker.note_failure(%s, %s)", handles[-1], reason)
     assert len(quarantined(shop.psql)) == 3
+    code, out = run("quarantine", "list", "--error", "timeout")
+    assert [line.split("\t")[0] for line in out.splitlines()] == [str(handle) for handle in handles[:2]]
+    code, out = run("quarantine", "list", "--queue", "warehouse", "--json")
+    told = [(one["message_type_name"], one["last_error"]) for one in map(json.loads, out.splitlines())]
+    assert told[2] == ("order", "no such item")
     code, out = run("redrive", "--queue", "warehouse", "--error", "timeout", "--dry-run")
     assert (code, out.count("Would redrive"), len(quarantined(shop.psql))) == (0, 2, 3)
     code, out = run("redrive", "--error", "timeout", "--message-type", "order", "--rate", "50")

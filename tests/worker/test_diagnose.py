@@ -546,6 +546,32 @@ def test_a_queue_is_listed_and_turned_on_and_off(newest: Diagnosed) -> None:
     assert (code, "HINT" in output, "Traceback" in output) == (1, True, False)
 
 
+def test_a_message_is_sent_and_looked_at_from_a_shell(newest: Diagnosed) -> None:
+    def typed(*arguments: str, given: bytes | None = None) -> tuple[int, str]:
+        line = [*arguments, "--database-url", newest.database.url]
+        result = CliRunner().invoke(application, line, input=given)
+        return result.exit_code, result.output
+
+    way = ("--from-service", "//shop", "--to-service", "//warehouse", "--contract", "ordering")
+    code, handle = typed("send", "one\ttab", *way, "--message-type", "order")
+    assert code == 0, handle
+    assert (
+        typed("send", "-", "--conversation", handle.strip(), "--message-type", "order", given=b"\xff")[0] == 0
+    )
+    code, output = typed("peek", "warehouse")
+    assert [line.split("\t")[2:] for line in output.splitlines()] == [
+        ["//warehouse", "order", "7", "one", "tab"],
+        ["//warehouse", "order", "1", "\ufffd"],
+    ]
+    code, output = typed("peek", "warehouse", "--top", "1", "--json")
+    assert (json.loads(output)["body_size"], json.loads(output)["body_start"]) == (7, "b25lCXRhYg==")
+    assert newest.psql.bodies() == [b"one\ttab", b"\xff"], "nothing was taken"
+    assert typed("send", "x")[0] == typed("send", "x", "--conversation", handle.strip(), *way)[0] == 2
+    assert typed("send", "x", *way, "--message-type", "nothing")[0] == 1
+    sides = "select count(*) from broker.conversation_endpoints"
+    assert newest.psql.value(sides) == 2, "what was refused has begun no conversation"
+
+
 CONFIGURATION = ("configuration", "--from-service", "//shop", "--to-service", "//warehouse", "--json")
 
 

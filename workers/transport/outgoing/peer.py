@@ -31,6 +31,8 @@ LONGEST_PAUSE = 15.0
 _OWN_FAULT_SECONDS = 1.0
 # Longer than anybody keeps one that he does not use.
 _FORGET_SECONDS = 600.0
+# How often the log says again that there is no connection for the same reason.
+_TELL_SECONDS = 300.0
 # For so long who answered at an address is taken to be there still, if he is connected with this worker.
 _KNOWN_SECONDS = 600.0
 # By these a far side says that its database is away, or a standby: then the mirror may be the principal.
@@ -75,6 +77,9 @@ class Peer:
         self._last_asked = clock.monotonic()
         self._is_doubtful = False
         self._probe_due = 0.0
+        self._told: str | None = None
+        self._tell_again = 0.0
+        self._failures = 0
 
     @property
     def is_due(self) -> bool:
@@ -239,20 +244,31 @@ class Peer:
         if isinstance(self._fault, OwnSideError):
             pause = min(pause, _OWN_FAULT_SECONDS)
         self._due = self._clock.monotonic() + pause
+        self._tell_failure(self._fault, pause)
+        raise self._fault.again()
+
+    def _tell_failure(self, fault: TransportError, pause: float) -> None:
+        """Log why there is no connection: each reason at once, and the same one seldom."""
+        now, reason = self._clock.monotonic(), str(fault)
+        self._failures += 1
+        if reason == self._told and now < self._tell_again:
+            return
         logger.warning(
             "connection_failed",
             address=self._addresses[0],
-            number=self._fault.number,
-            reason=self._fault.text,
+            number=fault.number,
+            reason=fault.text,
+            attempts=self._failures,
             next_attempt_in=pause,
         )
-        raise self._fault.again()
+        self._told, self._tell_again, self._failures = reason, now + _TELL_SECONDS, 0
 
     def _use(self, session: Session, address: str) -> None:
         self._addresses.remove(address)
         self._addresses.insert(0, address)
         self._session = session
-        self._fault = None
+        self._fault = self._told = None
+        self._failures = 0
         self._is_doubtful = False
         self._met = session.worker
         self._met_until = self._clock.monotonic() + _KNOWN_SECONDS
