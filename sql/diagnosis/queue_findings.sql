@@ -58,7 +58,7 @@ begin
   loop
     turn_on := format('select broker.alter_queue(%L, status => true)', this.name);
     waiting := '{}';
-    if this.since is not null and (this.is_poisoned or this.since < right_now - interval '15 s') then
+    if this.is_poisoned or this.since <= right_now - interval '5 min' then
       waiting := jsonb_build_object('messages', broker_private.messages_waiting(this.queue_id));
     end if;
     failure := null;

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 SHORT, LONG = 1_000, 1_000_000
 _DIALOGS = 100
-# The depth of the indexes, a look at their ends, and what autovacuum's statistics take.
-_FEW_PAGES = 50
+# The depth of the indexes, for each priority of each queue, and what autovacuum's statistics take.
+_FEW_PAGES = 100
 _SEND = "select broker.send_batch(%s, 'order', array_fill('x'::bytea, array[%s]))"
 
 
