@@ -76,6 +76,7 @@ def test_what_is_redriven_by_rate_is_apart_by_it(site: Site, actor: Visitor) -> 
     handles = {str(handle) for handle in quarantined(site, 3)}
     actor.login(reader_of(site, "warehouse"), PASSWORD)
     assert '<option value="5">5 a second' in actor.get("/database/1/quarantine").text
+    assert ", 3 quarantined</td>" in actor.get("/").text
     page = actor.get(f"{ACT}?do=redrive&rate=5&what={','.join(handles)}")
     assert "3 statements, each in a transaction of its own, 5 a second" in page.text
     answer = post(actor, page, do="redrive", rate="5", what=",".join(handles))
