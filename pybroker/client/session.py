@@ -17,7 +17,7 @@ from pybroker.client import statements
 from pybroker.client.concurrency import Lock, sleep
 from pybroker.client.sqlalchemy_source import begun, is_sqlalchemy
 from pybroker.client.statements import Pause, Validations
-from pybroker.errors import broker_errors
+from pybroker.errors import QueueNotFound, broker_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -207,11 +207,19 @@ class Session:
     def run(self, steps: Steps[Result]) -> Result:
         """Run the steps of a call to their end, and return its result."""
         self._require_own_process()
+        has_waited = False
         try:
             step = next(steps)
             while True:
-                rows = self._wait(step) if isinstance(step, Pause) else self._fetch(step)
+                if isinstance(step, Pause):
+                    rows, has_waited = self._wait(step), True
+                else:
+                    rows = self._fetch(step)
                 step = steps.send(rows)
+        except QueueNotFound as error:
+            if has_waited:
+                error.add_note("The queue was dropped while this session waited.")
+            raise
         except StopIteration as end:
             result: Result = end.value
             return result

@@ -16,7 +16,7 @@ from pybroker.client import statements
 from pybroker.client.concurrency import AsyncLock, sleep_async
 from pybroker.client.sqlalchemy_source import begun_async, is_sqlalchemy_async
 from pybroker.client.statements import Pause, Validations
-from pybroker.errors import broker_errors
+from pybroker.errors import QueueNotFound, broker_errors
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -212,11 +212,19 @@ class AsyncSession:
     async def run(self, steps: Steps[Result]) -> Result:
         """Run the steps of a call to their end, and return its result."""
         self._require_own_process()
+        has_waited = False
         try:
             step = next(steps)
             while True:
-                rows = await self._wait(step) if isinstance(step, Pause) else await self._fetch(step)
+                if isinstance(step, Pause):
+                    rows, has_waited = await self._wait(step), True
+                else:
+                    rows = await self._fetch(step)
                 step = steps.send(rows)
+        except QueueNotFound as error:
+            if has_waited:
+                error.add_note("The queue was dropped while this session waited.")
+            raise
         except StopIteration as end:
             result: Result = end.value
             return result

@@ -26,6 +26,8 @@ import pybroker
 from pybroker.embedded import EmbeddedServerError
 from pybroker.errors import broker_errors
 from pybroker.message import DIALOG_TIMER_MESSAGE_TYPE, END_DIALOG_MESSAGE_TYPE, ERROR_MESSAGE_TYPE
+from tests.patience import PATIENCE
+from tests.shop import in_background, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -757,6 +759,21 @@ def test_what_is_no_duration_is_refused_by_its_value(client: Client) -> None:
         ):
             with pytest.raises(ValueError, match=re.escape(f"{given} is no duration")):
                 call(given)
+
+
+def test_a_queue_that_is_dropped_while_somebody_waits_is_said_to_be(database: Database) -> None:
+    with database.connect() as session, pybroker.connect(database.url) as broker:
+        session.execute("select broker.create_queue('alone')")
+        waiting = in_background(lambda: broker.receive("alone", timeout=PATIENCE))
+        looked = (
+            "select count(*) from pg_stat_activity"
+            " where datname = current_database() and state = 'idle' and strpos(query, 'broker.receive(') > 0"
+        )
+        until(lambda: session.execute(looked).fetchone() == (1,))
+        session.execute("select broker.drop_queue('alone')")
+        with pytest.raises(pybroker.QueueNotFound) as dropped:
+            waiting.result(PATIENCE)
+        assert "dropped while this session waited" in "".join(dropped.value.__notes__)
 
 
 @pytest.mark.parametrize(
