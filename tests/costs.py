@@ -229,8 +229,11 @@ def _main() -> int:
     """Print what the last run of a tier cost; of `test` write it into docs/testing.md, of `ci` compare it with the whole budget."""
     from tests.bench.figures import replaced  # noqa: PLC0415 - not for each process of pytest
 
-    tier = sys.argv[1]
-    run = json.loads((LAST_RUN / f"{tier}.json").read_text())
+    tier = sys.argv[1] if len(sys.argv) > 1 else "test"
+    last = LAST_RUN / f"{tier}.json"
+    if not last.exists():
+        sys.exit(f"No run of the tier {tier} was measured here: type make costs.")
+    run = json.loads(last.read_text())
     budget, folders = budgets()[tier], added_up(run["tests"], "/")
     files = sorted(added_up(run["tests"], "::").items(), key=lambda each: -each[1])
     table = Table("file", "s of a quiet core")
