@@ -76,7 +76,7 @@ begin
   loop
     if is_first then
       group_number := broker_private.lock_next_group(queue);
-      walked := array[null, null, group_number];
+      walked := array_fill(null::bigint, '{11}') || group_number;
     else
       walked := broker_private.walk_to_group(queue, walked, true, has_floors);
       group_number := walked[cardinality(walked)];

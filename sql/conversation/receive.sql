@@ -183,7 +183,7 @@ begin
     end if;
     if picked.group_no is null or picked.has_moved or holds_quarantine or wanted is distinct from 1 then
       if not is_named and (picked.group_no is null or picked.has_moved) then
-        picked.group_no := (broker_private.walk_to_group(queue, null, picked.group_no is not null, coalesce(uses_floors, false)))[3];
+        picked.group_no := (broker_private.walk_to_group(queue, null, picked.group_no is not null, coalesce(uses_floors, false)))[12];
         exit when picked.group_no is null;
         select
           g.has_moved,

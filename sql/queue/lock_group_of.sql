@@ -2,7 +2,7 @@
 --
 -- The endpoint is locked after its group, in the same statement, so it is as new as the lock. In
 -- REPEATABLE READ that fails with 40001 if it changed since the snapshot. With the name of a sender
--- this waits for nobody unless he may send.
+-- who may not send it waits for nobody, and locks nothing.
 -- Locks: the group's row, then the endpoint's.
 -- Plan: LIMIT 1, a probe of the key, whatever the planner believes of its size. The key is
 -- compared once more outside: that is looked at again with what was locked. Not by =, or an index
@@ -37,8 +37,9 @@ begin
         cross join lateral (
           select y.group_no from broker_private.groups y where y.group_no = x.group_no limit 1 for update skip locked
         ) g
-        where x.conversation_handle = handle and g.group_no is not distinct from x.group_no
-        for update of x
+        where x.conversation_handle = handle and broker_private.may_receive(sender, x.queue_id)
+          and g.group_no is not distinct from x.group_no
+        for update of x skip locked
       );
     end if;
     exit when e.local_end is null and e.endpoint_no is not null;
@@ -46,7 +47,7 @@ begin
       exit when (select s.state from broker_private.endpoint_states s where s.endpoint_no = e.endpoint_no) is not null;
       is_there := false;
     else
-      -- It is held, or MOVE CONVERSATION changed its group while this waited for the lock.
+      -- It is held, the sender has no right, or MOVE CONVERSATION changed its group while this waited for the lock.
       is_there := exists (
         select
         from broker_private.endpoints x

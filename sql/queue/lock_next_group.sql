@@ -50,6 +50,6 @@ begin
   if picked is not null and not has_moved then
     return picked;
   end if;
-  return (broker_private.walk_to_group(queue, null, picked is not null, uses_floors))[3];
+  return (broker_private.walk_to_group(queue, null, picked is not null, uses_floors))[12];
 end
 $$;

@@ -1,11 +1,10 @@
 -- hot path
 -- As lock_next_group, past the messages of groups that others hold and of those walked to before.
 --
--- walked: the place of the message at which the last walk ended, its precedence first, and the
--- groups that were found. It goes on behind that place, or where something more urgent has come
--- since; so many groups of one transaction cost a single walk. Without a place it begins at the
--- queue's head, and so it does once more before it finds nothing. Returns the same with the group
--- that it locked at the end, or null.
+-- walked: the queue, for each precedence the id at which the last walk ended, and the groups that
+-- were found. It goes on from there, so many groups of one transaction cost a single walk. On
+-- another queue it begins anew, and so it does once before it finds nothing. Returns the same with
+-- the group that it locked at the end, or null.
 --
 -- Groups that are held may have any number of messages at the head, and walking past them all costs
 -- as much as they are many. So it first tries the next 32 in order, where many readers have a few
@@ -33,39 +32,25 @@ as $$
 declare
   picked bigint;
   has_moved boolean;
-  passed_over constant bigint[] := coalesce(walked[3:], '{}');
+  passed_over constant bigint[] := coalesce(walked[12:], '{}');
   held bigint[] := passed_over;
   held_endpoints bigint[] := '{}';
   next_group bigint;
   next_endpoint bigint;
-  next_level smallint;
+  next_level bigint;
   next_head bigint;
-  level smallint := walked[1];
-  head bigint := walked[2];
-  urgent_level smallint;
-  urgent_head bigint;
-  is_on_from_a_place boolean := head is not null;
+  level_of_head smallint;
+  head bigint;
+  beginning bigint[] := '{0,0,0,0,0,0,0,0,0,0}';
+  places bigint[];
+  is_resumed boolean := coalesce(walked[1] = queue, false);
   tail bigint;
   looks_from_head integer;
 begin
-  if head is not null then
-    select l.level, m.id into urgent_level, urgent_head
-    from generate_series(0, level - 1) as l (level)
-    cross join lateral (
-      select x.id from broker_private.messages x
-      where x.queue_id = queue and x.precedence = l.level and x.id > head
-      order by x.id
-      limit 1
-    ) m
-    limit 1;
-    if found then
-      level := urgent_level;
-      head := urgent_head;
-    end if;
-  elsif uses_floors then
-    select m.level, m.id into level, head from broker_private.first_message(queue) m;
+  if uses_floors then
+    select m.level, m.id into level_of_head, head from broker_private.first_message(queue) m;
   else
-    select m.precedence, m.id into level, head
+    select m.precedence, m.id into level_of_head, head
     from broker_private.messages m
     where m.queue_id = queue
     order by m.precedence, m.id
@@ -77,7 +62,7 @@ begin
   -- The caller has tried the first 16, and there are no others.
   if not is_near and not exists (
     select from broker_private.messages m
-    where m.queue_id = queue and (m.precedence, m.id) >= (level, head)
+    where m.queue_id = queue and (m.precedence, m.id) >= (level_of_head, head)
     order by m.precedence, m.id
     offset 16
     limit 1
@@ -86,7 +71,7 @@ begin
   end if;
   select m.id into tail
   from broker_private.messages m
-  where m.queue_id = queue and m.precedence = level
+  where m.queue_id = queue and m.precedence = level_of_head
   order by m.id desc
   limit 1;
   if not is_near then
@@ -96,7 +81,7 @@ begin
       select c.group_no
       from (
         select m.group_no, m.id from broker_private.messages m
-        where m.queue_id = queue and m.precedence = level and m.id >= head
+        where m.queue_id = queue and m.precedence = level_of_head and m.id >= head
         order by m.id
         offset 16
         limit 32
@@ -110,7 +95,7 @@ begin
     ) g
     limit 1;
     if found then
-      return array[level, head] || passed_over || picked;
+      return array[queue] || beginning || passed_over || picked;
     end if;
   end if;
   if not is_near and head + 128 < tail then
@@ -126,7 +111,7 @@ begin
     ) p
     cross join lateral (
       select m.group_no from broker_private.messages m
-      where m.queue_id = queue and m.precedence = level and m.id >= p.id
+      where m.queue_id = queue and m.precedence = level_of_head and m.id >= p.id
       order by m.id
       limit 2
     ) c
@@ -137,37 +122,42 @@ begin
     ) g
     limit 1;
     if found then
-      return array[level, head] || passed_over || picked;
+      return array[queue] || beginning || passed_over || picked;
     end if;
   end if;
 
+  if uses_floors then
+    beginning := broker_private.floors_of(queue);
+  end if;
+  places := case when is_resumed then walked[2:11] else beginning end;
   loop
-    select m.group_no, m.endpoint_no, m.precedence, m.id into next_group, next_endpoint, next_level, next_head
-    from broker_private.messages m
-    where m.queue_id = queue and (m.precedence, m.id) >= (level, head)
-      and m.group_no <> all (held) and m.endpoint_no <> all (held_endpoints)
-    order by m.precedence, m.id
+    select m.group_no, m.endpoint_no, l.level, m.id into next_group, next_endpoint, next_level, head
+    from unnest(places) with ordinality as l (place, level)
+    cross join lateral (
+      select x.group_no, x.endpoint_no, x.id from broker_private.messages x
+      where x.queue_id = queue and x.precedence = l.level - 1 and x.id >= l.place
+        and x.group_no <> all (held) and x.endpoint_no <> all (held_endpoints)
+      order by x.id
+      limit 1
+    ) m
+    -- What was there first was the most urgent.
+    where is_resumed or l.level > level_of_head
     limit 1;
-    if not found and is_on_from_a_place then
-      is_on_from_a_place := false;
-      select m.precedence, m.id into level, head
-      from broker_private.messages m
-      where m.queue_id = queue
-      order by m.precedence, m.id
-      limit 1;
-      continue when found;
-    end if;
-    if not found then
+    if not found and is_resumed then
+      is_resumed := false;
+      level_of_head := 0;
+      places := beginning;
+      continue;
+    elsif not found then
       return null;
     end if;
-    level := next_level;
-    head := next_head;
+    places[next_level] := head;
     select g.group_no, g.has_moved into picked, has_moved
     from broker_private.groups g
     where g.group_no = next_group
     for update skip locked;
     if found and not has_moved then
-      return array[level, head] || passed_over || picked;
+      return array[queue] || places || passed_over || picked;
     elsif not found and not exists (
       select from broker_private.moved_conversations v where v.old_group_no = next_group
     ) then
@@ -175,7 +165,7 @@ begin
     else
       picked := broker_private.pick_moved(queue, next_endpoint);
       if picked is not null and picked <> all (held) then
-        return array[level, head] || passed_over || picked;
+        return array[queue] || places || passed_over || picked;
       end if;
       held_endpoints := held_endpoints || next_endpoint;
     end if;

@@ -90,36 +90,53 @@ def test_many_groups_cost_each_as_much_as_few(shop: Shop) -> None:
     assert many < 1.5 * few, (few, many)
 
 
+def group_of(session: Session, queue: str) -> UUID | None:
+    group: UUID | None = session.value("select broker.get_conversation_group(%s)", queue)
+    return group
+
+
+def filled_group(session: Session, service: str = "//warehouse") -> UUID:
+    """Return the group of a new conversation with a message for that service."""
+    handle = session.value("select broker.begin_dialog('//shop', %s, contract => 'ordering')", service)
+    session.send(handle)
+    group: UUID = session.value(
+        "select conversation_group_id from broker.conversation_endpoints where conversation_handle = %s",
+        session.handle_of(handle),
+    )
+    return group
+
+
 def test_what_is_more_urgent_comes_next_and_what_was_held_comes_at_last(shop: Shop) -> None:
-    psql = shop.psql
-    groups = []
-
-    def fill(body: bytes) -> None:
-        handle = psql.dialog()
-        psql.send(handle, "order", body)
-        groups.append(
-            psql.value(
-                "select conversation_group_id from broker.conversation_endpoints where conversation_handle = %s",
-                psql.handle_of(handle),
-            )
-        )
-
-    for body in (b"0", b"1", b"2", b"3"):
-        fill(body)
-    reader, other = shop.sessions(2)
-    following = "select broker.get_conversation_group('warehouse')"
-    assert reader.value(following) == groups[0]
-    assert other.bodies(top=1) == [b"1"]
-    assert reader.value(following) == groups[2]
+    groups = [filled_group(shop.psql) for _ in range(4)]
+    reader, other, sender = shop.sessions(3)
+    assert group_of(reader, "warehouse") == groups[0]
+    assert len(other.bodies(top=1)) == 1
+    assert group_of(reader, "warehouse") == groups[2]
     other.connection.rollback()
-    assert [reader.value(following) for _ in range(3)] == [groups[3], groups[1], None]
+    assert [group_of(reader, "warehouse") for _ in range(3)] == [groups[3], groups[1], None]
     reader.connection.rollback()
-    assert [reader.value(following) for _ in range(3)] == groups[:3]
-    psql.rows(
+    shop.psql.rows(
         "select broker.create_broker_priority('urgent', local_service_name => '//warehouse', priority_level => 9)"
     )
-    fill(b"urgent")
-    assert [reader.value(following) for _ in range(3)] == [groups[4], groups[3], None]
+    # It has its place in the queue before what the reader meets, and is there for others later.
+    urgent = filled_group(sender)
+    assert [group_of(reader, "warehouse") for _ in range(3)] == groups[:3]
+    sender.connection.commit()
+    assert [group_of(reader, "warehouse") for _ in range(3)] == [urgent, groups[3], None]
+
+
+def test_one_transaction_walks_over_each_queue_by_itself(shop: Shop) -> None:
+    shop.psql.rows("select broker.create_queue('second')")
+    shop.psql.rows("select broker.create_service('//second', 'second', '{ordering}')")
+    groups = {
+        queue: [filled_group(shop.psql, service) for _ in range(3)]
+        for queue, service in (("second", "//second"), ("warehouse", "//warehouse"))
+    }
+    (reader,) = shop.sessions(1)
+    found: dict[str, list[UUID | None]] = {"second": [], "warehouse": []}
+    for queue in ("warehouse", "warehouse", "second", "second", "warehouse", "second", "second"):
+        found[queue].append(group_of(reader, queue))
+    assert found == {"second": [*groups["second"], None], "warehouse": groups["warehouse"]}
 
 
 def test_what_makes_no_sense_is_refused(shop: Shop) -> None:

@@ -183,6 +183,13 @@ def test_a_send_that_is_refused_neither_waits_nor_leaves_a_lock(shop: Shop) -> N
     assert outcome(refused, dialog) == "S0229"
     refused.rows("rollback to before")
     holding.connection.rollback()
+    again = shop.session(user=stranger, autocommit=False)
+    again.rows("savepoint before")
+    assert outcome(again, dialog) == "S0229"
+    again.rows("rollback to before")
+    # Who locks a row has a transaction's id.
+    assert again.value("select pg_current_xact_id_if_assigned()") is None
+    again.connection.rollback()
     taking = shop.session()
     taking.rows("set lock_timeout = '1 s'")
     taking.send(dialog)
