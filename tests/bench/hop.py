@@ -7,7 +7,7 @@ costs. The messages wait before the count begins.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -33,13 +33,18 @@ NEAR, FAR = "sending", "receiving"
 LARGEST_BODY, LARGEST_BATCH = 2**19, 2**20
 # What `take` reads: a vacuum that finds something to write down makes all plans with the table void.
 TABLES = "transmission_messages", "far_events", "sequence_counters", "endpoints", "dialog_security"
+_END = """
+select broker.end_conversation(e.conversation_handle) from broker.conversation_endpoints e
+join broker.services s using (service_id) where s.name = %s
+"""
 
 
 @dataclass(frozen=True)
 class Shape:
     """Batches of so many messages of so many dialogs, and how many of them two sessions move.
 
-    `is_first`: each batch has dialogs of its own, of which nothing has gone yet.
+    `is_first`: each batch has dialogs of its own, of which nothing has gone yet. `is_end`: each is
+    the END of a target, which goes back.
     """
 
     messages: int
@@ -48,6 +53,7 @@ class Shape:
     more: int
     is_first: bool = False
     after_vacuum: bool = False
+    is_end: bool = False
 
     @property
     def service(self) -> str:
@@ -55,9 +61,15 @@ class Shape:
         return f"far {self.title}"
 
     @property
+    def near_service(self) -> str:
+        """The service that begins them: what comes back has a destination of its own too."""
+        return f"near {self.title}"
+
+    @property
     def title(self) -> str:
         """What the rows are called after the step."""
         what = "first of a dialog" if self.is_first else f"{self.messages} / {self.dialogs}"
+        what = "END of a dialog" if self.is_end else what
         return f"{what}, after a vacuum" if self.after_vacuum else what
 
     @property
@@ -76,24 +88,40 @@ SHAPES = (
     Shape(20, 20, 10, 30),
     Shape(250, 50, 4, 12),
     Shape(1, 1, 20, 60, is_first=True),
+    Shape(1, 1, 20, 60, is_end=True),
     Shape(1, 1, 4, 12, after_vacuum=True),
 )
 
 
-def prepare(near: psycopg.Connection[Any], far: psycopg.Connection[Any], shapes: Sequence[Shape]) -> None:
+def prepare(near_url: str, far_url: str, shapes: Sequence[Shape]) -> None:
     """Open the dialogs of the shapes and let their messages wait, in turn for each dialog."""
+    with (
+        psycopg.connect(near_url, autocommit=True) as near,
+        psycopg.connect(far_url, autocommit=True) as far,
+    ):
+        _open(near, far, shapes)
+        for shape in shapes:
+            if shape.is_end:
+                whole = replace(shape, messages=shape.batches)
+                asyncio.run(move(near_url, far_url, shape.service, whole, 1))
+                far.execute(_END, (shape.service,))
+        near.execute("vacuum analyze")
+        far.execute("vacuum analyze")
+
+
+def _open(near: psycopg.Connection[Any], far: psycopg.Connection[Any], shapes: Sequence[Shape]) -> None:
     near.execute("select broker.create_queue('near')")
-    near.execute("select broker.create_service('near', 'near')")
     far.execute("select broker.create_queue('far')")
     for shape in shapes:
+        near.execute("select broker.create_service(%s, 'near')", (shape.near_service,))
         near.execute("select broker.create_route(%s, 'tcp://127.0.0.1:1', %s)", (shape.service,) * 2)
         far.execute("select broker.create_service(%s, 'far', '{DEFAULT}')", (shape.service,))
         far.execute("select broker.grant('SEND', 'SERVICE', %s, 'public')", (shape.service,))
-        dialogs = shape.batches if shape.is_first else shape.dialogs
+        dialogs = shape.batches if shape.is_first or shape.is_end else shape.dialogs
         near.execute(
-            "create temporary table dialog as select broker.begin_dialog('near', %s) as handle"
+            "create temporary table dialog as select broker.begin_dialog(%s, %s) as handle"
             " from generate_series(1, %s)",
-            (shape.service, dialogs),
+            (shape.near_service, shape.service, dialogs),
         )
         near.execute(
             "select broker.send(d.handle, 'DEFAULT', convert_to(repeat('x', 100), 'UTF8'))"
@@ -106,12 +134,10 @@ def prepare(near: psycopg.Connection[Any], far: psycopg.Connection[Any], shapes:
         "select broker_private.note_dialog_security(array_agg(e.endpoint_no), array_agg('N'::text), array_agg(null::bytea))"
         " from broker_private.endpoints e"
     )
-    near.execute("vacuum analyze")
-    far.execute("vacuum analyze")
 
 
-async def move(near: str, far: str, shape: Shape, times: int) -> dict[str, int]:
-    """Move so many batches, each step in a session of its own; return the process of each."""
+async def move(near: str, far: str, service: str, shape: Shape, times: int) -> dict[str, int]:
+    """Move so many batches to a service, each step in a session of its own; return the process of each."""
     connections = {
         step: await psycopg.AsyncConnection.connect(
             far if step == DELIVER else near, autocommit=True, prepare_threshold=0
@@ -121,12 +147,12 @@ async def move(near: str, far: str, shape: Shape, times: int) -> dict[str, int]:
     try:
         found = await connections["look"].execute(
             "select d.destination_no from broker_private.destinations d where d.service_name = %s",
-            (shape.service,),
+            (service,),
         )
         (number,) = await found.fetchone() or (0,)
         guids = [await statements.broker_instance(connections[step]) for step in ("look", DELIVER)]
         destination = Destination(
-            number, shape.service, None, None, None, False, None, False, False, None, False, False
+            number, service, None, None, None, False, None, False, False, None, False, False
         )
         known = KnownDialogs()
         for _ in range(times):
@@ -186,5 +212,6 @@ async def _settle(
 
 
 def move_batches(near: str, far: str, shape: Shape, times: int) -> dict[str, int]:
-    """Do what `move` does, in an event loop of its own."""
-    return asyncio.run(move(near, far, shape, times))
+    """Do what `move` does, in an event loop of its own; an END goes back."""
+    way = (far, near, shape.near_service) if shape.is_end else (near, far, shape.service)
+    return asyncio.run(move(*way, shape, times))

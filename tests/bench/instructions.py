@@ -257,11 +257,7 @@ def _prepare_hop(server: EmbeddedServer, shapes: list[hop.Shape]) -> None:
     for database in (hop.NEAR, hop.FAR):
         server.create_database(database)
         migrate(server.url(database))
-    with (
-        psycopg.connect(server.url(hop.NEAR), autocommit=True) as near,
-        psycopg.connect(server.url(hop.FAR), autocommit=True) as far,
-    ):
-        hop.prepare(near, far, shapes)
+    hop.prepare(server.url(hop.NEAR), server.url(hop.FAR), shapes)
 
 
 @contextmanager
