@@ -224,7 +224,12 @@ begin
         and (select true from broker_private.far_events f where f.endpoint_no = e.endpoint_no and f.event in ('<far end>', '<far error>', '<refused here>') limit 1) is null as is_open,
       (select true from broker_private.incomplete_messages i where i.endpoint_no = e.endpoint_no limit 1) is not null as is_waiting
     from (select distinct u.endpoint_no from unnest(endpoint_nos) as u (endpoint_no)) d
-    join broker_private.endpoints e on e.endpoint_no = d.endpoint_no
+    cross join lateral (
+      select x.endpoint_no, x.group_no, x.queue_id, x.is_initiator, x.contract_id, x.priority, x.local_end
+      from broker_private.endpoints x
+      where x.endpoint_no = d.endpoint_no
+      limit 1
+    ) e
     join broker_private.queues q on q.queue_id = e.queue_id
     cross join lateral (
       select n.ctid as location, n.next_number from broker_private.sequence_counters n

@@ -90,9 +90,13 @@ begin
           and n.epoch = first_numbers[d.place] >> 7 and n.next_number = first_numbers[d.place]
       ) as location
     from unnest(deliver_plain.conversation_ids) with ordinality as d (conversation_id, place)
-    join broker_private.endpoints e
-      on e.conversation_id = d.conversation_id and e.is_initiator = not deliver_plain.from_initiator[d.place]
-    where e.local_end is null
+    cross join lateral (
+      select x.endpoint_no, x.group_no, x.queue_id, x.priority, x.contract_id, x.is_initiator
+      from broker_private.endpoints x
+      where x.conversation_id = d.conversation_id and x.is_initiator = not deliver_plain.from_initiator[d.place]
+        and x.local_end is null
+      limit 1
+    ) e
     order by d.place
   ) s;
   -- The types are asked for one by one.
@@ -123,7 +127,11 @@ begin
     end if;
   elsif ('<same worker>' = all (security_kinds)) is not true then
     perform from unnest(endpoint_nos) with ordinality as u (endpoint_no, place)
-    join broker_private.dialog_security y on y.endpoint_no = u.endpoint_no
+    cross join lateral (
+      select x.endpoint_no, x.kind, x.far_user, x.session_key from broker_private.dialog_security x
+      where x.endpoint_no = u.endpoint_no
+      limit 1
+    ) y
     where y.kind::text = deliver_plain.security_kinds[u.place]
       and case y.kind
         when '<clear>' then true

@@ -11,6 +11,8 @@
 -- endpoint_nos somebody else holds one, and the batch is take's.
 -- Locks: the counters of such dialogs, in the order of their endpoints, skipping those that
 -- somebody holds.
+-- Plan: each table by key. A plain join, planned while a table is small, goes through all of it for
+-- each dialog. The session keeps that plan while the table grows.
 create or replace function broker_private.describe_dialogs(
   endpoints bigint[], types integer[],
   out is_fresh boolean, out type_names text[], out endpoint_nos bigint[], out conversation_ids uuid[],
@@ -38,9 +40,11 @@ begin
   end if;
   fresh := array(
     select u.endpoint_no from unnest(endpoints) as u (endpoint_no)
-    where not exists (
-      select from broker_private.far_events f where f.endpoint_no = u.endpoint_no and f.event = '<first taken>'
-    )
+    where (
+      select true from broker_private.far_events f
+      where f.endpoint_no = u.endpoint_no and f.event = '<first taken>'
+      limit 1
+    ) is null
     order by u.endpoint_no
   );
   if fresh <> '{}' then
@@ -70,7 +74,10 @@ begin
   from (
     select
       e.endpoint_no, e.conversation_id, e.is_initiator, e.service_name, e.far_service,
-      coalesce(e.far_broker_instance, b.far_broker_instance) as to_broker, e.contract_name, e.expires_at,
+      coalesce(e.far_broker_instance, (
+        select f.far_broker_instance from broker_private.far_events f
+        where f.endpoint_no = e.endpoint_no and f.event = '<broker known>'
+      )) as to_broker, e.contract_name, e.expires_at,
       e.is_encrypted, case
         when s.owner <> 'pg_database_owner'::regrole then broker_private.name_of_role(s.owner)
         else (select broker_private.role_of_owner('pg_database_owner'))
@@ -79,11 +86,20 @@ begin
       case when r.is_anonymous then '<anonymous>' when not r.is_anonymous then '<full>' end as binding, y.kind::text as kind,
       y.session_key
     from unnest(endpoints) with ordinality as u (endpoint_no, place)
-    join broker_private.endpoints e on e.endpoint_no = u.endpoint_no
+    cross join lateral (
+      select x.endpoint_no, x.conversation_id, x.is_initiator, x.service_id, x.service_name, x.far_service,
+        x.far_broker_instance, x.contract_name, x.expires_at, x.is_encrypted
+      from broker_private.endpoints x
+      where x.endpoint_no = u.endpoint_no
+      limit 1
+    ) e
     join broker_private.services s on s.service_id = e.service_id
-    left join broker_private.far_events b on b.endpoint_no = e.endpoint_no and b.event = '<broker known>'
     left join broker_private.remote_service_bindings r on r.remote_service_name = e.far_service and e.is_initiator
-    left join broker_private.dialog_security y on y.endpoint_no = e.endpoint_no
+    left join lateral (
+      select x.kind, x.far_user, x.session_key from broker_private.dialog_security x
+      where x.endpoint_no = e.endpoint_no
+      limit 1
+    ) y on true
     order by u.place
   ) d;
 end

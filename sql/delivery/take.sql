@@ -22,7 +22,7 @@
 -- batch begins, and the number that comes next. An endpoint may be left out of a batch, or not all
 -- of it be acknowledged. Then it is in flight until all batches with it are settled, and paused
 -- until then.
--- Plan: next_to_leave's; counters, endpoints, services, contracts by key.
+-- Plan: next_to_leave's; counters, endpoints, far events, security, services, contracts by key.
 create or replace function broker_private.take(
   destination integer, lane integer, lanes integer, max_messages integer, max_bytes bigint, paused bigint[],
   largest_body bigint default null, by_age boolean default false,
@@ -84,7 +84,11 @@ begin
     fresh as materialized (
       select n.endpoint_no from next n
       where n.endpoint_no <> all (held)
-        and not exists (select from broker_private.far_events f where f.endpoint_no = n.endpoint_no and f.event in ('<first taken>', '<broker known>'))
+        and (
+          select true from broker_private.far_events f
+          where f.endpoint_no = n.endpoint_no and f.event in ('<first taken>', '<broker known>')
+          limit 1
+        ) is null
     ),
     now_held as materialized (
       select f.endpoint_no from fresh f
@@ -100,8 +104,16 @@ begin
     ended as (
       select n.endpoint_no from next n
       where not n.has_error
-        and exists (select from broker_private.far_events f where f.endpoint_no = n.endpoint_no and f.event in ('<far end>', '<far error>'))
-        and exists (select from broker_private.endpoints e where e.endpoint_no = n.endpoint_no and e.local_end is null)
+        and (
+          select true from broker_private.far_events f
+          where f.endpoint_no = n.endpoint_no and f.event in ('<far end>', '<far error>')
+          limit 1
+        )
+        and (
+          select true from broker_private.endpoints e
+          where e.endpoint_no = n.endpoint_no and e.local_end is null
+          limit 1
+        )
     ),
     barred as materialized (
       select
@@ -131,7 +143,13 @@ begin
         case when r.is_anonymous then '<anonymous>' when not r.is_anonymous then '<full>' end as binding, y.kind::text as security_kind, y.session_key
       from next n
       cross join barred b
-      join broker_private.endpoints e on e.endpoint_no = n.endpoint_no
+      cross join lateral (
+        select x.endpoint_no, x.conversation_id, x.is_initiator, x.service_id, x.contract_id, x.far_service,
+          x.far_broker_instance, x.expires_at, x.is_encrypted
+        from broker_private.endpoints x
+        where x.endpoint_no = n.endpoint_no
+        limit 1
+      ) e
       join broker_private.services s on s.service_id = e.service_id
       join broker_private.contracts k on k.contract_id = e.contract_id
       cross join lateral (
@@ -141,15 +159,19 @@ begin
         limit 1
       ) c
       left join broker_private.remote_service_bindings r on r.remote_service_name = e.far_service and e.is_initiator
-      left join broker_private.dialog_security y on y.endpoint_no = e.endpoint_no
+      left join lateral (
+        select x.kind, x.far_user, x.session_key from broker_private.dialog_security x where x.endpoint_no = e.endpoint_no limit 1
+      ) y on true
       where n.is_in_batch and b.endpoint_nos = '{}' and b.held = '{}' and b.large_ids = '{}'
     ),
     noted as (
       insert into broker_private.far_events (endpoint_no, event)
       select d.endpoint_no, '<first taken>' from dialogs d
-      where not exists (
-        select from broker_private.far_events f where f.endpoint_no = d.endpoint_no and f.event = '<first taken>'
-      )
+      where (
+        select true from broker_private.far_events f
+        where f.endpoint_no = d.endpoint_no and f.event = '<first taken>'
+        limit 1
+      ) is null
       on conflict do nothing
     ),
     headers as materialized (

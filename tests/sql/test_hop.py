@@ -226,6 +226,47 @@ def hop(make_database: Callable[[str], Database]) -> Iterator[Hop]:
     hop.close()
 
 
+READ = (
+    "select sum(coalesce(t.idx_tup_fetch, 0) + coalesce(t.seq_tup_read, 0))"
+    " from pg_stat_xact_user_tables t where t.schemaname = 'broker_private'"
+)
+
+
+def test_a_batch_reads_of_its_own_dialogs_whatever_its_plans_were_made_for(hop: Hop) -> None:
+    """A session keeps its plans: made while there were no dialogs, they would go through all that there are later."""
+    for site in (hop.near, hop.far):
+        site.connection.execute("vacuum analyze")
+
+    def rows_read(site: Session, call: Callable[[], Any], *, is_undone: bool = False) -> tuple[int, Any]:
+        with site.connection.transaction(force_rollback=is_undone):
+            before = site.value(READ)
+            result = call()
+            return int(site.value(READ) - before), result
+
+    def cross(dialogs: int) -> dict[str, int]:
+        for _ in range(dialogs):
+            hop.near.send(hop.begin(), "order", b"first")
+        described, _ = rows_read(
+            hop.near,
+            lambda: hop.near.rows(
+                "select broker_private.describe_dialogs(array_agg(distinct t.endpoint_no), '{}')"
+                " from broker_private.transmission_messages t"
+            ),
+            is_undone=True,
+        )
+        taken, batch = rows_read(hop.near, lambda: hop.take(dialogs, paused=-1))
+        delivered, _ = rows_read(hop.far, lambda: hop.deliver(batch))
+        hop.near.rows("delete from broker_private.transmission_messages returning 1")
+        return {"describe": described, "take": taken, "deliver": delivered}
+
+    alone = cross(1)
+    cross(100)
+    among_others = cross(1)
+    assert {step: read - alone[step] < 50 for step, read in among_others.items()} == dict.fromkeys(
+        alone, True
+    ), (alone, among_others)
+
+
 def test_a_dialog_whose_answers_were_lost_is_not_opened_twice(hop: Hop) -> None:
     hop.near.send(hop.dialog, "order", b"first")
     hop.near.end(hop.dialog)
