@@ -26,6 +26,7 @@ from sqlalchemy.pool import NullPool
 
 from pybroker import database_version
 from pybroker.connection_string import checked
+from pybroker.definitions.applying import ONE_AT_A_TIME
 from pybroker.migrations import emptied
 from pybroker.migrations.errors import MigrationError
 from pybroker.migrations.table_locks import lock_tables
@@ -46,7 +47,6 @@ _EVENT_TRIGGERS = """
 select evtfoid::regprocedure::text, format('alter event trigger %I disable', evtname)
 from pg_event_trigger where evtenabled <> 'D'
 """
-_LOCK_KEY = 0x70796272  # "pybr"
 # Service Broker's number for a database whose broker instance may live on in another.
 _COPY = "9773"
 
@@ -131,7 +131,7 @@ def _upgrade(
     *,
     new_broker: bool,
 ) -> MigrationResult:
-    _execute(connection, f"select pg_advisory_xact_lock({_LOCK_KEY})")
+    _execute(connection, ONE_AT_A_TIME)
     _refuse_stranger(_driver(connection))
     _execute(connection, f"create schema if not exists {VERSION_TABLE_SCHEMA}")
     context = MigrationContext.configure(

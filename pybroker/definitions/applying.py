@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 Statement = tuple[str, Sequence[Any]]
 Rows = list[tuple[Any, ...]]
 
-# The lock of pybroker migrate.
-_ONE_AT_A_TIME = "select pg_catalog.pg_advisory_xact_lock(1886937714)"
+# Of apply and of migrate, against each other too.
+ONE_AT_A_TIME = f"select pg_catalog.pg_advisory_xact_lock({0x70796272})"  # "pybr"
 
 
 def applying(
@@ -29,19 +29,16 @@ def applying(
     Raises:
         DefinitionError: as :func:`pybroker.definitions.planning.plan`.
     """
-    made = yield from _planned(definitions, prune=prune)
-    if made.steps and not is_dry_run:
-        # Processes of an application that start together have the same to do: the first one does it.
-        yield _ONE_AT_A_TIME, ()
-        made = yield from _planned(definitions, prune=prune)
-        for step in made.steps:
-            yield step.statement, step.parameters
-    return made
-
-
-def _planned(definitions: Sequence[Definition | Grant], *, prune: bool) -> Generator[Statement, Rows, Plan]:
+    if not is_dry_run:
+        # Processes of an application that start together have the same to do: the first one does it. Before
+        # anything is read: a migration that has this lock would wait for what was read from.
+        yield ONE_AT_A_TIME, ()
     rows = {}
     for kind, query in QUERIES.items():
         rows[kind] = yield query, ()
     uses = yield IN_USE, ()
-    return plan(catalog_of(rows, uses), definitions, prune=prune)
+    made = plan(catalog_of(rows, uses), definitions, prune=prune)
+    if not is_dry_run:
+        for step in made.steps:
+            yield step.statement, step.parameters
+    return made

@@ -31,6 +31,8 @@ from pybroker import (
     SchemaCollection,
     Service,
 )
+from pybroker.migrations import upgrade
+from tests.patience import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -96,14 +98,25 @@ def test_what_is_defined_is_there_and_a_message_goes_through_it(
 def test_processes_that_start_together_define_each_thing_once(database: Database) -> None:
     apart = [Queue("together"), Service("//together", queue="together")]
     start = threading.Barrier(4)
+    waiting = "select pid from pg_locks where locktype = 'advisory' and not granted"
 
     def applied() -> int:
         with pybroker.connect(database.url) as broker:
             start.wait()
             return len(broker.apply(apart).steps)
 
-    with ThreadPoolExecutor(4) as processes:
-        steps = [each.result() for each in [processes.submit(applied) for _ in range(4)]]
+    engine = create_engine(database.url.replace("postgresql://", "postgresql+psycopg://"))
+    with ThreadPoolExecutor(4) as processes, database.connect() as session:
+        # A migration replaces what they call, and would wait for what they have read.
+        with engine.begin() as migrating:
+            upgrade(migrating)
+            started = [processes.submit(applied) for _ in range(4)]
+            until(lambda: session.execute(waiting).rowcount + sum(each.done() for each in started) == 4)
+            assert not any(each.done() for each in started)
+            read = f"select from pg_locks where pid in ({waiting}) and locktype = 'relation' and relation >= 16384"
+            assert session.execute(read).rowcount == 0
+        steps = [each.result() for each in started]
+    engine.dispose()
     assert sorted(steps) == [0, 0, 0, 2]
 
 
