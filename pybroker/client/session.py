@@ -7,6 +7,7 @@ import os
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Self
+from weakref import WeakSet
 
 import psycopg
 from psycopg.pq import TransactionStatus
@@ -29,6 +30,19 @@ if TYPE_CHECKING:
 # Those of every broker, the innermost last. A context variable, since a broker on a pool serves many threads,
 # each with a transaction of its own.
 _open_blocks: ContextVar[tuple[Transaction, ...]] = ContextVar("pybroker_open_blocks", default=())
+
+
+# All that there are, for a fork to look through.
+_sessions: WeakSet[Session] = WeakSet()
+
+
+def _note_fork() -> None:
+    for session in _sessions:
+        session.note_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_fork)
 
 
 def _close_block(block: Transaction) -> None:
@@ -104,6 +118,9 @@ class Transaction:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool:
+        if self._session.is_of_another_process:
+            # It stays in the list: what it holds would roll back when it is collected.
+            return _is_rollback(error)
         _close_block(self)
         with self.lock:
             self._is_over = True
@@ -131,6 +148,7 @@ class Transaction:
         """Begin what has not begun, here and around, and return the connection."""
         if self._is_over:
             raise RuntimeError("This transaction is over: its with block has ended.")
+        self._session.require_own_process()
         if self._connection is None:
             with ExitStack() as held:
                 connection = self._outer.begun() if self._outer else held.enter_context(self._session.lend())
@@ -159,8 +177,9 @@ class Session:
         self._source = source
         self._owns_source = owns_source
         self._is_own_session: bool | None = None
-        self._process = os.getpid()
+        self.is_of_another_process: bool = False
         self.validations: Validations = Validations()
+        _sessions.add(self)
 
     @property
     def begins_at_once(self) -> bool:
@@ -171,7 +190,6 @@ class Session:
     @contextmanager
     def lend(self) -> Iterator[psycopg.Connection[Any]]:
         """Give the connection, or one of the pool's for as long as it is needed."""
-        self._require_own_process()
         if isinstance(self._source, psycopg.Connection):
             statements.require_texts(self._source.info)
             yield self._source
@@ -200,13 +218,13 @@ class Session:
         return is_sqlalchemy(source)
 
     def close(self) -> None:
-        """Close the connection, if it is not the program's own."""
-        if self._owns_source:
+        """Close the connection, if it is not the program's own, nor another process's."""
+        if self._owns_source and not self.is_of_another_process:
             self._source.close()
 
     def run(self, steps: Steps[Result]) -> Result:
         """Run the steps of a call to their end, and return its result."""
-        self._require_own_process()
+        self.require_own_process()
         has_waited = False
         try:
             step = next(steps)
@@ -224,11 +242,16 @@ class Session:
             result: Result = end.value
             return result
 
-    def _require_own_process(self) -> None:
+    def note_fork(self) -> None:
+        """Note, in a process just forked, that the connection is the other's; an unopened pool has none."""
+        if not getattr(self._source, "closed", False):
+            self.is_of_another_process = True
+
+    def require_own_process(self) -> None:
         """Refuse a process that was forked from the broker's: both would write into one connection."""
-        if os.getpid() != self._process:
+        if self.is_of_another_process:
             raise RuntimeError(
-                "This broker was made before its process forked, and its connection is the other process's:"
+                "This broker connected before its process forked, and its connection is the other process's:"
                 " connect in each process, as in gunicorn's post_fork."
             )
 

@@ -895,24 +895,33 @@ def test_a_broker_of_another_process_says_so(shop: Database, kind: str) -> None:
     client = Client(shop.url, None)
     with client.held:
         broker = client.broker_over(kind)
-        assert broker.receive("orders") == []
+        unopened = ConnectionPool(shop.url, open=False, min_size=1, max_size=1)
+        own = pybroker.connect(unopened)
         reading, writing = os.pipe()
-        child = os.fork()
-        if not child:
-            try:
-                with broker.transaction():
-                    broker.begin_dialog(SHOP, WAREHOUSE, CONTRACT)
-                said = "nothing"
-            except Exception as error:
-                said = str(error)
-            os.write(writing, said.encode())
-            os._exit(0)
-        os.close(writing)
-        with os.fdopen(reading) as answer:
-            assert "connect in each process" in answer.read()
-        os.waitpid(child, 0)
-        # The connection is as it was.
-        assert broker.receive("orders") == []
+        said, child = "nothing", 1
+        try:
+            with broker.transaction():
+                dialog = begin(broker)
+                child = os.fork()
+                if not child:
+                    with broker:
+                        begin(broker)
+                os.close(writing)
+                with os.fdopen(reading) as answer:
+                    said = answer.read()
+                os.waitpid(child, 0)
+        except RuntimeError as error:
+            said = str(error)
+            with unopened:
+                said += f" Its own pool: {own.receive('orders')}."
+        finally:
+            if not child:
+                os.write(writing, said.encode())
+                os._exit(0)
+        assert "connect in each process" in said
+        assert said.endswith("Its own pool: [].")
+        # The connection and its transaction are as they were, though the child has left both of their blocks.
+        dialog.send(ORDER)
 
 
 @pytest.mark.parametrize("error_class", [pybroker.BrokerError, *pybroker.BrokerError.__subclasses__()])
