@@ -2,8 +2,8 @@
 --
 -- The user that owns it may be a principal that is no database role. One that is not active secures
 -- no new dialog. Private keys live in the worker's key directory, never here.
--- Errors: 153 not one PEM certificate, a private key, or a short RSA key, 2714 exists, 15232 this
--- certificate is registered already, 103, 229.
+-- Errors: 153 not one PEM certificate, more than 32 KiB, a private key, or a short RSA key, 2714
+-- exists, 15232 this certificate is registered already, 103, 229.
 create or replace function broker.create_certificate(
   name text, certificate_pem text, user_name text, active_for_begin_dialog boolean default true
 )
@@ -31,6 +31,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   stack text;
+  most constant integer := 32 * 1024;
   known record;
 begin
   get diagnostics stack = pg_context;
@@ -44,6 +45,11 @@ begin
     found := broker_private.refuse(
       153, format('What is given for the certificate "%s" holds a private key.', certificate_name),
       'Give the certificate alone; the private key stays in the worker''s key directory. Replace the key: it has been sent to this server.'
+    );
+  elsif octet_length(pem) > most then
+    found := broker_private.refuse(
+      153, format('The certificate "%s" has %s bytes of PEM; %s are allowed.', certificate_name, octet_length(pem), most),
+      'One that pybroker certificate create made has less than 2 kB. Leave out what others put into it.'
     );
   elsif not broker_private.is_certificate_pem(pem) then
     found := broker_private.refuse(
@@ -82,7 +88,7 @@ $$CREATE CERTIFICATE: registers the public certificate of this or of another wor
 live in the worker's key directory, never here.
 
 name: of the certificate.
-certificate_pem: one certificate in PEM, without a private key.
+certificate_pem: one certificate in PEM, of up to 32 KiB, without a private key.
 user_name: whom it stands for: a role, or a name that is no role.
 active_for_begin_dialog: false keeps it from securing new dialogs.
 

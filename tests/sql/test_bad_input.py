@@ -319,6 +319,7 @@ LINES: dict[str, Line] = {
                 f"'{CERTIFICATE}-----BEGIN PRIVATE KEY-----'",
                 # Registered already.
                 f"'{CERTIFICATES[0]}'",
+                f"'{CERTIFICATE}' || repeat(' ', 32768)",
                 "repeat('n', 100000)",
             ],
             "user_name": PRINCIPAL,

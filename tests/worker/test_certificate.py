@@ -62,6 +62,7 @@ class Identity:
         subject: str | None = None,
         *,
         key: Any = None,
+        padding: int = 0,
     ) -> None:
         self.directory = directory
         self.name = name
@@ -78,6 +79,7 @@ class Identity:
             .serial_number(x509.random_serial_number())
             .not_valid_before(now + begins)
             .not_valid_after(now + ends)
+            .add_extension(x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3"), bytes(padding)), False)
             .sign(self.key, digest)
         )
         self.pem = made.public_bytes(Encoding.PEM).decode()
@@ -149,7 +151,8 @@ def handshake(
 
 
 def test_known_peers_with_connect_are_accepted_by_each_other(identity: Callable[..., Identity]) -> None:
-    shop, warehouse = identity("shop"), identity("warehouse")
+    # A database of an older version may have stored more than a pipe takes.
+    shop, warehouse = identity("shop", padding=60_000), identity("warehouse")
     seen = handshake(shop.credentials(warehouse.known()), warehouse.credentials(shop.known()))
     assert seen == ("user of warehouse", "user of shop")
 

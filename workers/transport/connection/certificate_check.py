@@ -272,16 +272,14 @@ def _known(certificates: Sequence[KnownCertificate]) -> tuple[dict[bytes, KnownP
 
 
 def _load_own(context: ssl.SSLContext, certificate: x509.Certificate, key_path: Path) -> None:
-    # Python's ssl reads certificates of its own side from files only. A pipe needs no room on any disk, and
-    # holds more than one certificate. The key is read where it is.
-    reading, writing = os.pipe()
+    # Python's ssl reads certificates of its own side from files only. One in memory needs no room on a disk,
+    # and takes a certificate of any size. The key is read where it is.
     try:
-        with os.fdopen(writing, "wb") as file:
+        with os.fdopen(os.memfd_create("certificate"), "wb") as file:
             file.write(certificate.public_bytes(Encoding.PEM))
-        context.load_cert_chain(f"/dev/fd/{reading}", key_path)
+            file.flush()
+            context.load_cert_chain(f"/dev/fd/{file.fileno()}", key_path)
     except (ssl.SSLError, OSError):
         raise TransportError(
             faults.NO_PRIVATE_KEY, f"OpenSSL does not accept the key file {key_path} and its certificate."
         ) from None
-    finally:
-        os.close(reading)
