@@ -10,6 +10,7 @@ import hashlib
 import os
 import ssl
 from dataclasses import dataclass, field
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
 
 import structlog
@@ -275,9 +276,16 @@ def _load_own(context: ssl.SSLContext, certificate: x509.Certificate, key_path: 
     # Python's ssl reads certificates of its own side from files only. One in memory needs no room on a disk,
     # and takes a certificate of any size. The key is read where it is.
     try:
-        with os.fdopen(os.memfd_create("certificate"), "wb") as file:
+        # Only Linux has files in memory.
+        with (
+            os.fdopen(os.memfd_create("certificate"), "wb")
+            if hasattr(os, "memfd_create")
+            else TemporaryFile() as file
+        ):
             file.write(certificate.public_bytes(Encoding.PEM))
             file.flush()
+            # Where /dev/fd opens nothing anew, it reads on from here.
+            file.seek(0)
             context.load_cert_chain(f"/dev/fd/{file.fileno()}", key_path)
     except (ssl.SSLError, OSError):
         raise TransportError(
