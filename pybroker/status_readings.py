@@ -51,9 +51,10 @@ queues as materialized (
 monitors as materialized (select queue_id, state from broker.dm_broker_queue_monitors),
 counters as materialized (select * from broker.dm_broker_activation_counters),
 set_aside as materialized (
-  select z.queue_name, pg_catalog.count(*) as quarantined
-  from (select queue_name from broker.quarantine where retry_at is null limit 10001) z
-  group by z.queue_name
+  select queue_name, least(pg_catalog.count(*), 10001) as quarantined
+  from broker.quarantine
+  where retry_at is null
+  group by queue_name
 )
 select
   d.queue_name as queue, q.is_enabled, m.state as monitor, q.max_readers,

@@ -88,7 +88,7 @@ def diagnose(
     yes: Annotated[
         bool,
         typer.Option(
-            "--yes", help="With --fix: ask nobody, and run only what loses nothing and gives no right."
+            "--yes", help="With --fix: ask nobody, and run only what may run again and again: 106 and 113."
         ),
     ] = False,
     json: Json = False,
@@ -96,6 +96,7 @@ def diagnose(
     """Say what keeps messages, since when, and the statement that mends it.
 
     Each finding has a number: docs/diagnose.md lists them. A role is told of what it may see.
+    To see whether the disk is full it makes a temporary table and takes that back.
 
     \b
     Example:
@@ -201,15 +202,6 @@ def _check(
         raise typer.BadParameter(f"no finding has the number {unknown}", param_hint="--ignore")
 
 
-def _check_fix(*, fix: bool, destructive: bool, yes: bool, json: bool) -> None:
-    if json and fix:
-        raise typer.BadParameter(
-            "--fix is for a person to read; leave one of the two out", param_hint="--json"
-        )
-    if yes and (destructive or not fix):
-        raise typer.BadParameter("goes with --fix, and without --destructive", param_hint="--yes")
-
-
 def _tell_journey(
     given: UUID, connections: list[psycopg.Connection[Any]], found: list[Finding], *, json: bool
 ) -> NoReturn:
@@ -295,8 +287,8 @@ def _offer(finding: Finding, mend: Mend, connection: psycopg.Connection[Any] | N
 
     from pybroker.diagnosis.catalogue import KINDS
 
-    lends = yes and KINDS[finding.number].gives_right
-    if not mend.is_sql or connection is None or lends or len(finding.mend) > 1:
+    is_withheld = yes and not KINDS[finding.number].runs_unasked
+    if not mend.is_sql or connection is None or is_withheld or len(finding.mend) > 1:
         say("  This one is yours to run.")
     elif yes or typer.confirm("  Run it?", default=False):
         try:

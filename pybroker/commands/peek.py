@@ -25,6 +25,7 @@ def peek(
     """Show the messages that RECEIVE takes next, without taking or locking one.
 
     A line each, with tabs: since when, handle, service, message type, bytes, how the body begins.
+    A tab within one of these is shown as \\t.
     With --json the body is in base64. The role needs RECEIVE on the queue.
 
     \b
@@ -46,4 +47,5 @@ def peek(
                 say_json(row)
                 continue
             body = (row.pop("body_start") or b"").decode(errors="replace")
-            say("\t".join([*("" if value is None else str(value) for value in row.values()), body]))
+            shown = ("" if value is None else str(value) for value in (*row.values(), body))
+            say("\t".join(one.replace("\t", "\\t") for one in shown))

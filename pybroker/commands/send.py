@@ -14,8 +14,11 @@ from pybroker.commands.telling import say, say_json
 
 def send(
     body: Annotated[
-        str | None, typer.Argument(metavar="[BODY]", help="As UTF-8; - reads bytes from the standard input.")
-    ] = None,
+        str,
+        typer.Argument(
+            metavar="[BODY]", help="As UTF-8; - reads bytes from the standard input.", show_default=False
+        ),
+    ] = "",
     *,
     database_url: DatabaseUrl,
     conversation: Annotated[
@@ -23,9 +26,12 @@ def send(
     ] = None,
     from_service: Annotated[str | None, typer.Option(metavar="NAME", help="The initiator.")] = None,
     to_service: Annotated[str | None, typer.Option(metavar="NAME", help="The target.")] = None,
-    contract: Annotated[str, typer.Option(metavar="NAME")] = "DEFAULT",
+    contract: Annotated[str | None, typer.Option(metavar="NAME", help="Else DEFAULT.")] = None,
     message_type: Annotated[str, typer.Option(metavar="NAME")] = "DEFAULT",
-    encryption: Annotated[bool, typer.Option(help="How a new dialog is secured.")] = True,
+    encryption: Annotated[
+        bool | None,
+        typer.Option("--encryption/--no-encryption", help="How a new dialog is secured; else encrypted."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Send one message, and print the handle of its conversation.
@@ -43,14 +49,22 @@ def send(
     from pybroker.operator_session import broker_session
 
     is_new = conversation is None
-    if is_new == (None in (from_service, to_service)):
-        raise typer.BadParameter("give either --conversation, or --from-service and --to-service")
-    content = sys.stdin.buffer.read() if body == "-" else None if body is None else body.encode()
+    of_new = (from_service, to_service, contract, encryption)
+    if None in of_new[:2] if is_new else any(one is not None for one in of_new):
+        raise typer.BadParameter(
+            "give either --conversation, or --from-service and --to-service, with what the new dialog has"
+        )
+    content = sys.stdin.buffer.read() if body == "-" else body.encode()
     with broker_session(database_url, "pybroker send", autocommit=False) as connection:
         if is_new:
             begun = connection.execute(
                 "select broker.begin_dialog(%s, %s, contract => %s, encryption => %s)",
-                (from_service, to_service, contract, encryption),
+                (
+                    from_service,
+                    to_service,
+                    "DEFAULT" if contract is None else contract,
+                    encryption is not False,
+                ),
             ).fetchall()
             conversation = begun[0][0]
         connection.execute("select broker.send(%s, %s, %s::bytea)", (conversation, message_type, content))

@@ -19,7 +19,7 @@ class Kind:
         title: what is wrong.
         mend: what `pybroker diagnose` prints to mend it.
         service_broker: Service Broker's numbers for it, as far as there are some.
-        gives_right: whether what mends it lends somebody a right: nobody runs that unasked.
+        runs_unasked: whether `--fix --yes` runs what mends it: again and again, against nobody's choice.
         is_far: whether what `broker.diagnose` prints is for the far database.
     """
 
@@ -28,7 +28,7 @@ class Kind:
     title: str
     mend: str
     service_broker: str = ""
-    gives_right: bool = False
+    runs_unasked: bool = False
     is_far: bool = False
 
 
@@ -58,7 +58,13 @@ KINDS = {
             104, "warning", "a prepared transaction older than 5 minutes", "`rollback prepared`, destructive"
         ),
         Kind(105, "warning", "an old snapshot, older than 10 minutes", "`pg_terminate_backend`, destructive"),
-        Kind(106, "warning", "autovacuum is off for a table of the broker", "`alter table … reset`"),
+        Kind(
+            106,
+            "warning",
+            "autovacuum is off for a table of the broker",
+            "`alter table … reset`",
+            runs_unasked=True,
+        ),
         Kind(
             107, "information", "priorities are not honored", "`alter_broker(honor_broker_priority => true)`"
         ),
@@ -69,7 +75,6 @@ KINDS = {
             "an event notification has lost its conversation",
             "drop it and create it again; its owner must act",
             "17003 to 17005",
-            gives_right=True,
         ),
         Kind(110, "error", "a schema collection can't be read", "who must act: its owner"),
         Kind(
@@ -77,7 +82,6 @@ KINDS = {
             "error",
             "the owner of an object was dropped",
             "`alter_authorization`; of a service with its role",
-            gives_right=True,
         ),
         Kind(
             112,
@@ -86,7 +90,13 @@ KINDS = {
             "`create_certificate`, with its PEM, and `alter_endpoint`",
             "28025",
         ),
-        Kind(113, "error", "somebody has rights that the broker did not give", "`set_rights()`"),
+        Kind(
+            113,
+            "error",
+            "somebody has rights that the broker did not give",
+            "`set_rights()`",
+            runs_unasked=True,
+        ),
         Kind(
             114,
             "warning",
@@ -177,7 +187,6 @@ KINDS = {
             "CONNECT is not granted",
             "`grant`, with its name and user, in the far database",
             "28034",
-            gives_right=True,
             is_far=True,
         ),
         Kind(307, "error", "a certificate is unknown", "who must act: the far database's owner", "28045"),
@@ -307,7 +316,6 @@ KINDS = {
             "the far broker refuses dialogs to the service",
             "`grant`, with its user, in the far database; or who must act: its owner",
             "8408, 8425, 8494",
-            gives_right=True,
         ),
         Kind(
             508,

@@ -158,7 +158,10 @@ def findings_of(connection: psycopg.Connection[Any], handle: UUID | None = None)
 
 def _mend(connection: psycopg.Connection[Any], row: _Row) -> Mend:
     is_far = KINDS[row.number].is_far
-    statement = str(row.mend).replace("--database-url URL", f"--database-url {connecting(connection)}")
+    statement = str(row.mend)
+    # What SQL quotes may come from a stranger, this text too.
+    if statement.startswith("pybroker "):
+        statement = statement.replace("--database-url URL", f"--database-url {connecting(connection)}")
     return Mend(
         "" if is_far else connection.info.dbname, row.mend_role, statement, row.is_destructive, is_far
     )

@@ -2,7 +2,8 @@
 --
 -- Over are those whose lifetime is over. Of one endpoint, all that keeps its messages.
 -- Those of one queue and error, or of one service, are one finding.
--- Plan: by index with a limit; a service's open sides are counted up to 1,001.
+-- Plan: by index with a limit of each queue or service, so that many of one hide none of another.
+-- What is quarantined is read once. A service's open sides are counted up to 1,001.
 create or replace function broker_private.conversation_findings(reader name, endpoint bigint)
 returns setof jsonb
 language plpgsql
@@ -14,6 +15,7 @@ declare
   this record;
   e broker_private.endpoints%rowtype;
   is_all constant boolean := broker_private.sees_all(reader);
+  seen constant integer[] := array(select broker_private.diagnosed_queues(reader, null));
   right_now constant timestamp with time zone := broker_private.clock();
   side_state text;
   error_text text;
@@ -26,13 +28,16 @@ begin
     with set_aside as materialized (
       select z.endpoint_no, x.conversation_handle, q.name as queue, z.last_error, z.quarantined_at, z.retry_at, q.owner
       from (
-        select y.endpoint_no, y.last_error, y.quarantined_at, y.retry_at from broker_private.quarantine y
-        where endpoint is null and y.retry_at is null or y.endpoint_no = endpoint
-        limit 10001
+        select
+          y.endpoint_no, y.last_error, y.quarantined_at, y.retry_at,
+          row_number() over (partition by y.queue_id) as place
+        from broker_private.quarantine y
+        where (endpoint is null and y.retry_at is null or y.endpoint_no = endpoint)
+          and (is_all or y.queue_id = any (seen))
       ) z
       join broker_private.endpoints x on x.endpoint_no = z.endpoint_no and x.local_end is null
       join broker_private.queues q on q.queue_id = x.queue_id
-      where is_all or broker_private.may_receive(reader, x.queue_id)
+      where z.place <= 10001
     ),
     alike as materialized (
       select
@@ -85,15 +90,15 @@ begin
     select
       x.service_name, x.owner, count(*) as conversations, min(x.expires_at) as since,
       (array_agg(x.conversation_handle order by x.expires_at))[1] as handle
-    from (
-      select y.conversation_handle, y.service_name, y.expires_at, y.owner, y.queue_id
+    from broker_private.services s
+    cross join lateral (
+      select y.conversation_handle, y.service_name, y.expires_at, y.owner
       from broker_private.endpoints y
-      where y.closed_at is null and y.expires_at <= right_now and y.local_end is null
-        and (endpoint is null or y.endpoint_no = endpoint)
-      order by y.expires_at desc
+      where y.service_id = s.service_id and y.closed_at is null and y.expires_at <= right_now
+        and y.local_end is null and (endpoint is null or y.endpoint_no = endpoint)
+        and (is_all or y.queue_id = any (seen))
       limit 10001
     ) x
-    where is_all or broker_private.may_receive(reader, x.queue_id)
     group by x.service_name, x.owner
   loop
     return next broker_private.finding(

@@ -217,14 +217,16 @@ begin
       limit 1;
       if not program.is_alive or this.since <= right_now - interval '5 min' then
         return next waiting || broker_private.finding(
-          211, case when this.since <= right_now - interval '5 min' then 'error' else 'warning' end, this.name,
+          211, case when this.since <= right_now - interval '5 min' and not program.is_alive then 'error' else 'warning' end,
+          this.name,
           format(
             case when program.host is null then 'Messages wait in the queue "%s", and no program said that it reads them.'
               when program.is_alive then 'Messages wait in the queue "%s": the program that reads it is too slow: process %s on %s.'
               else 'The program that read the queue "%s" says nothing any more: process %s on %s.' end,
             this.name, program.process_id, program.host
           ),
-          case when program.is_alive then 'Give it more readers, or start another.'
+          case when program.host is null then 'What reads it by SQL announces nothing, and may come yet.'
+            when program.is_alive then 'Give it more readers, or start another.'
             else 'Start it again, or another that reads the queue.' end,
           since => coalesce(case when not program.is_alive then program.last_seen end, this.since),
           mend_role => this.owner_name

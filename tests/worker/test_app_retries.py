@@ -246,8 +246,8 @@ def test_a_program_says_what_it_reads_until_it_ends_and_one_that_dies_is_told_of
     orders(psql, b"waits")
     assert 211 not in {number for (number,) in psql.rows("select number from broker.diagnose()")}
     let_pass(shop, 1)
-    (finding,) = psql.rows("select problem from broker.diagnose() where number = 211")
-    assert f"process {started.pid}" in finding[0]
+    (finding,) = psql.rows("select level, problem from broker.diagnose() where number = 211")
+    assert (finding[0], f"process {started.pid}" in finding[1]) == ("error", True)
     shown, text = status(shop)
     assert [(one["process_id"], one["is_alive"]) for one in shown["programs"]] == [(started.pid, False)]
     assert "silent for" in text

@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 from pybroker import logs
 from pybroker.commands import application
 from pybroker.diagnosis.catalogue import KINDS, table
+from pybroker.status_readings import read
 from tests.conftest import migrated_database
 from tests.shop import Shop, in_background
 
@@ -352,18 +353,55 @@ def test_row_168_the_command_prints_json_and_says_by_its_exit_code(newest: Diagn
 
 def test_fix_runs_only_what_was_agreed_to(newest: Diagnosed) -> None:
     newest.psql.rows("select broker.alter_queue('shop', status => false)")
+    newest.psql.rows("alter table broker_private.messages set (autovacuum_enabled = false)")
     newest.psql.dialog(lifetime="1 hour")
     newest.later("2 hours")
-    code, output = newest.command("--fix", answers="n\n")
-    assert (code, output.count("Run it?")) == (0, 1), "the destructive one is not offered"
-    assert set(newest.numbers()) == {202, 403}
+    code, output = newest.command("--fix", answers="n\nn\n")
+    assert (code, output.count("Run it?")) == (0, 2), "the destructive one is not offered"
+    assert set(newest.numbers()) == {106, 202, 403}
     assert "403" not in newest.command("--level", "error")[1]
     code, output = newest.command("--fix", "--yes")
     assert (code, output.count("Done."), "Run it?" in output) == (0, 1, False), "nobody is asked"
-    assert newest.numbers() == [403]
-    newest.command("--fix", "--destructive", answers="y\n")
+    assert set(newest.numbers()) == {202, 403}, "what a person turned off stays so"
+    newest.command("--fix", "--destructive", answers="y\ny\n")
     assert newest.numbers() == []
     newest.later("0")
+
+
+def test_what_many_others_have_hides_nothing_of_one_s_own(newest: Diagnosed) -> None:
+    psql = newest.psql
+    psql.rows("select broker.alter_queue(name, poison_action => 'QUARANTINE') from broker.service_queues")
+
+    def quarantine(handle: object) -> None:
+        for _ in range(5):
+            psql.rows("select broker.note_failure(%s, 'x')", handle)
+
+    dialog = psql.dialog()
+    psql.send(dialog)
+    quarantine(psql.handle_of(dialog))
+    for copied in ("endpoints", "quarantine", "quarantined_messages"):
+        psql.rows(
+            f"insert into broker_private.{copied} overriding system value select c.* from broker_private.{copied} t"
+            " cross join generate_series(1, 10100) n cross join lateral jsonb_populate_record(t, jsonb_build_object("
+            "'endpoint_no', -n, 'conversation_handle', gen_random_uuid(), 'conversation_id', gen_random_uuid())) c"
+            " where t.endpoint_no in (select q.endpoint_no from broker_private.quarantine q where q.endpoint_no > 0)"
+        )
+    own = psql.dialog()
+    psql.send(own)
+    psql.rows("select broker.send(conversation_handle, 'ack', 'x'::text) from broker.receive('warehouse')")
+    quarantine(own)
+    psql.rows(
+        "update broker_private.endpoints set expires_at = now() - interval '1 hour' * (1 + (endpoint_no > 0)::integer)"
+        " where endpoint_no < 0 or conversation_handle = %s",
+        own,
+    )
+    role = newest.database.role()
+    psql.rows("select broker.grant('RECEIVE', 'QUEUE', 'shop', %s)", role)
+    assert newest.numbers(user=role) == [401, 403, 901]
+    shown = [one["object"] for one in newest.findings() if one["number"] == 401]
+    assert shown == ["warehouse", str(own)], "and who sees all is told of both"
+    counted = {one.queue: one.quarantined for one in read(psql.connection).queues}
+    assert counted == {"shop": 1, "warehouse": 10001}
 
 
 def test_what_is_not_shown_is_said_and_what_holds_up_most_comes_first(newest: Diagnosed) -> None:
@@ -556,14 +594,20 @@ def test_a_message_is_sent_and_looked_at_from_a_shell(newest: Diagnosed) -> None
     assert (
         typed("send", "-", "--conversation", handle.strip(), "--message-type", "order", given=b"\xff")[0] == 0
     )
+    assert typed("send", "--conversation", handle.strip(), "--message-type", "order")[0] == 0, (
+        "without a body"
+    )
+    for option in (way[:2], way[2:4], way[4:], ("--no-encryption",)):
+        assert typed("send", "x", "--conversation", handle.strip(), *option)[0] == 2, option
     code, output = typed("peek", "warehouse")
     assert [line.split("\t")[2:] for line in output.splitlines()] == [
-        ["//warehouse", "order", "7", "one", "tab"],
+        ["//warehouse", "order", "7", "one\\ttab"],
         ["//warehouse", "order", "1", "\ufffd"],
+        ["//warehouse", "order", "", ""],
     ]
     code, output = typed("peek", "warehouse", "--top", "1", "--json")
     assert (json.loads(output)["body_size"], json.loads(output)["body_start"]) == (7, "b25lCXRhYg==")
-    assert newest.psql.bodies() == [b"one\ttab", b"\xff"], "nothing was taken"
+    assert newest.psql.bodies() == [b"one\ttab", b"\xff", None], "nothing was taken"
     assert typed("send", "x")[0] == typed("send", "x", "--conversation", handle.strip(), *way)[0] == 2
     assert typed("send", "x", *way, "--message-type", "nothing")[0] == 1
     sides = "select count(*) from broker.conversation_endpoints"

@@ -230,7 +230,7 @@ def notification_without_conversation(shop: Diagnosed) -> Fault:
         " where far_service = '//warehouse'"
     )
     mends = yield None
-    assert "yours to run" in shop.command("--fix", "--yes")[1], "it lends a right: nobody runs it unasked"
+    assert "yours to run" in shop.command("--fix", "--yes")[1], "nobody runs it unasked"
     do(shop, mends)
 
 
@@ -465,7 +465,7 @@ def nobody_reads(shop: Diagnosed) -> Fault:
     assert shop.numbers() == []
     shop.later("6 min")
     found = [(one["number"], one["level"], one["object"]) for one in shop.findings()]
-    assert sorted(found) == [(211, "error", "shop"), (211, "error", "warehouse")]
+    assert sorted(found) == [(211, "warning", "shop"), (211, "warning", "warehouse")], "no program is missed"
     assert (yield None) == []
     received_all(shop)
     assert len(shop.psql.receive("shop")) == 1
@@ -566,17 +566,22 @@ def quarantined(shop: Diagnosed) -> Fault:
         shop.psql.send(dialog)
         for _ in range(5):
             shop.psql.rows(
-                "select broker.note_failure(%s, %s)", shop.psql.handle_of(dialog), f"error {place // 3}"
+                "select broker.note_failure(%s, %s)",
+                shop.psql.handle_of(dialog),
+                f"--database-url URL {place // 3}",
             )
     found = [(one["object"], one["problem"], one["since"]) for one in shop.findings()]
     since = shop.psql.value("select min(quarantined_at) from broker.quarantine")
     far = str(shop.psql.handle_of(dialogs[3]))
     assert found[0] == (
         "warehouse",
-        '3 conversations are quarantined in the queue "warehouse": error 0',
+        '3 conversations are quarantined in the queue "warehouse": --database-url URL 0',
         since,
     )
-    assert found[1][:2] == (far, 'The conversation is quarantined in the queue "warehouse": error 1')
+    assert found[1][:2] == (
+        far,
+        'The conversation is quarantined in the queue "warehouse": --database-url URL 1',
+    )
     do(shop, (yield None))
     assert len(shop.psql.rows("select from broker.quarantine")) == 1
     do(shop, printed(shop)[0]["mend"])
