@@ -47,7 +47,10 @@ declare
   tail bigint;
   looks_from_head integer;
 begin
-  if uses_floors then
+  if is_resumed then
+    -- What lies before its places this transaction has walked over.
+    head := 0;
+  elsif uses_floors then
     select m.level, m.id into level_of_head, head from broker_private.first_message(queue) m;
   else
     select m.precedence, m.id into level_of_head, head
