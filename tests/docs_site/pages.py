@@ -27,7 +27,7 @@ START = Path(sql_reference.__file__).with_name("start.sql")
 PARTS: Mapping[str, tuple[str, ...]] = {
     "Start": ("stock-trading", "two-databases", "service-programs", "program-tests"),
     "How to": (
-        "definitions", "tsql", "tsql-procedures", "deployment", "migrations", "activation", "external-activation", "routing", "endpoints", "dialog-security",
+        "definitions", "tsql", "tsql-procedures", "deployment", "neighbours", "migrations", "activation", "external-activation", "routing", "endpoints", "dialog-security",
         "permissions", "validation", "poison-messages", "diagnose", "console", "metrics", "traces", "spark", "frameworks",
     ),
     "Reference": (
