@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import os
 import ssl
+from contextlib import suppress
 from dataclasses import dataclass, field
-from tempfile import TemporaryFile
+from threading import Thread
 from typing import TYPE_CHECKING
 
 import structlog
@@ -273,21 +274,22 @@ def _known(certificates: Sequence[KnownCertificate]) -> tuple[dict[bytes, KnownP
 
 
 def _load_own(context: ssl.SSLContext, certificate: x509.Certificate, key_path: Path) -> None:
-    # Python's ssl reads certificates of its own side from files only. One in memory needs no room on a disk,
-    # and takes a certificate of any size. The key is read where it is.
+    # Python's ssl reads certificates of its own side from files only. A pipe needs no room on a disk.
+    # It may hold less than the certificate has, so a thread fills it. The key is read where it is.
+    reading, writing = os.pipe()
+    filling = Thread(target=_fill, args=(writing, certificate.public_bytes(Encoding.PEM)), daemon=True)
+    filling.start()
     try:
-        # Only Linux has files in memory.
-        with (
-            os.fdopen(os.memfd_create("certificate"), "wb")
-            if hasattr(os, "memfd_create")
-            else TemporaryFile() as file
-        ):
-            file.write(certificate.public_bytes(Encoding.PEM))
-            file.flush()
-            # Where /dev/fd opens nothing anew, it reads on from here.
-            file.seek(0)
-            context.load_cert_chain(f"/dev/fd/{file.fileno()}", key_path)
+        context.load_cert_chain(f"/dev/fd/{reading}", key_path)
     except (ssl.SSLError, OSError):
         raise TransportError(
             faults.NO_PRIVATE_KEY, f"OpenSSL does not accept the key file {key_path} and its certificate."
         ) from None
+    finally:
+        os.close(reading)
+
+
+def _fill(pipe: int, content: bytes) -> None:
+    # OpenSSL reads no further than to what it does not accept.
+    with suppress(BrokenPipeError), os.fdopen(pipe, "wb", buffering=0) as file:
+        file.write(content)
