@@ -253,6 +253,12 @@ class App:
             ThreadPoolExecutor(max(threads, 1), thread_name_prefix="reader") as executor,
             attending(programs, self._url),
         ):
+            _logger.info(
+                "Reading %s",
+                ", ".join(
+                    f"{program.queue} (max_queue_readers {program.max_queue_readers})" for program in programs
+                ),
+            )
             readers: list[Awaitable[None]] = []
             for program in programs:
                 for _ in range(program.max_queue_readers):
@@ -261,12 +267,6 @@ class App:
                     else:
                         reader = Reader(program, self._url, self._stop)
                         readers.append(loop.run_in_executor(executor, reader.run))
-            _logger.info(
-                "Reading %s",
-                ", ".join(
-                    f"{program.queue} (max_queue_readers {program.max_queue_readers})" for program in programs
-                ),
-            )
             running = [asyncio.ensure_future(reader) for reader in readers]
             try:
                 # One that can't go on ends all: a program that does half of its work should not look alive.
