@@ -27,8 +27,7 @@ select
         ) + 1 as beyond
       offset 0
     ) e
-    -- None where there is nothing: a comparison with null walks the whole index before PostgreSQL 18.
-    cross join generate_series(0, case when e.first is not null then 63 end) as k (place)
+    cross join generate_series(0, 63) as k (place)
     cross join lateral (
       select (e.beyond - e.first) / 64.0 as size
     ) p
@@ -45,6 +44,8 @@ select
         limit 160
       ) z
     ) x
+    -- A comparison with null walks the whole index before PostgreSQL 18.
+    where e.first is not null
   )::bigint) end as ready,
   r.counted as retained,
   i.counted as incomplete,
